@@ -1,0 +1,214 @@
+//! `drakkar env` and `drakkar exec`: all there is, as variables.
+//!
+//! The names are an interface: they are in the help text and in docs/workloads.md, and they stay. Two things that
+//! would get the same name are an error and not a surprise.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use drakkar_metadata::read::{Discovery, MetadataFile, ReadError};
+use drakkar_metadata::{Device, Query, Reader};
+
+use crate::exit::{Code, Failure};
+use crate::output::print_bytes;
+
+pub(crate) fn print(reader: &Reader, requests: &[Query], prefix: &str, export: bool) -> Result<(), Failure> {
+    let export = if export { "export " } else { "" };
+    let mut text = String::new();
+    for (name, variable) in Variables::read(reader, requests, prefix)?.0 {
+        text.push_str(&format!("{export}{name}={}\n", quote(&variable.value)));
+    }
+    Ok(print_bytes(text.as_bytes())?)
+}
+
+pub(crate) fn exec(reader: &Reader, requests: &[Query], prefix: &str, command: &[OsString]) -> Result<(), Failure> {
+    let variables = Variables::read(reader, requests, prefix)?;
+    let Some((program, arguments)) = command.split_first() else {
+        return Err(Failure::new(Code::Refused, "no program to run"));
+    };
+    let environment = variables.0.into_iter().map(|(name, variable)| (name, variable.value));
+    // Returns only if the program could not take our place.
+    let error = Command::new(program).args(arguments).envs(environment).exec();
+    let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+    Err(Failure::new(Code::Refused, format!("{}: {error}", program.display())).with_code(code))
+}
+
+/// Variables by name.
+#[derive(Debug, Default)]
+struct Variables(BTreeMap<String, Variable>);
+
+#[derive(Debug)]
+struct Variable {
+    value: String,
+    /// What it stands for, for the message when another wants the same name.
+    source: String,
+}
+
+impl Variables {
+    /// The variables of the requests, or of all there are.
+    fn read(reader: &Reader, requests: &[Query], prefix: &str) -> Result<Self, Failure> {
+        let mut files = Vec::new();
+        if requests.is_empty() {
+            let Discovery { files: found, problems } = reader.discover();
+            if let Some(failure) = Failure::all(&problems) {
+                return Err(failure);
+            }
+            files = found;
+        }
+        for query in requests {
+            files.extend(reader.read(query)?.complete()?.files);
+        }
+        if files.is_empty() {
+            return Err(Failure::new(Code::NotFound, "no device metadata here, so there are no variables").hint(
+                "a container has some if its pod spec names a claim in resources.claims and the driver delivers it",
+            ));
+        }
+        Self::of(files, prefix)
+    }
+
+    fn of(files: Vec<MetadataFile>, prefix: &str) -> Result<Self, Failure> {
+        let mut devices: BTreeMap<(String, String), Vec<Device>> = BTreeMap::new();
+        let mut problems: Vec<ReadError> = Vec::new();
+        for file in files {
+            let claim = file.claim_label().to_owned();
+            match file.content {
+                Ok(decoded) => {
+                    for request in decoded.metadata.requests {
+                        let key = (claim.clone(), request.base_name().to_owned());
+                        devices.entry(key).or_default().extend(request.devices);
+                    }
+                }
+                Err(error) => problems.push(error),
+            }
+        }
+        if let Some(failure) = Failure::all(&problems) {
+            return Err(failure);
+        }
+        let mut variables = Self::default();
+        for ((claim, request), devices) in &devices {
+            let base = format!("{prefix}_{}_{}", name_part(claim), name_part(request));
+            let source = format!("{claim}/{request}");
+            variables.set(format!("{base}_COUNT"), devices.len().to_string(), source.clone())?;
+            for (index, device) in devices.iter().enumerate() {
+                variables.set_device(&format!("{base}_{index}"), device, &source)?;
+            }
+        }
+        Ok(variables)
+    }
+
+    fn set_device(&mut self, base: &str, device: &Device, source: &str) -> Result<(), Failure> {
+        let facts = [
+            ("DRIVER", Some(device.driver.as_str())),
+            ("POOL", Some(device.pool.as_str())),
+            ("DEVICE", Some(device.name.as_str())),
+            ("PCI_BUS_ID", device.pci_bus_id()),
+            ("MDEV_UUID", device.mdev_uuid()),
+            ("INTERFACE", device.interface_name()),
+            ("MAC", device.hardware_address()),
+        ];
+        for (name, value) in facts {
+            if let Some(value) = value.filter(|value| !value.is_empty()) {
+                self.set(format!("{base}_{name}"), value.to_owned(), source.to_owned())?;
+            }
+        }
+        if !device.ips().is_empty() {
+            self.set(format!("{base}_IPS"), device.ips().join("\n"), source.to_owned())?;
+        }
+        for (attribute, value) in &device.attributes {
+            let source = format!("attribute {attribute} of {source}, device {}", device.name);
+            let Some(value) = value.value() else {
+                let message = format!("{source} does not have exactly one value");
+                return Err(Failure::new(Code::Invalid, message));
+            };
+            let name = format!("{base}_ATTR_{}", attribute_part(attribute));
+            self.set(name, value.elements().join("\n"), source)?;
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, name: String, value: String, source: String) -> Result<(), Failure> {
+        if value.contains('\0') {
+            let message = format!("{source}: a NUL character cannot stand in a variable");
+            return Err(Failure::new(Code::Invalid, message));
+        }
+        match self.0.entry(name) {
+            Entry::Vacant(entry) => {
+                entry.insert(Variable { value, source });
+                Ok(())
+            }
+            Entry::Occupied(entry) => {
+                let message = format!("{} would be both {} and {source}", entry.key(), entry.get().source);
+                Err(Failure::new(Code::Invalid, message).hint("name the requests that you want"))
+            }
+        }
+    }
+}
+
+/// Letters in upper case; what is neither letter nor digit becomes an underscore.
+fn name_part(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
+}
+
+/// The same for an attribute, with its words parted: `pciBusID` is `PCI_BUS_ID`.
+fn attribute_part(name: &str) -> String {
+    let characters: Vec<char> = name.chars().collect();
+    let mut parted = String::new();
+    for (index, c) in characters.iter().enumerate() {
+        let before = index.checked_sub(1).map(|index| characters[index]);
+        let after = characters.get(index + 1);
+        let starts_word = c.is_ascii_uppercase()
+            && before.is_some_and(|before| {
+                before.is_ascii_lowercase()
+                    || before.is_ascii_digit()
+                    || (before.is_ascii_uppercase() && after.is_some_and(char::is_ascii_lowercase))
+            });
+        if starts_word {
+            parted.push('_');
+        }
+        parted.push(*c);
+    }
+    name_part(&parted)
+}
+
+/// A word for the shell, whatever is in it.
+fn quote(value: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:,@%+=".contains(&byte);
+    if !value.is_empty() && value.bytes().all(plain) {
+        return value.to_owned();
+    }
+    format!("'{}'", value.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_get_names_that_people_expect() {
+        for (attribute, name) in [
+            ("model", "MODEL"),
+            ("pciBusID", "PCI_BUS_ID"),
+            ("mdevUUID", "MDEV_UUID"),
+            ("driverVersion", "DRIVER_VERSION"),
+            ("UUIDOfDevice", "UUID_OF_DEVICE"),
+            ("numa2Node", "NUMA2_NODE"),
+            ("resource.kubernetes.io/pciBusID", "RESOURCE_KUBERNETES_IO_PCI_BUS_ID"),
+            ("a-b.c", "A_B_C"),
+            ("größe", "GR__E"),
+        ] {
+            assert_eq!(attribute_part(attribute), name, "{attribute}");
+        }
+    }
+
+    #[test]
+    fn quoting_leaves_nothing_to_the_shell() {
+        assert_eq!(quote("0000:03:00.0"), "0000:03:00.0");
+        assert_eq!(quote(""), "''");
+        assert_eq!(quote("a b"), "'a b'");
+        assert_eq!(quote("$(rm -rf /); `x` \"y\" \\ 'z'\n"), "'$(rm -rf /); `x` \"y\" \\ '\\''z'\\''\n'");
+        assert_eq!(quote("~"), "'~'");
+    }
+}

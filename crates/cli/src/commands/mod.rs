@@ -1,0 +1,50 @@
+//! What the command does, a file for each subcommand.
+
+mod convert;
+#[cfg(feature = "demo")]
+mod demo;
+mod environment;
+mod get;
+mod list;
+#[cfg(feature = "manual")]
+mod manual;
+mod read;
+mod validate;
+mod wait;
+
+use drakkar_metadata::Reader;
+use drakkar_metadata::schema::json_schema;
+
+use crate::args::{Arguments, Command};
+use crate::exit::Failure;
+use crate::output::print_bytes;
+
+pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+    let Arguments { root, command } = arguments;
+    let reader = || Reader::with_root(&root);
+    match command {
+        Command::List { output } => list::run(&reader()?, output),
+        Command::Read { request, output, to } => read::run(&reader()?, &request.into_query(), output, to),
+        Command::Get { request, attribute, device } => {
+            get::run(&reader()?, &request.into_query(), &attribute, device.as_ref())
+        }
+        Command::Env { variables, export, requests } => {
+            environment::print(&reader()?, &requests, &variables.prefix, export)
+        }
+        Command::Exec { variables, requests, command } => {
+            environment::exec(&reader()?, &requests, &variables.prefix, &command)
+        }
+        Command::Wait { request, attributes, timeout } => {
+            wait::run(&reader()?, &request.into_query(), &attributes, timeout)
+        }
+        Command::Validate { files } => validate::run(&files),
+        Command::Convert { file, to } => convert::run(&file, &to),
+        Command::Schema { version } => Ok(print_bytes(json_schema(version).as_bytes())?),
+        #[cfg(feature = "demo")]
+        Command::Demo { keep } => demo::run(keep),
+        #[cfg(feature = "manual")]
+        Command::Completions { shell } => manual::completions(shell),
+        #[cfg(feature = "manual")]
+        Command::Man { command, dir } => manual::man(command.as_deref(), dir.as_deref()),
+    }
+}

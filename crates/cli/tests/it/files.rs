@@ -1,0 +1,122 @@
+//! `validate`, `convert` and `schema`.
+
+use std::fs;
+
+use drakkar_metadata::{Version, Versions, decode, encode};
+use snapbox::str;
+use tempfile::TempDir;
+
+use crate::support::{drakkar, gpus};
+
+fn directory_with(files: &[(&str, &[u8])]) -> TempDir {
+    let directory = TempDir::new().unwrap();
+    for (name, content) in files {
+        fs::write(directory.path().join(name), content).unwrap();
+    }
+    directory
+}
+
+#[test]
+fn validate_names_the_versions_of_a_good_file() {
+    let both: Versions = "v1beta1,v1alpha1".parse().unwrap();
+    let directory = directory_with(&[("good.json", &encode(&gpus(), &both))]);
+    drakkar().current_dir(&directory).args(["validate", "good.json"]).assert().success().stdout_eq(str![[r#"
+good.json: ok (metadata.resource.k8s.io/v1beta1, metadata.resource.k8s.io/v1alpha1)
+
+"#]]);
+}
+
+#[test]
+fn validate_reports_everything_that_is_wrong_with_every_file() {
+    let mut wrong = gpus();
+    wrong.pod_claim_name = Some("NO".into());
+    wrong.requests[0].devices[0].driver.clear();
+    wrong.requests[0].devices[1].attributes.insert("none".into(), Default::default());
+    let good = encode(&gpus(), &Version::V1Beta1.into());
+    let unlike = [good.as_slice(), &encode(&wrong, &Versions::default())].concat();
+    let directory = directory_with(&[("good.json", &good), ("bad.json", &unlike), ("ugly.json", b"{]")]);
+    drakkar()
+        .current_dir(&directory)
+        .args(["validate", "good.json", "bad.json", "ugly.json", "absent.json"])
+        .assert()
+        .code(5)
+        .stdout_eq(str![[r#"
+good.json: ok (metadata.resource.k8s.io/v1beta1)
+bad.json: metadata.resource.k8s.io/v1alpha1: podClaimName: "NO" is not valid: must be lower-case letters, digits and '-', starting and ending with a letter or digit
+bad.json: metadata.resource.k8s.io/v1alpha1: requests[0].devices[0].driver: required value is missing
+bad.json: metadata.resource.k8s.io/v1alpha1: requests[0].devices[1].attributes[none]: has no value: exactly one of int, bool, string, version, ints, bools, strings, versions must be set
+bad.json: metadata.resource.k8s.io/v1alpha1 says something else than metadata.resource.k8s.io/v1beta1: readers of different versions would see different devices
+ugly.json: not valid JSON: key must be a string (line 1, column 2)
+
+"#]])
+        .stderr_eq(str![[r#"
+drakkar: absent.json: No such file or directory (os error 2)
+drakkar: 2 of 4 files are not valid
+
+"#]]);
+}
+
+#[test]
+fn validate_reads_standard_input_and_notes_versions_from_the_future() {
+    let future = r#"{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/v7"}"#;
+    let file = [future.as_bytes(), &encode(&gpus(), &Versions::default())].concat();
+    drakkar().args(["validate", "-"]).stdin(file).assert().success().stdout_eq(str![[r#"
+-: note: no metadata document of a known version found, only metadata.resource.k8s.io/v7; a newer reader may know them
+-: ok (metadata.resource.k8s.io/v1alpha1)
+
+"#]]);
+    drakkar().args(["validate", "-"]).stdin("").assert().code(5).stdout_eq(str![[r#"
+-: no metadata document found
+
+"#]]);
+}
+
+#[test]
+fn convert_writes_the_versions_that_are_asked_for() {
+    let directory = directory_with(&[("old.json", &encode(&gpus(), &Version::V1Alpha1.into()))]);
+    let convert = |to: &str| {
+        let output = drakkar().current_dir(&directory).args(["convert", "old.json", "--to", to]).output().unwrap();
+        assert!(output.status.success());
+        output.stdout
+    };
+    assert_eq!(convert("v1beta1"), encode(&gpus(), &Version::V1Beta1.into()));
+    assert_eq!(convert("v1alpha1,v1beta1"), encode(&gpus(), &"v1alpha1,v1beta1".parse().unwrap()));
+}
+
+#[test]
+fn convert_reads_the_formats_that_were_never_released() {
+    let vep10 = r#"{"apiVersion": "resource.k8s.io/v1alpha1", "kind": "DeviceMetadata",
+        "metadata": {"name": "c"}, "podClaimName": "p", "requests": [{"name": "r", "devices": [
+            {"driver": "a.example.com", "pool": "p", "device": "d", "attributes": {"x": {"string": "y"}}}]}]}"#;
+    let output = drakkar().args(["convert", "-", "--to", "v1beta1"]).stdin(vep10).output().unwrap();
+    let converted = decode(&output.stdout).unwrap().metadata;
+    assert_eq!(converted.requests[0].devices[0].name, "d");
+    assert_eq!(converted.pod_claim_name.as_deref(), Some("p"));
+}
+
+#[test]
+fn convert_says_what_is_wrong_with_its_input() {
+    drakkar().args(["convert", "-", "--to", "v1beta1"]).stdin("{}").assert().code(5).stdout_eq("").stderr_eq(str![[
+        r#"
+drakkar: -: document 1 has no usable apiVersion
+
+"#
+    ]]);
+    drakkar().args(["convert", "-", "--to", "v2"]).assert().code(2).stderr_eq(str![[r#"
+error: invalid value 'v2' for '--to <VERSION[,VERSION]>': unknown metadata version "v2": known are v1beta1 and v1alpha1
+
+For more information, try '--help'.
+
+"#]]);
+}
+
+#[test]
+fn schema_prints_the_json_schema_of_a_version() {
+    for version in ["v1alpha1", "v1beta1"] {
+        let output = drakkar().args(["schema", version]).output().unwrap();
+        let schema: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let api_version = format!("metadata.resource.k8s.io/{version}");
+        assert_eq!(schema["properties"]["apiVersion"]["const"], api_version.as_str());
+        assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    }
+}

@@ -1,0 +1,145 @@
+//! What the command says of itself, and what it says to those who get it wrong.
+
+use std::process::{Command as Process, Stdio};
+
+use snapbox::cmd::cargo_bin;
+use snapbox::str;
+use tempfile::TempDir;
+
+use crate::support::{Container, drakkar};
+
+const COMMANDS: [&str; 12] =
+    ["list", "read", "get", "env", "exec", "wait", "validate", "convert", "schema", "demo", "completions", "man"];
+
+fn help_of(arguments: &[&str]) -> String {
+    let output = drakkar().args(arguments).arg("--help").env("COLUMNS", "80").output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn help_teaches_by_example_and_lists_the_exit_codes() {
+    let help = help_of(&[]);
+    for wanted in COMMANDS.iter().copied().chain(["Examples:", "Exit codes:", "drakkar get my-claim/gpu pciBusID"]) {
+        assert!(help.contains(wanted), "{wanted} is not in:\n{help}");
+    }
+    for command in COMMANDS.iter().filter(|command| **command != "demo") {
+        let help = help_of(&[command]);
+        assert!(help.contains("Examples:\n  "), "{command}:\n{help}");
+    }
+}
+
+#[test]
+fn help_fits_eighty_columns() {
+    for command in COMMANDS {
+        let help = help_of(&[command]);
+        for line in help.lines() {
+            assert!(line.chars().count() <= 80, "{command}: {line}");
+        }
+    }
+}
+
+#[test]
+fn every_example_in_the_help_is_a_command_line_that_is_understood() {
+    let mut checked = 0;
+    for command in COMMANDS {
+        for line in help_of(&[command]).lines().filter_map(|line| line.strip_prefix("  drakkar ")) {
+            // Only what drakkar itself is given: up to a pipe, a redirection or the explanation beside it.
+            let end = ["  ", " |", " >", " &&"].iter().filter_map(|mark| line.find(mark)).min().unwrap_or(line.len());
+            let words = line[..end].split_whitespace();
+            let output = drakkar().args(words).env("DRAKKAR_ROOT", "/nonexistent").stdin("").output().unwrap();
+            assert_ne!(output.status.code(), Some(2), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+            checked += 1;
+        }
+    }
+    assert!(checked >= 15, "only {checked} examples found");
+}
+
+#[test]
+fn mistakes_get_usage_errors_that_say_what_is_wrong() {
+    drakkar().assert().code(2).stderr_eq(str![[r#"
+What this container knows of the devices it got from Kubernetes DRA
+...
+"#]]);
+    drakkar().args(["lst"]).assert().code(2).stderr_eq(str![[r#"
+error: unrecognized subcommand 'lst'
+
+  tip: a similar subcommand exists: 'list'
+...
+"#]]);
+    for (argument, problem) in [
+        ("gpu", "is not CLAIM/REQUEST, for example my-claim/gpu"),
+        ("a/b/c/d", "is not CLAIM/REQUEST, for example my-claim/gpu"),
+        ("../x", r#"claim name "..": must be lower-case letters"#),
+        ("claim/..", r#"request name "..": must be lower-case letters"#),
+        ("claim/", r#"request name "": must not be empty"#),
+        ("Claim/gpu", r#"claim name "Claim": must be lower-case letters"#),
+        ("claim/g\u{1b}pu", r#"request name "g\u{1b}pu": must be lower-case letters"#),
+    ] {
+        let output = drakkar().args(["read", argument]).output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{argument}: {message}");
+        assert!(message.contains(problem), "{argument}: {message}");
+    }
+    let long = format!("{}/gpu", "x".repeat(300));
+    let output = drakkar().args(["read", &long]).output().unwrap();
+    assert!(String::from_utf8(output.stderr).unwrap().contains("must be no more than 253 bytes, has 300"));
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn a_root_that_is_not_there_is_named() {
+    drakkar().args(["--root", "/no/such/root", "list"]).assert().code(3).stderr_eq(str![[r#"
+drakkar: /no/such/root: No such file or directory (os error 2)
+
+"#]]);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_not_an_error() {
+    let container = Container::with_gpus();
+    let mut child = Process::new(cargo_bin!("drakkar"))
+        .args(["schema", "v1beta1"])
+        .env("DRAKKAR_ROOT", container.root())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn completions_are_made_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = drakkar().args(["completions", shell]).output().unwrap();
+        let script = String::from_utf8(output.stdout).unwrap();
+        for wanted in ["validate", "timeout"] {
+            assert!(script.contains(wanted), "{shell}: no {wanted}");
+        }
+    }
+    let script = drakkar().args(["completions", "bash"]).output().unwrap().stdout;
+    let Ok(mut bash) = Process::new("bash").arg("-n").stdin(Stdio::piped()).spawn() else {
+        return println!("no bash here: the script for it was not checked");
+    };
+    std::io::Write::write_all(&mut bash.stdin.take().unwrap(), &script).unwrap();
+    assert!(bash.wait().unwrap().success());
+}
+
+#[test]
+fn there_is_a_man_page_for_every_command() {
+    let directory = TempDir::new().unwrap();
+    drakkar().args(["man", "--dir"]).arg(directory.path()).assert().success();
+    for command in COMMANDS {
+        let page = std::fs::read_to_string(directory.path().join(format!("drakkar-{command}.1"))).unwrap();
+        assert!(page.contains(".SH SYNOPSIS"), "{command}");
+    }
+    let page = std::fs::read_to_string(directory.path().join("drakkar.1")).unwrap();
+    assert!(page.contains("Exit codes"), "{page}");
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), COMMANDS.len() + 1);
+    let output = drakkar().args(["man", "get"]).output().unwrap();
+    assert_eq!(output.stdout, std::fs::read(directory.path().join("drakkar-get.1")).unwrap());
+    drakkar().args(["man", "nope"]).assert().code(3);
+}

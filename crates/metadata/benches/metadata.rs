@@ -1,0 +1,236 @@
+//! What a metadata file costs: decoding, encoding, validating, merging, and reading from disk.
+//!
+//! The file is a realistic one: one device with eight attributes, about 1,080 bytes per version as it is written. Where
+//! a file is decoded, `bare_serde_json` beside it parses the one document that is used into the same struct, and
+//! nothing else.
+//!
+//! The promise that this shows: [`decode`](drakkar_metadata::decode()) takes at most twice as long as bare `serde_json`,
+//! although it tells what a document is before it trusts it. Versions behind the one that is used cost nothing, because
+//! they are not looked at; one of an unknown version before it is passed over in less time than bare `serde_json` would
+//! take to parse it.
+//!
+//! `cargo bench -p drakkar-metadata`
+
+#![allow(clippy::unwrap_used, reason = "a benchmark that cannot be set up has nothing to measure")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use divan::counter::{BytesCount, ItemsCount};
+use divan::{Bencher, black_box};
+use drakkar_metadata::path::ContainerFile;
+use drakkar_metadata::{
+    Device, DeviceAttribute, DeviceMetadata, ObjectMeta, Query, Reader, Request, Version, Versions, encode, v1alpha1,
+    v1beta1,
+};
+use tempfile::TempDir;
+
+fn main() {
+    divan::main();
+}
+
+const DRIVER: &str = "gpu.example.com";
+
+fn one_device() -> DeviceMetadata {
+    claim_with(0, "gpu", DRIVER)
+}
+
+fn claim_with(claim: usize, request: &str, driver: &str) -> DeviceMetadata {
+    let attributes: [(&str, DeviceAttribute); 8] = [
+        ("driverVersion", DeviceAttribute::version("580.65.6")),
+        ("ecc", true.into()),
+        ("index", 3.into()),
+        ("memoryGiB", 80.into()),
+        ("model", "Example H100".into()),
+        ("numaNode", 1.into()),
+        ("resource.kubernetes.io/pciBusID", "0000:03:00.0".into()),
+        ("uuid", "GPU-8d5d4ab9-2c5e-4a2e-9b5c-1f3f6f0d7c11".into()),
+    ];
+    DeviceMetadata {
+        metadata: ObjectMeta {
+            name: format!("claim-{claim}"),
+            namespace: "default".into(),
+            uid: format!("5f3c1e0a-77a4-4f0e-8a55-{claim:012}"),
+            generation: 1,
+            ..ObjectMeta::default()
+        },
+        pod_claim_name: None,
+        requests: vec![Request {
+            name: request.into(),
+            devices: vec![Device {
+                driver: driver.into(),
+                pool: "worker-0".into(),
+                name: "gpu-3".into(),
+                attributes: BTreeMap::from(attributes.map(|(name, value)| (name.into(), value))),
+                network_data: None,
+            }],
+        }],
+    }
+}
+
+fn versions(text: &str) -> Versions {
+    text.parse().unwrap()
+}
+
+fn file_in(versions_text: &str) -> Vec<u8> {
+    encode(&one_device(), &versions(versions_text))
+}
+
+#[divan::bench_group(sample_size = 100)]
+mod decode {
+    use super::*;
+
+    mod v1alpha1_alone {
+        use super::*;
+
+        #[divan::bench]
+        fn decode(bencher: Bencher<'_, '_>) {
+            decoding(bencher, &file_in("v1alpha1"));
+        }
+
+        #[divan::bench]
+        fn bare_serde_json(bencher: Bencher<'_, '_>) {
+            bare::<v1alpha1::DeviceMetadata>(bencher, &file_in("v1alpha1"));
+        }
+    }
+
+    mod v1beta1_then_v1alpha1 {
+        use super::*;
+
+        #[divan::bench]
+        fn decode(bencher: Bencher<'_, '_>) {
+            decoding(bencher, &file_in("v1beta1,v1alpha1"));
+        }
+
+        #[divan::bench]
+        fn bare_serde_json(bencher: Bencher<'_, '_>) {
+            bare::<v1beta1::DeviceMetadata>(bencher, &file_in("v1beta1"));
+        }
+    }
+
+    mod unknown_then_v1alpha1 {
+        use super::*;
+
+        #[divan::bench]
+        fn decode(bencher: Bencher<'_, '_>) {
+            let newer = String::from_utf8(file_in("v1beta1")).unwrap().replace("k8s.io/v1beta1", "k8s.io/v2");
+            decoding(bencher, &[newer.into_bytes(), file_in("v1alpha1")].concat());
+        }
+
+        #[divan::bench]
+        fn bare_serde_json(bencher: Bencher<'_, '_>) {
+            bare::<v1alpha1::DeviceMetadata>(bencher, &file_in("v1alpha1"));
+        }
+    }
+
+    fn decoding(bencher: Bencher<'_, '_>, file: &[u8]) {
+        bencher.counter(BytesCount::of_slice(file)).bench(|| drakkar_metadata::decode(black_box(file)).unwrap());
+    }
+
+    fn bare<T: serde::de::DeserializeOwned>(bencher: Bencher<'_, '_>, document: &[u8]) {
+        let parse = || serde_json::from_slice::<T>(black_box(document)).unwrap();
+        bencher.counter(BytesCount::of_slice(document)).bench(parse);
+    }
+}
+
+#[divan::bench(name = "encode", args = ["v1alpha1", "v1beta1,v1alpha1"], sample_size = 100)]
+fn encoding(bencher: Bencher<'_, '_>, names: &str) {
+    let (metadata, versions) = (one_device(), versions(names));
+    bencher
+        .counter(BytesCount::of_slice(&encode(&metadata, &versions)))
+        .bench(|| encode(black_box(&metadata), black_box(&versions)));
+}
+
+#[divan::bench(sample_size = 100)]
+fn validate(bencher: Bencher<'_, '_>) {
+    let metadata = one_device();
+    bencher.bench(|| drakkar_metadata::validate(black_box(&metadata)).unwrap());
+}
+
+/// What several drivers say about one request, one device each.
+#[divan::bench(args = [2, 8], sample_size = 100)]
+fn merge(bencher: Bencher<'_, '_>, drivers: usize) {
+    let files: Vec<DeviceMetadata> =
+        (0..drivers).map(|driver| claim_with(0, "gpu", &format!("driver-{driver}.example.com"))).collect();
+    bencher.counter(ItemsCount::new(drivers)).bench(|| drakkar_metadata::merge(black_box(&files)));
+}
+
+mod read {
+    use super::*;
+
+    #[divan::bench]
+    fn one_file(bencher: Bencher<'_, '_>) {
+        let container = Container::with_claims(1, 1, Layouts::Kubernetes);
+        let (reader, path) = (container.reader(), kubernetes_path(0, "request-0"));
+        bencher.bench(|| reader.read_file(black_box(&path)).unwrap());
+    }
+
+    #[divan::bench]
+    fn by_query(bencher: Bencher<'_, '_>) {
+        let container = Container::with_claims(1, 1, Layouts::Kubernetes);
+        let (reader, query) = (container.reader(), Query::claim("claim-0", "request-0").unwrap());
+        bencher.bench(|| reader.read(black_box(&query)).unwrap());
+    }
+
+    /// 250 claims of 4 requests each: 1,000 files, or twice as many paths to them.
+    #[divan::bench(args = [Layouts::Kubernetes, Layouts::Both], sample_count = 50)]
+    fn discover_1000_files(bencher: Bencher<'_, '_>, layouts: Layouts) {
+        const FILES: usize = 1000;
+        let container = Container::with_claims(250, 4, layouts);
+        let reader = container.reader();
+        let found = reader.discover();
+        assert_eq!((found.files.len(), found.problems.len()), (FILES, 0));
+        assert!(found.files.iter().all(|file| file.content.is_ok()));
+        bencher.counter(ItemsCount::new(FILES)).bench(|| reader.discover());
+    }
+}
+
+/// The root of a container with metadata files in it; gone when dropped.
+struct Container(TempDir);
+
+#[derive(Debug, Clone, Copy)]
+enum Layouts {
+    /// The Kubernetes layout alone.
+    Kubernetes,
+    /// The same files in the KEP's layout as well.
+    Both,
+}
+
+impl Container {
+    fn with_claims(claims: usize, requests: usize, layouts: Layouts) -> Self {
+        let container = Self(tempfile::tempdir().unwrap());
+        let versions = Versions::from(Version::V1Alpha1);
+        for claim in 0..claims {
+            for request in (0..requests).map(|request| format!("request-{request}")) {
+                let file = container.place_for(&kubernetes_path(claim, &request));
+                fs::write(&file, encode(&claim_with(claim, &request, DRIVER), &versions)).unwrap();
+                if let Layouts::Both = layouts {
+                    fs::hard_link(&file, container.place_for(&kep_path(claim, &request))).unwrap();
+                }
+            }
+        }
+        container
+    }
+
+    fn reader(&self) -> Reader {
+        Reader::with_root(self.0.path()).unwrap()
+    }
+
+    /// Where a file of the container is outside of it; its directory is made.
+    fn place_for(&self, path: &Path) -> PathBuf {
+        let outside = self.0.path().join(path.strip_prefix("/").unwrap());
+        fs::create_dir_all(outside.parent().unwrap()).unwrap();
+        outside
+    }
+}
+
+fn kubernetes_path(claim: usize, request: &str) -> PathBuf {
+    let (claim, request) = (format!("claim-{claim}").parse().unwrap(), request.parse().unwrap());
+    ContainerFile::Claim { claim, request, driver: DRIVER.parse().unwrap() }.path()
+}
+
+fn kep_path(claim: usize, request: &str) -> PathBuf {
+    let (claim, request) = (format!("claim-{claim}").parse().unwrap(), request.parse().unwrap());
+    ContainerFile::Kep { claim, request, driver: DRIVER.parse().unwrap() }.path()
+}

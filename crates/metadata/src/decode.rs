@@ -1,0 +1,517 @@
+//! Reading: from the bytes of a metadata file to what it says, by the rules of the Go reader.
+//!
+//! A file is a stream of JSON documents, the same content once per version. The first document of a version that we
+//! know is the answer, and nothing behind it is looked at:
+//!
+//! | the next document | result |
+//! |---|---|
+//! | none, or a stray `]` or `}` | the stream ends: [`DecodeError::NothingFound`] or [`DecodeError::UnknownVersions`] |
+//! | is not JSON, or is cut off | [`DecodeError::Syntax`] |
+//! | is nested more than [`MAX_DEPTH`] levels deep | [`DecodeError::TooDeep`] |
+//! | is no object, or `apiVersion` or `kind` is no string | [`DecodeError::NoTypeInformation`] |
+//! | has no `apiVersion`, or one that cannot be one | [`DecodeError::NoApiVersion`] |
+//! | has no `kind`, whatever the version | [`DecodeError::NoKind`] |
+//! | has an `apiVersion` that we do not know | skipped |
+//! | has a known version but another kind | [`DecodeError::WrongKind`] |
+//! | has a known version and does not fit its schema | [`DecodeError::Shape`] |
+//! | has a known version and fits | the answer |
+//!
+//! Unknown fields are ignored, names are case-sensitive, `null` is the same as absent. Stricter than Go, on purpose:
+//! a field that stands twice in one object, and text that is not Unicode, are errors, because two readers could
+//! otherwise see two different things in one file.
+//!
+//! Two older formats are read too, where the rules above find nothing; see [`Decoder::released_only`].
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::error::Category;
+
+use crate::location::location;
+use crate::name::{Printable, Quoted};
+use crate::older::{self, EarlyDraft, Vep10};
+use crate::types::DeviceMetadata;
+use crate::version::{Document, KIND, SchemaVersion, Typed, Version};
+
+/// How deep a document may be nested. A metadata document itself needs seven levels.
+pub const MAX_DEPTH: usize = 100;
+
+/// The format that metadata was read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// `metadata.resource.k8s.io` in this version.
+    Released(Version),
+    /// VEP 10's `resource.k8s.io/v1alpha1`: one file per claim, `device` for a device's name.
+    Vep10,
+    /// The early draft of KEP-5304: `claims[].requests[].attributes` with plain values, and no device names.
+    EarlyDraft,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Released(version) => version.api_version(),
+            Self::Vep10 => older::VEP10_API_VERSION,
+            Self::EarlyDraft => "the early draft of KEP-5304",
+        })
+    }
+}
+
+/// What a stream says, and in which format it said it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decoded {
+    /// The content.
+    pub metadata: DeviceMetadata,
+    /// The format of the document that was used.
+    pub format: Format,
+}
+
+/// Why a stream has no answer. Lines and columns count from 1, over the whole stream.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// The stream has no document.
+    #[error("no metadata document found")]
+    NothingFound,
+    /// The stream has only documents of versions that this reader does not know.
+    #[error("no metadata document of a known version found, only {}; a newer reader may know them", listed(.0))]
+    UnknownVersions(
+        /// Their `apiVersion`s, in the order of the stream.
+        Vec<String>,
+    ),
+    /// A document is not JSON, or is cut off.
+    #[error("not valid JSON: {problem} ({place})")]
+    Syntax {
+        /// What is wrong.
+        problem: String,
+        /// Where.
+        place: Place,
+    },
+    /// A document is nested too deep.
+    #[error("document {document} is nested more than {MAX_DEPTH} levels deep")]
+    TooDeep {
+        /// Which document of the stream, counted from 1.
+        document: usize,
+    },
+    /// A document cannot say what it is.
+    #[error("not a metadata document: {problem} ({place})")]
+    NoTypeInformation {
+        /// What is wrong.
+        problem: String,
+        /// Where.
+        place: Place,
+    },
+    /// A document does not say which version it is.
+    #[error("document {document} has no usable apiVersion{}", behind_colon(.found.as_deref()))]
+    NoApiVersion {
+        /// Which document of the stream, counted from 1.
+        document: usize,
+        /// What stands in its place.
+        found: Option<String>,
+    },
+    /// A document does not say what it is.
+    #[error("document {document} of version {} has no kind", Printable::cut(.api_version))]
+    NoKind {
+        /// Which document of the stream, counted from 1.
+        document: usize,
+        /// Its `apiVersion`.
+        api_version: String,
+    },
+    /// A document of a known version is something else than metadata.
+    #[error("document {document} of version {api_version} is of kind {}, not {KIND}", Quoted(.kind))]
+    WrongKind {
+        /// Which document of the stream, counted from 1.
+        document: usize,
+        /// Its `apiVersion`.
+        api_version: String,
+        /// Its `kind`.
+        kind: String,
+    },
+    /// A document of a known version does not fit that version's schema.
+    #[error("{format} document does not fit its schema: {location}: {problem} ({place})")]
+    Shape {
+        /// The format that the document claims to be.
+        format: Format,
+        /// The path of the member that does not fit, for example `.requests[0].devices`.
+        location: String,
+        /// What is wrong with it.
+        problem: String,
+        /// Where.
+        place: Place,
+    },
+    /// An early draft names several claims; see [`Decoder::decode_all`].
+    #[error("the early draft names {0} claims in one file, not one")]
+    SeveralClaims(usize),
+}
+
+/// Versions as a message can hold them: some, and the number of the others.
+fn listed(versions: &[String]) -> String {
+    const SHOWN: usize = 8;
+    let shown: Vec<String> = versions.iter().take(SHOWN).map(|version| Printable::cut(version).to_string()).collect();
+    match versions.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+fn behind_colon(api_version: Option<&str>) -> String {
+    api_version.map(|text| format!(": {}", Quoted(text))).unwrap_or_default()
+}
+
+/// A place in a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Place {
+    pub line: usize,
+    pub column: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}", self.line, self.column)
+    }
+}
+
+/// Reads the first document that is usable, older formats included.
+///
+/// ```
+/// use drakkar_metadata::{Format, Version, decode};
+///
+/// let file = br#"
+///   {"kind": "DeviceMetadata", "apiVersion": "metadata.resource.k8s.io/v2", "else": true}
+///   {"kind": "DeviceMetadata", "apiVersion": "metadata.resource.k8s.io/v1alpha1",
+///    "metadata": {"name": "my-claim"}, "requests": [{"name": "gpu"}]}
+/// "#;
+/// let decoded = decode(file)?;
+/// assert_eq!(decoded.format, Format::Released(Version::V1Alpha1));
+/// assert_eq!(decoded.metadata.requests[0].name, "gpu");
+/// # Ok::<(), drakkar_metadata::DecodeError>(())
+/// ```
+pub fn decode(stream: &[u8]) -> Result<Decoded, DecodeError> {
+    Decoder::new().decode(stream)
+}
+
+/// Reads the first document that is usable into a document of version `V`, whatever version it had.
+///
+/// Only the versions of this crate can be asked for; another type is no [`SchemaVersion`]:
+///
+/// ```compile_fail
+/// drakkar_metadata::decode_as::<String>(b"{}");
+/// ```
+///
+/// ```
+/// use drakkar_metadata::v1beta1::V1Beta1;
+///
+/// let file = br#"{"kind": "DeviceMetadata", "apiVersion": "metadata.resource.k8s.io/v1alpha1"}"#;
+/// let (document, _) = drakkar_metadata::decode_as::<V1Beta1>(file)?;
+/// assert_eq!(document, drakkar_metadata::v1beta1::DeviceMetadata::default());
+/// # Ok::<(), drakkar_metadata::DecodeError>(())
+/// ```
+pub fn decode_as<V: SchemaVersion>(stream: &[u8]) -> Result<(Document<V>, Format), DecodeError> {
+    let Decoded { metadata, format } = decode(stream)?;
+    Ok((metadata.into(), format))
+}
+
+/// The decoder with its one choice: whether the formats that were never released are read too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decoder {
+    older_formats: bool,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Decoder {
+    /// Reads the released versions and, in a stream that has none of them, the older formats.
+    pub const fn new() -> Self {
+        Self { older_formats: true }
+    }
+
+    /// Reads the released versions only, as the Go reader does.
+    ///
+    /// What is given up: a `resource.k8s.io/v1alpha1` document of VEP 10 becomes an unknown version, and an object
+    /// with `claims` but neither `apiVersion` nor `kind`, the early draft, an error.
+    pub const fn released_only() -> Self {
+        Self { older_formats: false }
+    }
+
+    /// Reads the first document that is usable.
+    pub fn decode(&self, stream: &[u8]) -> Result<Decoded, DecodeError> {
+        let mut all = self.decode_all(stream)?;
+        match (all.pop(), all.len()) {
+            (Some(decoded), 0) => Ok(decoded),
+            (None, _) => Err(DecodeError::NothingFound),
+            (Some(_), others) => Err(DecodeError::SeveralClaims(others + 1)),
+        }
+    }
+
+    /// Reads the first document that is usable, one element per claim in it. Only the early draft can have several.
+    pub fn decode_all(&self, stream: &[u8]) -> Result<Vec<Decoded>, DecodeError> {
+        let mut unknown_versions = Vec::new();
+        let mut vep10 = None;
+        for document in Documents::new(stream) {
+            let document = document?;
+            match self.identify(&document)? {
+                Identity::Released(_) | Identity::EarlyDraft => return self.decode_document(&document),
+                Identity::Vep10(api_version) => {
+                    // To the released rules this is an unknown version: a released one behind it goes first.
+                    unknown_versions.push(api_version);
+                    vep10.get_or_insert(document);
+                }
+                Identity::Unknown(api_version) => unknown_versions.push(api_version),
+            }
+        }
+        match vep10 {
+            Some(document) => self.decode_document(&document),
+            None if unknown_versions.is_empty() => Err(DecodeError::NothingFound),
+            None => Err(DecodeError::UnknownVersions(unknown_versions)),
+        }
+    }
+
+    /// Reads every document of a stream, not only the first that is usable: for tools that check files.
+    ///
+    /// A document of an unknown version is an [`DecodeError::UnknownVersions`] of its own. The list ends with the
+    /// first document that is not JSON, because where the next one would start is anybody's guess.
+    pub fn decode_every(&self, stream: &[u8]) -> Vec<Result<Decoded, DecodeError>> {
+        let mut all = Vec::new();
+        for document in Documents::new(stream) {
+            match document.and_then(|document| self.decode_document(&document)) {
+                Ok(claims) => all.extend(claims.into_iter().map(Ok)),
+                Err(error) => all.push(Err(error)),
+            }
+        }
+        all
+    }
+
+    fn decode_document(&self, document: &RawDocument<'_>) -> Result<Vec<Decoded>, DecodeError> {
+        let one = |metadata, format| Ok(vec![Decoded { metadata, format }]);
+        match self.identify(document)? {
+            Identity::Released(version) => {
+                let format = Format::Released(version);
+                one(document.parse::<Typed>(format)?.into(), format)
+            }
+            Identity::Vep10(_) => one(document.parse::<Vep10>(Format::Vep10)?.into(), Format::Vep10),
+            Identity::EarlyDraft => Ok(document.parse::<EarlyDraft>(Format::EarlyDraft)?.into_claims()),
+            Identity::Unknown(api_version) => Err(DecodeError::UnknownVersions(vec![api_version])),
+        }
+    }
+
+    fn identify(&self, document: &RawDocument<'_>) -> Result<Identity, DecodeError> {
+        let number = document.number;
+        let Header { api_version, kind, claims } = &document.header;
+        let api_version = match api_version {
+            Some(text) if is_api_version(text) => text.clone().into_owned(),
+            None if self.older_formats && *claims && kind.is_none() => return Ok(Identity::EarlyDraft),
+            _ => {
+                let found = api_version.as_ref().map(|text| text.clone().into_owned());
+                return Err(DecodeError::NoApiVersion { document: number, found });
+            }
+        };
+        let Some(kind) = kind.as_deref().filter(|kind| !kind.is_empty()) else {
+            return Err(DecodeError::NoKind { document: number, api_version });
+        };
+        match Version::from_api_version(&api_version) {
+            Some(version) if kind == KIND => Ok(Identity::Released(version)),
+            Some(_) => Err(DecodeError::WrongKind { document: number, api_version, kind: kind.to_owned() }),
+            None if self.older_formats && api_version == older::VEP10_API_VERSION && kind == KIND => {
+                Ok(Identity::Vep10(api_version))
+            }
+            None => Ok(Identity::Unknown(api_version)),
+        }
+    }
+}
+
+/// What a document turned out to be.
+enum Identity {
+    Released(Version),
+    Vep10(String),
+    EarlyDraft,
+    Unknown(String),
+}
+
+/// `version` or `group/version`; neither part of the version may be missing.
+fn is_api_version(text: &str) -> bool {
+    match text.split_once('/') {
+        None => !text.is_empty(),
+        Some((_, version)) => !version.is_empty() && !version.contains('/'),
+    }
+}
+
+/// The documents of a stream, one after the other; ends after the first error.
+struct Documents<'a> {
+    stream: &'a [u8],
+    position: usize,
+    number: usize,
+}
+
+impl<'a> Documents<'a> {
+    fn new(stream: &'a [u8]) -> Self {
+        Self { stream, position: 0, number: 0 }
+    }
+}
+
+impl<'a> Iterator for Documents<'a> {
+    type Item = Result<RawDocument<'a>, DecodeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.stream.get(self.position..)?;
+        let start = self.position + rest.iter().position(|byte| !b" \t\r\n".contains(byte))?;
+        if b"]}".contains(&self.stream[start]) {
+            return None;
+        }
+        self.number += 1;
+        let mut documents = serde_json::Deserializer::from_slice(&self.stream[start..]).into_iter::<Header<'a>>();
+        let header = documents.next()?;
+        let end = start + documents.byte_offset();
+        self.position = if header.is_ok() { end } else { self.stream.len() };
+        Some(match header {
+            Ok(_) if is_deeper_than(MAX_DEPTH, &self.stream[start..end]) => {
+                Err(DecodeError::TooDeep { document: self.number })
+            }
+            Ok(header) => Ok(RawDocument { header, number: self.number, stream: self.stream, start, end }),
+            Err(error) => {
+                let place = place(self.stream, start, &error);
+                Err(match error.classify() {
+                    Category::Data => DecodeError::NoTypeInformation { problem: problem(&error), place },
+                    Category::Syntax | Category::Eof | Category::Io => {
+                        DecodeError::Syntax { problem: problem(&error), place }
+                    }
+                })
+            }
+        })
+    }
+}
+
+/// A document that is known to be JSON, with what it says about its type.
+struct RawDocument<'a> {
+    header: Header<'a>,
+    number: usize,
+    stream: &'a [u8],
+    start: usize,
+    end: usize,
+}
+
+impl<'a> RawDocument<'a> {
+    fn parse<T: Deserialize<'a>>(&self, format: Format) -> Result<T, DecodeError> {
+        let bytes = &self.stream[self.start..self.end];
+        serde_json::from_slice(bytes).map_err(|error| DecodeError::Shape {
+            format,
+            location: location(bytes, offset(bytes, &error)),
+            problem: problem(&error),
+            place: place(self.stream, self.start, &error),
+        })
+    }
+}
+
+/// What a document says about its type. An empty one and one that is `null` say the same as an absent one.
+#[derive(Default)]
+struct Header<'a> {
+    api_version: Option<Cow<'a, str>>,
+    kind: Option<Cow<'a, str>>,
+    /// Whether there is a member `claims`.
+    claims: bool,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Header<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct HeaderVisitor;
+
+        impl<'de> Visitor<'de> for HeaderVisitor {
+            type Value = Header<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Header::default())
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+                let mut header = Header::default();
+                while let Some(Text(name)) = members.next_key()? {
+                    match name.as_ref() {
+                        "apiVersion" => text_value(&mut header.api_version, "apiVersion", &mut members)?,
+                        "kind" => text_value(&mut header.kind, "kind", &mut members)?,
+                        name => {
+                            header.claims |= name == "claims";
+                            members.next_value::<IgnoredAny>()?;
+                        }
+                    }
+                }
+                Ok(header)
+            }
+        }
+
+        deserializer.deserialize_any(HeaderVisitor)
+    }
+}
+
+fn text_value<'de, A: MapAccess<'de>>(
+    field: &mut Option<Cow<'de, str>>,
+    name: &'static str,
+    members: &mut A,
+) -> Result<(), A::Error> {
+    if field.is_some() {
+        return Err(serde::de::Error::duplicate_field(name));
+    }
+    *field = members.next_value::<Option<Text<'de>>>()?.map(|Text(text)| text);
+    Ok(())
+}
+
+/// A string that is borrowed where it has no escapes.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// Whether arrays and objects are nested deeper than `limit` in a text that is known to be JSON.
+fn is_deeper_than(limit: usize, json: &[u8]) -> bool {
+    let opening = |byte: &u8| matches!(byte, b'[' | b'{');
+    if json.iter().filter(|byte| opening(byte)).count() <= limit {
+        return false;
+    }
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > limit {
+            return true;
+        }
+    }
+    false
+}
+
+/// The place in the whole stream of an error in a document that begins at `start`.
+fn place(stream: &[u8], start: usize, error: &serde_json::Error) -> Place {
+    let before = &stream[..start];
+    let lines_before = before.iter().filter(|byte| **byte == b'\n').count();
+    let line_start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
+    let column_offset = if error.line() == 1 { start - line_start } else { 0 };
+    // The parser is at column 0 when the value at the start of a line is to blame.
+    Place { line: lines_before + error.line(), column: (column_offset + error.column()).max(1) }
+}
+
+/// How many bytes of a document had been read when an error was found.
+fn offset(document: &[u8], error: &serde_json::Error) -> usize {
+    let lines = document.split_inclusive(|byte| *byte == b'\n').take(error.line().saturating_sub(1));
+    lines.map(<[u8]>::len).sum::<usize>() + error.column()
+}
+
+/// What `serde_json` says is wrong, without the place that it counts from the document's start.
+fn problem(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let suffix = format!(" at line {} column {}", error.line(), error.column());
+    Printable::cut(text.strip_suffix(suffix.as_str()).unwrap_or(&text)).to_string()
+}

@@ -1,0 +1,198 @@
+//! Writing: the bytes of a metadata file, the same as those of the Go serializer.
+//!
+//! A file is a stream with one document per version. Go's `encoding/json` decides how each looks: two spaces of
+//! indentation, keys in the order of declaration, map keys sorted by their bytes, `<`, `>` and `&` escaped as if for
+//! HTML, U+2028 and U+2029 escaped, one newline after every document. Consumers compare and cache these files, and
+//! operators diff them, so ours are not merely equivalent but identical.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde_json::ser::{Formatter, Serializer};
+
+use crate::types::DeviceMetadata;
+use crate::version::{AsVersion, Versions};
+
+/// The stream for a metadata file: the same metadata once in each version, in the order given.
+///
+/// Nothing is checked; see [`crate::validate()`] for that.
+///
+/// ```
+/// use drakkar_metadata::{DeviceMetadata, Versions, encode};
+///
+/// let mut metadata = DeviceMetadata::default();
+/// metadata.metadata.name = "my-claim".into();
+/// assert_eq!(
+///     String::from_utf8_lossy(&encode(&metadata, &Versions::default())),
+///     r#"{
+///   "kind": "DeviceMetadata",
+///   "apiVersion": "metadata.resource.k8s.io/v1alpha1",
+///   "metadata": {
+///     "name": "my-claim"
+///   }
+/// }
+/// "#
+/// );
+/// ```
+pub fn encode(metadata: &DeviceMetadata, versions: &Versions) -> Vec<u8> {
+    let mut stream = Vec::with_capacity(1024 * versions.as_slice().len());
+    for version in versions.as_slice() {
+        encode_value(&AsVersion(*version, metadata), &mut stream);
+        stream.push(b'\n');
+    }
+    stream
+}
+
+/// Any value in the same style, without the newline behind it.
+pub(crate) fn encode_value(value: &impl Serialize, bytes: &mut Vec<u8>) {
+    let mut serializer = Serializer::with_formatter(bytes, GoFormatter::default());
+    // Serializing fails for a failing writer, a map key that is no string, or a number that is not finite: a Vec
+    // takes every byte, all our keys are strings, and we have no floating-point numbers.
+    #[allow(clippy::expect_used, reason = "see above")]
+    value.serialize(&mut serializer).expect("metadata types always serialize into memory");
+}
+
+/// How Go's `MarshalIndent` with two spaces lays out JSON.
+#[derive(Default)]
+struct GoFormatter {
+    depth: usize,
+    has_content: bool,
+}
+
+impl GoFormatter {
+    fn open<W: ?Sized + Write>(&mut self, writer: &mut W, bracket: &[u8]) -> io::Result<()> {
+        self.depth += 1;
+        self.has_content = false;
+        writer.write_all(bracket)
+    }
+
+    fn close<W: ?Sized + Write>(&mut self, writer: &mut W, bracket: &[u8]) -> io::Result<()> {
+        self.depth -= 1;
+        if self.has_content {
+            self.new_line(writer)?;
+        }
+        self.has_content = true;
+        writer.write_all(bracket)
+    }
+
+    fn item<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        if !first {
+            writer.write_all(b",")?;
+        }
+        self.new_line(writer)
+    }
+
+    fn new_line<W: ?Sized + Write>(&self, writer: &mut W) -> io::Result<()> {
+        writer.write_all(b"\n")?;
+        for _ in 0..self.depth {
+            writer.write_all(b"  ")?;
+        }
+        Ok(())
+    }
+}
+
+impl Formatter for GoFormatter {
+    fn begin_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.open(writer, b"[")
+    }
+
+    fn end_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.close(writer, b"]")
+    }
+
+    fn begin_array_value<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        self.item(writer, first)
+    }
+
+    fn end_array_value<W: ?Sized + Write>(&mut self, _: &mut W) -> io::Result<()> {
+        self.has_content = true;
+        Ok(())
+    }
+
+    fn begin_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.open(writer, b"{")
+    }
+
+    fn end_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.close(writer, b"}")
+    }
+
+    fn begin_object_key<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        self.item(writer, first)
+    }
+
+    fn begin_object_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        writer.write_all(b": ")
+    }
+
+    fn end_object_value<W: ?Sized + Write>(&mut self, _: &mut W) -> io::Result<()> {
+        self.has_content = true;
+        Ok(())
+    }
+
+    /// The part of a string between two of `serde_json`'s own escapes, which are Go's for quotes and control characters.
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        let bytes = fragment.as_bytes();
+        let mut written = 0;
+        for (start, byte) in bytes.iter().enumerate() {
+            // E2 80 A8 and E2 80 A9 are U+2028 and U+2029.
+            let (escape, length): (&[u8], usize) = match byte {
+                b'<' => (b"\\u003c", 1),
+                b'>' => (b"\\u003e", 1),
+                b'&' => (b"\\u0026", 1),
+                0xE2 if bytes[start..].starts_with(&[0xE2, 0x80, 0xA8]) => (b"\\u2028", 3),
+                0xE2 if bytes[start..].starts_with(&[0xE2, 0x80, 0xA9]) => (b"\\u2029", 3),
+                _ => continue,
+            };
+            writer.write_all(&bytes[written..start])?;
+            writer.write_all(escape)?;
+            written = start + length;
+        }
+        writer.write_all(&bytes[written..])
+    }
+
+    /// JSON that is kept as text (`fieldsV1`): laid out anew, with the text of its numbers and strings kept.
+    fn write_raw_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        let bytes = fragment.as_bytes();
+        let mut position = 0;
+        while let Some(byte) = bytes.get(position) {
+            position += 1;
+            match byte {
+                b'{' | b'[' => {
+                    self.open(writer, &[*byte])?;
+                    let rest = fragment[position..].trim_ascii_start();
+                    if !rest.starts_with(['}', ']']) {
+                        self.new_line(writer)?;
+                        self.has_content = true;
+                    }
+                }
+                b'}' | b']' => self.close(writer, &[*byte])?,
+                b',' => self.item(writer, false)?,
+                b':' => writer.write_all(b": ")?,
+                b'"' => {
+                    let length = string_length(&bytes[position..]);
+                    writer.write_all(b"\"")?;
+                    self.write_string_fragment(writer, &fragment[position..position + length])?;
+                    writer.write_all(b"\"")?;
+                    position += length + 1;
+                }
+                b' ' | b'\t' | b'\r' | b'\n' => {}
+                _ => writer.write_all(&[*byte])?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The length of a JSON string's inside, from behind its opening quote to before the closing one.
+fn string_length(bytes: &[u8]) -> usize {
+    let mut position = 0;
+    while let Some(byte) = bytes.get(position) {
+        match byte {
+            b'"' => return position,
+            b'\\' => position += 2,
+            _ => position += 1,
+        }
+    }
+    bytes.len()
+}

@@ -1,0 +1,158 @@
+//! Reading as Go reads: `null` is the zero value, wherever it stands, and an object is an object.
+//!
+//! Go's decoder leaves a field alone when it meets `null`, and a `null` in a list or map is the element's zero value.
+//! Files made by such writers (`"creationTimestamp": null` is the best-known one) have to be readable here. What serde
+//! would let pass beyond that, a list in the place of an object, is refused as Go refuses it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::name::Quoted;
+
+/// A field whose `null` is its default.
+pub(crate) fn value<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// A list that may be `null`, of elements that may be `null`.
+pub(crate) fn list<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    struct ListVisitor<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de> + Default> Visitor<'de> for ListVisitor<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list")
+        }
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(Vec::new())
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
+            let mut list = Vec::new();
+            while let Some(element) = elements.next_element::<Option<T>>()? {
+                list.push(element.unwrap_or_default());
+            }
+            Ok(list)
+        }
+    }
+
+    deserializer.deserialize_any(ListVisitor(PhantomData))
+}
+
+/// A map that may be `null`, with values that may be `null`.
+pub(crate) fn map<'de, D, T>(deserializer: D) -> Result<BTreeMap<String, T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    struct MapVisitor<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de> + Default> Visitor<'de> for MapVisitor<T> {
+        type Value = BTreeMap<String, T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(BTreeMap::new())
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+            let mut map = BTreeMap::new();
+            while let Some(key) = entries.next_key::<String>()? {
+                if map.contains_key(&key) {
+                    return Err(A::Error::custom(format_args!("duplicate field {}", Quoted(&key))));
+                }
+                map.insert(key, entries.next_value::<Option<T>>()?.unwrap_or_default());
+            }
+            Ok(map)
+        }
+    }
+
+    deserializer.deserialize_any(MapVisitor(PhantomData))
+}
+
+/// An object that may be `null`. Derived code would take a list in its place, with the members in order.
+pub(crate) fn object<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(value::<D, Object<T>>(deserializer)?.0)
+}
+
+/// An object that may be `null` or absent, and is then none at all.
+pub(crate) fn optional_object<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Ok(Option::<Object<T>>::deserialize(deserializer)?.map(|Object(object)| object))
+}
+
+/// A list of objects.
+pub(crate) fn object_list<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(list::<D, Object<T>>(deserializer)?.into_iter().map(|Object(object)| object).collect())
+}
+
+/// A map of objects.
+pub(crate) fn object_map<'de, D, T>(deserializer: D) -> Result<BTreeMap<String, T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    let map = map::<D, Object<T>>(deserializer)?;
+    Ok(map.into_iter().map(|(key, Object(object))| (key, object)).collect())
+}
+
+/// A value that is read from an object and from nothing else.
+#[derive(Default)]
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ObjectVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+            type Value = T;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(members))
+            }
+        }
+
+        // `deserialize_map` would report the error one step before where it is.
+        deserializer.deserialize_any(ObjectVisitor(PhantomData)).map(Object)
+    }
+}
+
+/// One string or a list of strings, if that is what stands there; anything else is passed over.
+pub(crate) fn strings_if_any<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let Some(json) = Option::<Box<RawValue>>::deserialize(deserializer)? else { return Ok(Vec::new()) };
+    let as_list = serde_json::from_str(json.get());
+    Ok(as_list.or_else(|_| serde_json::from_str(json.get()).map(|one| vec![one])).unwrap_or_default())
+}

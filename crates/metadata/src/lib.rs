@@ -1,0 +1,29 @@
+#![doc = include_str!("../README.md")]
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+mod attribute;
+mod decode;
+mod encode;
+mod lenient;
+mod location;
+mod merge;
+pub mod name;
+mod object_meta;
+mod older;
+pub mod path;
+pub mod read;
+pub mod schema;
+mod types;
+pub mod validate;
+mod version;
+pub mod well_known;
+
+pub use attribute::{AttributeValue, DeviceAttribute};
+pub use decode::{DecodeError, Decoded, Decoder, Format, MAX_DEPTH, Place, decode, decode_as};
+pub use encode::encode;
+pub use merge::merge;
+pub use object_meta::{FieldsV1, ManagedFieldsEntry, ObjectMeta, OwnerReference, Time};
+pub use read::{Query, Reader};
+pub use types::{Device, DeviceMetadata, NetworkDeviceData, Request};
+pub use validate::{FieldError, FieldProblem, ValidationError, validate};
+pub use version::{Document, GROUP, KIND, SchemaVersion, Version, VersionError, Versions, v1alpha1, v1beta1};

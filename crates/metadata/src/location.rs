@@ -1,0 +1,126 @@
+//! Where in a JSON document a byte is: the path of the member, as `jq` would take it.
+//!
+//! A parse error has a line and a column; people want `.requests[0].devices[1].attributes["a/b"].int`. Only documents
+//! that did not fit are looked at this way, so parsing itself need not keep track of where it is.
+
+use std::ops::Range;
+
+use crate::name::Quoted;
+
+/// The path of the innermost member that has been begun when the first `offset` bytes of a valid JSON text are read.
+pub(crate) fn location(json: &[u8], offset: usize) -> String {
+    let mut frames: Vec<Frame> = Vec::new();
+    let mut position = 0;
+    while position < offset.min(json.len()) {
+        let token = position..position + token_length(&json[position..]);
+        position = token.end;
+        match json[token.start] {
+            b' ' | b'\t' | b'\r' | b'\n' => {}
+            b',' => frames.iter_mut().last().into_iter().for_each(Frame::leave),
+            b':' => {}
+            b'}' | b']' => drop(frames.pop()),
+            first => {
+                frames.iter_mut().last().into_iter().for_each(|frame| frame.enter(&token));
+                match first {
+                    b'{' => frames.push(Frame::Object { key: None }),
+                    b'[' => frames.push(Frame::Array { index: 0, inside: false }),
+                    _ => {}
+                }
+            }
+        }
+    }
+    let path: String = frames.iter().map(|frame| frame.show(json)).collect();
+    if path.is_empty() { ".".to_owned() } else { path }
+}
+
+/// An object or array that is open, with the member that is being read.
+enum Frame {
+    Object { key: Option<Range<usize>> },
+    Array { index: usize, inside: bool },
+}
+
+impl Frame {
+    /// A token begins: the key of a member, its value, or an element.
+    fn enter(&mut self, token: &Range<usize>) {
+        match self {
+            Self::Object { key } => drop(key.get_or_insert_with(|| token.clone())),
+            Self::Array { inside, .. } => *inside = true,
+        }
+    }
+
+    /// A comma.
+    fn leave(&mut self) {
+        match self {
+            Self::Object { key } => *key = None,
+            Self::Array { index, inside } => {
+                *index += 1;
+                *inside = false;
+            }
+        }
+    }
+
+    fn show(&self, json: &[u8]) -> String {
+        match self {
+            Self::Object { key: Some(key) } => {
+                let name: String = serde_json::from_slice(&json[key.clone()]).unwrap_or_default();
+                let is_word = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+                if is_word && name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit()) {
+                    format!(".{name}")
+                } else {
+                    format!("[{}]", Quoted(&name))
+                }
+            }
+            Self::Array { index, inside: true } => format!("[{index}]"),
+            Self::Object { key: None } | Self::Array { inside: false, .. } => String::new(),
+        }
+    }
+}
+
+/// The length of the token at the start: a string, a number or word, or one byte.
+fn token_length(json: &[u8]) -> usize {
+    match json.first() {
+        Some(b'"') => {
+            let mut escaped = false;
+            let closing = json[1..].iter().position(|byte| {
+                let closes = *byte == b'"' && !escaped;
+                escaped = *byte == b'\\' && !escaped;
+                closes
+            });
+            closing.map_or(json.len(), |closing| closing + 2)
+        }
+        Some(byte) if is_word(*byte) => json.iter().position(|byte| !is_word(*byte)).unwrap_or(json.len()),
+        _ => 1,
+    }
+}
+
+/// What numbers, `true`, `false` and `null` are made of.
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"+-.".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_innermost_member_that_has_begun_is_named() {
+        let json = br#"{"a": [1, {"b/c": "\"]", "d": null}], "e_1": {}, "1": true}"#;
+        let at = |needle: &str| {
+            let text = std::str::from_utf8(json).unwrap();
+            location(json, text.find(needle).unwrap() + needle.len())
+        };
+        assert_eq!(location(json, 0), ".");
+        assert_eq!(at("{"), ".");
+        assert_eq!(at("\"a\""), ".a");
+        assert_eq!(at("["), ".a");
+        assert_eq!(at("1"), ".a[0]");
+        assert_eq!(at("1,"), ".a");
+        assert_eq!(at("{\"b/c\""), ".a[1][\"b/c\"]");
+        assert_eq!(at("\"\\\"]\""), ".a[1][\"b/c\"]");
+        assert_eq!(at("null"), ".a[1].d");
+        assert_eq!(at("}]"), ".a");
+        assert_eq!(at("\"e_1\": {"), ".e_1");
+        assert_eq!(at("true"), "[\"1\"]");
+        assert_eq!(location(json, json.len() + 10), ".");
+    }
+}

@@ -1,0 +1,293 @@
+//! Names that cannot be wrong: every name that becomes part of a path, and every name with a format, as a type.
+//!
+//! A value of one of these types has passed the rule that the Kubernetes API has for it. In particular none of them
+//! can hold a `/` (but for [`PoolName`], which never becomes a path), a NUL, `.` or `..`, or be empty, so a path
+//! built from them ([`crate::path`]) stays inside its directory whatever an API object or an annotation says.
+
+use std::borrow::{Borrow, Cow};
+use std::fmt::{self, Write as _};
+use std::path::Path;
+use std::str::FromStr;
+
+/// A name that breaks its rule; says which kind of name, what was given and what the rule is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} {value}: {problem}", value = Quoted(.value))]
+pub struct NameError {
+    kind: &'static str,
+    value: String,
+    problem: NameProblem,
+}
+
+impl NameError {
+    /// What kind of name was asked for, for example `driver name`.
+    pub fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// The text that was given.
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// Which rule it breaks.
+    pub fn problem(&self) -> NameProblem {
+        self.problem
+    }
+}
+
+/// The rule that a name breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameProblem {
+    /// The name has no characters.
+    #[error("must not be empty")]
+    Empty,
+    /// The name has more bytes than its kind allows.
+    #[error("must be no more than {limit} bytes, has {length}")]
+    TooLong {
+        /// How many bytes the kind of name allows.
+        limit: usize,
+        /// How many were given.
+        length: usize,
+    },
+    /// Not a DNS label (RFC 1123).
+    #[error("must be lower-case letters, digits and '-', starting and ending with a letter or digit")]
+    Label,
+    /// Not a DNS subdomain (RFC 1123).
+    #[error(
+        "must be lower-case letters, digits, '-' and '.', every part between dots starting and ending with a letter or digit"
+    )]
+    Subdomain,
+    /// Not a DNS subdomain, even when upper case is let through.
+    #[error("must be letters, digits, '-' and '.', every part between dots starting and ending with a letter or digit")]
+    SubdomainCaseless,
+    /// One of the slash-separated parts of a pool name is not a DNS subdomain.
+    #[error(
+        "part {part} between slashes must be lower-case letters, digits, '-' and '.', starting and ending with a letter or digit"
+    )]
+    PoolPart {
+        /// Index of the first bad part, counted from 0.
+        part: usize,
+    },
+    /// Not an object UID.
+    #[error("must be letters, digits, '-', '_', '.' and ':', starting and ending with a letter or digit")]
+    Uid,
+}
+
+/// A DNS label: `[a-z0-9]([-a-z0-9]*[a-z0-9])?`, at most 63 bytes.
+pub(crate) fn check_label(text: &str) -> Result<(), NameProblem> {
+    check_length(text, 63)?;
+    if is_label(text, false) { Ok(()) } else { Err(NameProblem::Label) }
+}
+
+/// A DNS subdomain: labels of any length joined with dots, at most 253 bytes.
+pub(crate) fn check_subdomain(text: &str) -> Result<(), NameProblem> {
+    check_length(text, 253)?;
+    if text.split('.').all(|part| is_label(part, false)) { Ok(()) } else { Err(NameProblem::Subdomain) }
+}
+
+/// A driver name: a DNS subdomain in which upper case is let through, at most 63 bytes.
+pub(crate) fn check_driver(text: &str) -> Result<(), NameProblem> {
+    check_length(text, 63)?;
+    if text.split('.').all(|part| is_label(part, true)) { Ok(()) } else { Err(NameProblem::SubdomainCaseless) }
+}
+
+/// A pool name: DNS subdomains joined with slashes, at most 253 bytes.
+pub(crate) fn check_pool(text: &str) -> Result<(), NameProblem> {
+    check_length(text, 253)?;
+    match text.split('/').position(|part| check_subdomain(part).is_err()) {
+        None => Ok(()),
+        Some(part) => Err(NameProblem::PoolPart { part }),
+    }
+}
+
+/// A UID as the API server makes them, or anything else that a CDI device name can carry.
+fn check_uid(text: &str) -> Result<(), NameProblem> {
+    check_length(text, 128)?;
+    let bytes = text.as_bytes();
+    let inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(byte);
+    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    if ends(bytes.first()) && ends(bytes.last()) && bytes.iter().all(inner) { Ok(()) } else { Err(NameProblem::Uid) }
+}
+
+fn check_length(text: &str, limit: usize) -> Result<(), NameProblem> {
+    match text.len() {
+        0 => Err(NameProblem::Empty),
+        length if length > limit => Err(NameProblem::TooLong { limit, length }),
+        _ => Ok(()),
+    }
+}
+
+fn is_label(text: &str, upper: bool) -> bool {
+    let alphanumeric =
+        |byte: &u8| byte.is_ascii_digit() || byte.is_ascii_lowercase() || (upper && byte.is_ascii_uppercase());
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(alphanumeric)
+        && bytes.last().is_some_and(alphanumeric)
+        && bytes.iter().all(|byte| alphanumeric(byte) || *byte == b'-')
+}
+
+/// Shows text that somebody else chose: quoted, control characters escaped, cut to a length that fits a log line.
+#[derive(Clone, Copy)]
+pub(crate) struct Quoted<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 80;
+        match self.0.char_indices().nth(SHOWN) {
+            None => write!(f, "{:?}", self.0),
+            Some((end, _)) => write!(f, "{:?}… ({} bytes)", &self.0[..end], self.0.len()),
+        }
+    }
+}
+
+/// The same without quotes: control characters escaped, and cut if need be.
+#[derive(Clone)]
+pub(crate) struct Printable<'a> {
+    text: Cow<'a, str>,
+    limit: usize,
+}
+
+impl<'a> Printable<'a> {
+    /// Text that is cut to what fits a message.
+    pub(crate) fn cut(text: &'a str) -> Self {
+        Self { text: text.into(), limit: 200 }
+    }
+
+    /// A path, whole.
+    pub(crate) fn path(path: &'a Path) -> Self {
+        Self { text: path.to_string_lossy(), limit: usize::MAX }
+    }
+}
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, c) in self.text.chars().enumerate() {
+            match c {
+                _ if index == self.limit => return write!(f, "… ({} bytes)", self.text.len()),
+                c if c.is_control() => write!(f, "{}", c.escape_default())?,
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+macro_rules! name_type {
+    ($(#[$doc:meta])* $name:ident, $kind:literal, $check:path) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(String);
+
+        impl $name {
+            /// Takes a name that follows the rule, or says what is wrong with it.
+            pub fn new(name: impl Into<String>) -> Result<Self, NameError> {
+                let value = name.into();
+                match $check(&value) {
+                    Ok(()) => Ok(Self(value)),
+                    Err(problem) => Err(NameError { kind: $kind, value, problem }),
+                }
+            }
+
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = NameError;
+
+            fn from_str(name: &str) -> Result<Self, NameError> {
+                Self::new(name)
+            }
+        }
+
+        impl TryFrom<&str> for $name {
+            type Error = NameError;
+
+            fn try_from(name: &str) -> Result<Self, NameError> {
+                Self::new(name)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = NameError;
+
+            fn try_from(name: String) -> Result<Self, NameError> {
+                Self::new(name)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> String {
+                name.0
+            }
+        }
+
+        impl PartialEq<str> for $name {
+            fn eq(&self, other: &str) -> bool {
+                self.0 == other
+            }
+        }
+
+        impl PartialEq<&str> for $name {
+            fn eq(&self, other: &&str) -> bool {
+                self.0 == *other
+            }
+        }
+    };
+}
+
+name_type! {
+    /// The name of a DRA driver, for example `gpu.example.com`: a DNS subdomain of at most 63 bytes.
+    ///
+    /// Upper case is let through, as the API does.
+    DriverName, "driver name", check_driver
+}
+name_type! {
+    /// The name of a resource pool: one or more DNS subdomains joined with slashes, at most 253 bytes.
+    PoolName, "pool name", check_pool
+}
+name_type! {
+    /// The name of a device in its pool: a DNS label.
+    DeviceName, "device name", check_label
+}
+name_type! {
+    /// A Kubernetes namespace: a DNS label.
+    Namespace, "namespace", check_label
+}
+name_type! {
+    /// The name of a `ResourceClaim` object: a DNS subdomain.
+    ClaimName, "claim name", check_subdomain
+}
+name_type! {
+    /// The name of an entry of `pod.spec.resourceClaims`: a DNS label.
+    PodClaimName, "pod claim name", check_label
+}
+name_type! {
+    /// The name of a request in a claim, without a subrequest: a DNS label.
+    RequestName, "request name", check_label
+}
+name_type! {
+    /// The UID of a `ResourceClaim` object, with only characters that are safe in file names and CDI device names.
+    ClaimUid, "claim UID", check_uid
+}

@@ -1,0 +1,200 @@
+//! Kubernetes' `ObjectMeta`, whole: what a foreign file says about its claim comes out again as it went in.
+//!
+//! Our own files set `name`, `namespace`, `uid` and `generation` only.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::lenient;
+
+/// Metadata of the claim that a file describes. The fields are in the order in which they are written.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectMeta {
+    /// The claim's name.
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The prefix from which the name was generated.
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "String::is_empty")]
+    pub generate_name: String,
+    /// The claim's namespace.
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// A deprecated field of the API.
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "String::is_empty")]
+    pub self_link: String,
+    /// The claim's UID.
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// The claim's resource version.
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "String::is_empty")]
+    pub resource_version: String,
+    /// How often the metadata was written: 1 the first time, one more with every update. 0 is not written.
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "is_zero")]
+    pub generation: i64,
+    /// When the object was created.
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "Time::is_absent_or_zero")]
+    pub creation_timestamp: Option<Time>,
+    /// When the object is to be deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion_timestamp: Option<Time>,
+    /// How long a graceful deletion may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion_grace_period_seconds: Option<i64>,
+    /// Labels.
+    #[serde(default, deserialize_with = "lenient::map", skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    #[serde(default, deserialize_with = "lenient::map", skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// The objects that this one depends on.
+    #[serde(default, deserialize_with = "lenient::object_list", skip_serializing_if = "Vec::is_empty")]
+    pub owner_references: Vec<OwnerReference>,
+    /// What must be done before the object may go.
+    #[serde(default, deserialize_with = "lenient::list", skip_serializing_if = "Vec::is_empty")]
+    pub finalizers: Vec<String>,
+    /// Who set which field.
+    #[serde(default, deserialize_with = "lenient::object_list", skip_serializing_if = "Vec::is_empty")]
+    pub managed_fields: Vec<ManagedFieldsEntry>,
+}
+
+/// One owner of an object.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs, reason = "the names are the API's and say all there is to say")]
+pub struct OwnerReference {
+    #[serde(default, deserialize_with = "lenient::value")]
+    pub api_version: String,
+    #[serde(default, deserialize_with = "lenient::value")]
+    pub kind: String,
+    #[serde(default, deserialize_with = "lenient::value")]
+    pub name: String,
+    #[serde(default, deserialize_with = "lenient::value")]
+    pub uid: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_owner_deletion: Option<bool>,
+}
+
+/// The fields that one manager set.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs, reason = "the names are the API's and say all there is to say")]
+pub struct ManagedFieldsEntry {
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "String::is_empty")]
+    pub manager: String,
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "String::is_empty")]
+    pub operation: String,
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "String::is_empty")]
+    pub api_version: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "String::is_empty")]
+    pub fields_type: String,
+    #[serde(default, rename = "fieldsV1", skip_serializing_if = "Option::is_none")]
+    pub fields_v1: Option<FieldsV1>,
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "String::is_empty")]
+    pub subresource: String,
+}
+
+/// The field set of a [`ManagedFieldsEntry`]: JSON that is kept as it was written and only indented anew.
+///
+/// Two are equal if their text is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FieldsV1(Box<RawValue>);
+
+impl FieldsV1 {
+    /// Takes any JSON value, or says where it is not JSON.
+    pub fn from_json(json: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(json).map(Self)
+    }
+
+    /// The JSON text.
+    pub fn as_json(&self) -> &str {
+        self.0.get()
+    }
+}
+
+impl PartialEq for FieldsV1 {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_json() == other.as_json()
+    }
+}
+
+impl Eq for FieldsV1 {}
+
+/// A point in time, to the second, as the Kubernetes API has them.
+///
+/// Read from any RFC 3339 text, written in UTC. Go's zero time (`0001-01-01T00:00:00Z`) stands for "no time" and is
+/// written as `null`, as Go does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(Timestamp);
+
+impl Time {
+    /// 0001-01-01T00:00:00Z in seconds since the epoch.
+    const GO_ZERO: i64 = -62_135_596_800;
+
+    /// Takes the whole seconds of a timestamp.
+    pub fn new(timestamp: Timestamp) -> Self {
+        let floor = timestamp.as_nanosecond().div_euclid(1_000_000_000);
+        let seconds = i64::try_from(floor).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+        // The floor of a timestamp lies outside jiff's range only below its minimum, which is a whole second.
+        Self(seconds.unwrap_or(timestamp))
+    }
+
+    /// The time as a timestamp of whole seconds.
+    pub fn timestamp(&self) -> Timestamp {
+        self.0
+    }
+
+    fn is_zero(&self) -> bool {
+        self.0.as_second() == Self::GO_ZERO
+    }
+
+    fn is_absent_or_zero(time: &Option<Self>) -> bool {
+        time.as_ref().is_none_or(Self::is_zero)
+    }
+}
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.is_zero() {
+            return serializer.serialize_unit();
+        }
+        // Without a fraction, jiff shows a timestamp as Kubernetes does.
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TimeVisitor;
+
+        // An error of the visitor's own is reported at the text, one that comes after it at what follows.
+        impl Visitor<'_> for TimeVisitor {
+            type Value = Time;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an RFC 3339 time")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Time, E> {
+                text.parse().map(Time::new).map_err(|error| E::custom(format_args!("not an RFC 3339 time: {error}")))
+            }
+        }
+
+        deserializer.deserialize_str(TimeVisitor)
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(number: &i64) -> bool {
+    *number == 0
+}

@@ -1,0 +1,166 @@
+//! What can go wrong when reading, and what kind of trouble it is.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::query::Query;
+use crate::decode::DecodeError;
+use crate::name::{NameError, Printable};
+
+/// Why metadata could not be read. Every message names the file or what was looked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// There is no file for a request.
+    #[error("no metadata for {query}: looked in {}", list(.looked_in))]
+    NotFound {
+        /// What was asked for.
+        query: Box<Query>,
+        /// The directories that could have had it.
+        looked_in: Vec<PathBuf>,
+    },
+    /// A name stands for a claim and for another claim's entry in the pod.
+    #[error(
+        "{query} is ambiguous: there is a claim and a pod claim of that name; say resourceclaims/{0}/{1} or \
+         resourceclaimtemplates/{0}/{1}",
+        .query.claim_text(), .query.request_text()
+    )]
+    Ambiguous {
+        /// What was asked for.
+        query: Box<Query>,
+    },
+    /// The file is there but empty: the driver has not written it yet.
+    #[error("{}: not written yet", Printable::path(.path))]
+    NotWritten {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Time ran out.
+    #[error("gave up after {}: {last}", seconds(.waited))]
+    TimedOut {
+        /// How long was waited.
+        waited: Duration,
+        /// What was missing to the last.
+        last: Box<ReadError>,
+    },
+    /// The metadata is there but not (yet) what was waited for.
+    #[error("{query} does not have what was waited for")]
+    NotReady {
+        /// What was asked for.
+        query: Box<Query>,
+    },
+    /// A file's content cannot be read as metadata.
+    #[error("{}: {source}", Printable::path(.path))]
+    Decode {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+    /// A file or directory has a name that none can have.
+    #[error("{}: {source}", Printable::path(.path))]
+    Name {
+        /// The file or directory.
+        path: PathBuf,
+        /// What is wrong with its name.
+        source: NameError,
+    },
+    /// A file's name is not Unicode.
+    #[error("{}: the name is not UTF-8", Printable::path(.path))]
+    NameNotUnicode {
+        /// The file or directory.
+        path: PathBuf,
+    },
+    /// Something else is in the place of a file.
+    #[error("{}: is {kind}, not a file", Printable::path(.path))]
+    NotAFile {
+        /// What is in its place.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
+    },
+    /// The file is larger than any metadata file.
+    #[error("{}: larger than {} MiB, which no metadata file is", Printable::path(.path), super::MAX_FILE_SIZE / 1024 / 1024)]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file changed with every look.
+    #[error("{}: is being written all the time; no two reads agreed", Printable::path(.path))]
+    Unsettled {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The system refused.
+    #[error("{}: {source}", Printable::path(.path))]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Several files have problems, and none could be read.
+    #[error("{}", several(.0))]
+    Several(
+        /// The problems, at least two.
+        Vec<ReadError>,
+    ),
+}
+
+/// What kind of trouble an error is, for whoever has to decide what to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ErrorClass {
+    /// Nothing of that name is there; perhaps the claim or request is misspelt, or this container does not have it.
+    NotFound,
+    /// It is there and the driver has not written it yet: waiting helps.
+    NotWritten,
+    /// The system refused to read what is there.
+    Unreadable,
+    /// What is there is broken.
+    Invalid,
+}
+
+impl ReadError {
+    /// One error for many problems; the problem itself if there is only one.
+    pub(super) fn all(mut problems: Vec<ReadError>) -> Self {
+        match problems.pop() {
+            Some(only) if problems.is_empty() => only,
+            last => {
+                problems.extend(last);
+                Self::Several(problems)
+            }
+        }
+    }
+
+    /// What kind of trouble it is; of several, the worst.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::NotFound { .. } | Self::Ambiguous { .. } => ErrorClass::NotFound,
+            Self::NotWritten { .. } | Self::NotReady { .. } => ErrorClass::NotWritten,
+            Self::TimedOut { last, .. } => last.class(),
+            Self::Decode { .. }
+            | Self::Name { .. }
+            | Self::NameNotUnicode { .. }
+            | Self::NotAFile { .. }
+            | Self::TooLarge { .. } => ErrorClass::Invalid,
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => ErrorClass::NotFound,
+            Self::Unsettled { .. } | Self::Io { .. } => ErrorClass::Unreadable,
+            Self::Several(problems) => problems.iter().map(Self::class).max().unwrap_or(ErrorClass::Invalid),
+        }
+    }
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    let texts: Vec<String> = paths.iter().map(|path| Printable::path(path).to_string()).collect();
+    texts.join(", ")
+}
+
+fn several(problems: &[ReadError]) -> String {
+    let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    texts.join("; ")
+}
+
+fn seconds(duration: &Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
+}

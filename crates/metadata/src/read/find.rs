@@ -1,0 +1,399 @@
+//! Finding metadata files: by what a query says, or all there are.
+//!
+//! A request can have several files: one per driver, and each of them in one layout or in both. The same file in two
+//! layouts has the same inode, or at least the same claim UID, request and driver; it is reported once, under its
+//! path in the Kubernetes layout, with its other path beside it.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::query::{ClaimKey, ClaimSelector, Query};
+use super::root::Identity;
+use super::{ReadError, Reader};
+use crate::decode::Decoded;
+use crate::name::{ClaimName, DriverName, NameError, PodClaimName, RequestName};
+use crate::path::{
+    CLAIMS_SUBDIR, FILE_SUFFIX, HOST_FILE, KEP_DIR, KUBERNETES_DIR, TEMPLATES_SUBDIR, draft_names, driver_of,
+};
+
+/// One driver's file about one request, and what is in it.
+#[derive(Debug)]
+pub struct MetadataFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Where else it is: the same file in the other layout.
+    pub also_at: Vec<PathBuf>,
+    /// The claim, as the path has it, or, in the early draft, as the file has it.
+    pub claim: ClaimKey,
+    /// The request, as the path has it; `None` for a file of VEP 10, which has all requests of a claim.
+    pub request: Option<RequestName>,
+    /// The driver, as the file's name has it.
+    pub driver: String,
+    /// The content, or why there is none.
+    pub content: Result<Decoded, ReadError>,
+    identity: Option<Identity>,
+}
+
+/// Everything that a container can see.
+#[derive(Debug, Default)]
+pub struct Discovery {
+    /// The files, those that are not written yet or broken included, in the order of claim, request and driver.
+    pub files: Vec<MetadataFile>,
+    /// Directories that could not be looked into, and names that none can have.
+    pub problems: Vec<ReadError>,
+}
+
+impl MetadataFile {
+    /// The name under which the pod's author knows the claim: that of the pod's entry for a claim from a template,
+    /// that of the claim otherwise.
+    pub fn claim_label(&self) -> &str {
+        let from_content = self.content.as_ref().ok().and_then(|decoded| decoded.metadata.pod_claim_name.as_deref());
+        from_content.unwrap_or(self.claim.as_str())
+    }
+
+    /// What tells that two findings are one file: the inode, and, for copies, whose it is. The claim's name is part
+    /// of both because an early draft has several claims in one file.
+    fn keys(&self) -> impl Iterator<Item = FileKey> {
+        let meta = self.content.as_ref().ok().map(|decoded| &decoded.metadata.metadata);
+        let claim = meta.map(|meta| meta.name.clone()).unwrap_or_default();
+        let uid = meta.map(|meta| meta.uid.clone()).filter(|uid| !uid.is_empty());
+        let by_inode = self.identity.map(|identity| FileKey::Inode(identity, claim));
+        let by_owner = uid.map(|uid| FileKey::Owner(uid, self.request.clone(), self.driver.clone()));
+        by_inode.into_iter().chain(by_owner)
+    }
+
+    fn generation(&self) -> i64 {
+        self.content.as_ref().map_or(-1, |decoded| decoded.metadata.metadata.generation)
+    }
+
+    fn belongs_to(&self, query: &Query) -> bool {
+        let pod_claim = self.content.as_ref().ok().and_then(|decoded| decoded.metadata.pod_claim_name.as_deref());
+        let claim = match (&query.claim, &self.claim) {
+            (ClaimSelector::Claim(wanted), ClaimKey::Claim(claim)) => wanted == claim,
+            (ClaimSelector::PodClaim(wanted), ClaimKey::PodClaim(claim)) => wanted == claim,
+            (ClaimSelector::PodClaim(wanted), ClaimKey::Claim(_)) => pod_claim == Some(wanted.as_str()),
+            (ClaimSelector::Claim(_), ClaimKey::PodClaim(_)) => false,
+            (ClaimSelector::Either(wanted), claim) => {
+                claim.as_str() == wanted.as_str() || pod_claim == Some(wanted.as_str())
+            }
+        };
+        let request = match (&self.request, &self.content) {
+            (Some(request), _) => *request == query.request,
+            (None, Ok(decoded)) => decoded.metadata.requests.iter().any(|request| query.matches_request(&request.name)),
+            (None, Err(_)) => true,
+        };
+        claim && request && query.driver.as_ref().is_none_or(|wanted| *wanted == self.driver.as_str())
+    }
+}
+
+impl Reader {
+    /// Everything that can be seen: every claim, request, driver and device.
+    ///
+    /// Applications that know their claim and request had better [`read`](Reader::read) those.
+    pub fn discover(&self) -> Discovery {
+        let mut found = Found::default();
+        for key in [ClaimDirectory::Claims, ClaimDirectory::Templates] {
+            let directory = Path::new(KUBERNETES_DIR).join(key.name());
+            self.each_directory(&directory, &mut found, |path, name, found| {
+                match key.parse(name) {
+                    Ok(claim) => self.requests_of(path, &claim, found),
+                    Err(source) => found.problem(ReadError::Name { path: self.root.outside(path), source }),
+                };
+            });
+        }
+        self.discover_kep(&mut found);
+        found.into_discovery()
+    }
+
+    /// The files that a query asks for, at least one, and what kept others from being found.
+    pub(super) fn find(&self, query: &Query) -> Result<Discovery, ReadError> {
+        let direct = Directories::of(query);
+        let mut found = Found::default();
+        if let Some((claim, path)) = &direct.template {
+            self.files_of(path, claim, query, &mut found);
+        }
+        // Where a file tells the name of the generated claim, its twin in the KEP's layout is found without a search.
+        let generated = found.files.iter().find_map(|file| {
+            let name = &file.content.as_ref().ok()?.metadata.metadata.name;
+            ClaimName::new(name.clone()).ok()
+        });
+        let from_template = found.files.len();
+        for (claim, path) in &direct.claim {
+            self.files_of(path, claim, query, &mut found);
+        }
+        if from_template > 0 && found.files.len() > from_template {
+            return Err(ReadError::Ambiguous { query: Box::new(query.clone()) });
+        }
+        if let Some(claim) = generated {
+            let path = [KEP_DIR, claim.as_str(), query.request.as_str()].iter().collect::<PathBuf>();
+            self.files_of(&path, &ClaimKey::Claim(claim), query, &mut found);
+        }
+        if found.files.is_empty() {
+            // By pod claim name in the KEP's layout, or in an older one: only the files themselves can tell. What is
+            // wrong with others is no concern of this query.
+            let mut all = Found::default();
+            self.discover_kep(&mut all);
+            found.files = all.files;
+            found.files.retain(|file| file.belongs_to(query));
+        }
+        let Discovery { mut files, problems } = found.into_discovery();
+        if files.is_empty() {
+            let looked_in = direct.all().map(|path| self.root.outside(path)).collect();
+            let not_found = ReadError::NotFound { query: Box::new(query.clone()), looked_in };
+            return Err(if problems.is_empty() { not_found } else { ReadError::all(problems) });
+        }
+        // By the names of the files: `a-b-metadata.json` comes before `a-metadata.json`.
+        files.sort_by(|a, b| a.path.file_name().cmp(&b.path.file_name()));
+        Ok(Discovery { files, problems })
+    }
+
+    /// Everything below [`KEP_DIR`]: the KEP's layout, VEP 10's and the early draft's.
+    fn discover_kep(&self, found: &mut Found) {
+        let Some(names) = self.list(Path::new(KEP_DIR), found) else { return };
+        for name in names {
+            let path = Path::new(KEP_DIR).join(&name);
+            let Some(name) = self.text(&path, &name, found) else { continue };
+            if let Some((driver, _, request)) = draft_names(name) {
+                match RequestName::new(request) {
+                    Ok(request) => self.early_draft(&path, driver, &request, found),
+                    Err(source) => found.problem(ReadError::Name { path: self.root.outside(&path), source }),
+                }
+                continue;
+            }
+            self.each_directory(&path, found, |below, below_name, found| {
+                // {claim}/{request}/{driver}-metadata.json, or {driver}/{claim}/metadata.json
+                let names = self.list(below, found).unwrap_or_default();
+                if names.iter().any(|file| file == HOST_FILE) {
+                    match below_name.parse().map(ClaimKey::Claim) {
+                        Ok(claim) => self.file(&below.join(HOST_FILE), &claim, None, name, found),
+                        Err(source) => found.problem(ReadError::Name { path: self.root.outside(below), source }),
+                    }
+                }
+                if names.iter().any(is_metadata_file) {
+                    match name.parse().map(ClaimKey::Claim) {
+                        Ok(claim) => self.request_directory(below, below_name, &claim, found),
+                        Err(source) => found.problem(ReadError::Name { path: self.root.outside(&path), source }),
+                    }
+                }
+            });
+        }
+    }
+
+    fn requests_of(&self, claim_path: &Path, claim: &ClaimKey, found: &mut Found) {
+        self.each_directory(claim_path, found, |path, name, found| self.request_directory(path, name, claim, found));
+    }
+
+    fn request_directory(&self, path: &Path, name: &str, claim: &ClaimKey, found: &mut Found) {
+        match RequestName::new(name) {
+            Ok(request) => self.metadata_files(path, claim, &request, None, found),
+            Err(source) => found.problem(ReadError::Name { path: self.root.outside(path), source }),
+        }
+    }
+
+    fn files_of(&self, path: &Path, claim: &ClaimKey, query: &Query, found: &mut Found) {
+        let driver = query.driver.as_ref().map(DriverName::as_str);
+        self.metadata_files(path, claim, &query.request, driver, found);
+    }
+
+    /// The files of one request directory, of one driver or of all.
+    fn metadata_files(
+        &self,
+        directory: &Path,
+        claim: &ClaimKey,
+        request: &RequestName,
+        only_driver: Option<&str>,
+        found: &mut Found,
+    ) {
+        for name in self.list(directory, found).unwrap_or_default() {
+            if !is_metadata_file(&name) {
+                continue;
+            }
+            let path = directory.join(&name);
+            let Some(driver) = self.text(&path, &name, found).and_then(driver_of) else { continue };
+            if only_driver.is_none_or(|only| only == driver) {
+                self.file(&path, claim, Some(request), driver, found);
+            }
+        }
+    }
+
+    fn file(&self, path: &Path, claim: &ClaimKey, request: Option<&RequestName>, driver: &str, found: &mut Found) {
+        let (identity, content) = match self.load(path) {
+            Ok((identity, bytes)) => (Some(identity), self.decode_one(path, &bytes)),
+            Err(error) => (None, Err(error)),
+        };
+        found.add(MetadataFile {
+            path: self.root.outside(path),
+            also_at: Vec::new(),
+            claim: claim.clone(),
+            request: request.cloned(),
+            driver: driver.to_owned(),
+            content,
+            identity,
+        });
+    }
+
+    /// An early draft's file: the claims are named inside only, the driver outside only.
+    fn early_draft(&self, path: &Path, driver: &str, request: &RequestName, found: &mut Found) {
+        let loaded = self.load(path).and_then(|(identity, bytes)| Ok((identity, self.decode_all(path, &bytes)?)));
+        let (identity, claims) = match loaded {
+            Ok(loaded) => loaded,
+            Err(error) => return found.problem(error),
+        };
+        for mut decoded in claims {
+            let claim = match ClaimName::new(decoded.metadata.metadata.name.clone()) {
+                Ok(name) => ClaimKey::Claim(name),
+                Err(source) => {
+                    found.problem(ReadError::Name { path: self.root.outside(path), source });
+                    continue;
+                }
+            };
+            for device in decoded.metadata.requests.iter_mut().flat_map(|request| &mut request.devices) {
+                driver.clone_into(&mut device.driver);
+            }
+            found.add(MetadataFile {
+                path: self.root.outside(path),
+                also_at: Vec::new(),
+                claim,
+                request: Some(request.clone()),
+                driver: driver.to_owned(),
+                content: Ok(decoded),
+                identity: Some(identity),
+            });
+        }
+    }
+
+    fn each_directory(&self, path: &Path, found: &mut Found, mut visit: impl FnMut(&Path, &str, &mut Found)) {
+        for name in self.list(path, found).unwrap_or_default() {
+            let below = path.join(&name);
+            if let Some(name) = self.text(&below, &name, found) {
+                visit(&below, name, found);
+            }
+        }
+    }
+
+    /// The entries of a directory; `None` if it is not there or is not a directory.
+    fn list(&self, path: &Path, found: &mut Found) -> Option<Vec<OsString>> {
+        match self.root.list(path) {
+            Ok(names) => Some(names),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
+            Err(source) => {
+                found.problem(ReadError::Io { path: self.root.outside(path), source });
+                None
+            }
+        }
+    }
+
+    fn text<'a>(&self, path: &Path, name: &'a OsStr, found: &mut Found) -> Option<&'a str> {
+        let text = name.to_str();
+        if text.is_none() {
+            found.problem(ReadError::NameNotUnicode { path: self.root.outside(path) });
+        }
+        text
+    }
+}
+
+/// Files as they are found, each once.
+#[derive(Default)]
+struct Found {
+    files: Vec<MetadataFile>,
+    positions: HashMap<FileKey, usize>,
+    problems: Vec<ReadError>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+enum FileKey {
+    Inode(Identity, String),
+    Owner(String, Option<RequestName>, String),
+}
+
+impl Found {
+    fn add(&mut self, file: MetadataFile) {
+        let known = file.keys().find_map(|key| self.positions.get(&key).copied());
+        let position = known.unwrap_or(self.files.len());
+        self.positions.extend(file.keys().map(|key| (key, position)));
+        let Some(known) = self.files.get_mut(position) else {
+            return self.files.push(file);
+        };
+        known.also_at.push(file.path.clone());
+        // Two copies that differ: the one that was written later is right.
+        if file.generation() > known.generation() {
+            known.content = file.content;
+        }
+    }
+
+    fn problem(&mut self, problem: ReadError) {
+        self.problems.push(problem);
+    }
+
+    fn into_discovery(self) -> Discovery {
+        let Self { mut files, positions: _, problems } = self;
+        files.sort_by(|a, b| {
+            let by_name = a.claim.as_str().cmp(b.claim.as_str());
+            by_name.then_with(|| (&a.claim, &a.request, &a.driver).cmp(&(&b.claim, &b.request, &b.driver)))
+        });
+        Discovery { files, problems }
+    }
+}
+
+/// The directories in which a query's files are, if they are in a layout that is written today.
+pub(super) struct Directories {
+    template: Option<(ClaimKey, PathBuf)>,
+    claim: Vec<(ClaimKey, PathBuf)>,
+}
+
+impl Directories {
+    pub(super) fn of(query: &Query) -> Self {
+        let template = |name: PodClaimName| {
+            let path = [KUBERNETES_DIR, TEMPLATES_SUBDIR, name.as_str(), query.request.as_str()].iter().collect();
+            (ClaimKey::PodClaim(name), path)
+        };
+        let claim = |name: &ClaimName| {
+            let kubernetes = [KUBERNETES_DIR, CLAIMS_SUBDIR, name.as_str(), query.request.as_str()].iter().collect();
+            let kep = [KEP_DIR, name.as_str(), query.request.as_str()].iter().collect();
+            let key = ClaimKey::Claim(name.clone());
+            vec![(key.clone(), kubernetes), (key, kep)]
+        };
+        match &query.claim {
+            ClaimSelector::Claim(name) => Self { template: None, claim: claim(name) },
+            ClaimSelector::PodClaim(name) => Self { template: Some(template(name.clone())), claim: Vec::new() },
+            ClaimSelector::Either(name) => {
+                // A claim's name can be longer, and have dots; then it is no pod claim's name.
+                let pod_claim = PodClaimName::new(name.as_str()).ok();
+                Self { template: pod_claim.map(template), claim: claim(name) }
+            }
+        }
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Path> {
+        self.claim.iter().chain(&self.template).map(|(_, path)| path.as_path())
+    }
+}
+
+#[derive(Clone, Copy)]
+enum ClaimDirectory {
+    Claims,
+    Templates,
+}
+
+impl ClaimDirectory {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Claims => CLAIMS_SUBDIR,
+            Self::Templates => TEMPLATES_SUBDIR,
+        }
+    }
+
+    fn parse(self, name: &str) -> Result<ClaimKey, NameError> {
+        match self {
+            Self::Claims => name.parse().map(ClaimKey::Claim),
+            Self::Templates => name.parse().map(ClaimKey::PodClaim),
+        }
+    }
+}
+
+#[allow(clippy::ptr_arg, reason = "a filter over owned names")]
+fn is_metadata_file(name: &OsString) -> bool {
+    name.as_encoded_bytes().ends_with(FILE_SUFFIX.as_bytes())
+}

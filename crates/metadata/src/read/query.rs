@@ -1,0 +1,161 @@
+//! What to read: a claim, a request, perhaps a driver.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::name::{ClaimName, DriverName, NameError, PodClaimName, RequestName};
+use crate::path::{CLAIMS_SUBDIR, TEMPLATES_SUBDIR};
+
+/// Under which name the pod knows a claim.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ClaimKey {
+    /// The name of the claim object, which the pod spec names (`resourceClaimName`).
+    Claim(ClaimName),
+    /// The name of the pod's entry, for a claim that was generated from a template.
+    PodClaim(PodClaimName),
+}
+
+impl ClaimKey {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Claim(name) => name.as_str(),
+            Self::PodClaim(name) => name.as_str(),
+        }
+    }
+}
+
+/// Which claim is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ClaimSelector {
+    /// The claim object of this name.
+    Claim(ClaimName),
+    /// The claim generated for the pod's entry of this name.
+    PodClaim(PodClaimName),
+    /// Whichever of the two there is.
+    Either(ClaimName),
+}
+
+/// Which request of which claim to read, and from which driver.
+///
+/// As text: `CLAIM/REQUEST` or `CLAIM/REQUEST/SUBREQUEST`, in which `CLAIM` is the name of a claim or of the pod's
+/// entry for it; `resourceclaims/CLAIM/REQUEST` and `resourceclaimtemplates/POD-CLAIM/REQUEST` say which of them.
+///
+/// ```
+/// use drakkar_metadata::Query;
+///
+/// let query: Query = "my-claim/gpu".parse()?;
+/// assert_eq!(query.to_string(), "my-claim/gpu");
+/// assert_ne!(query, Query::claim("my-claim", "gpu")?);
+/// assert_eq!(Query::pod_claim("gpus", "gpu")?, "resourceclaimtemplates/gpus/gpu".parse()?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Query {
+    pub(super) claim: ClaimSelector,
+    pub(super) request: RequestName,
+    pub(super) subrequest: Option<RequestName>,
+    pub(super) driver: Option<DriverName>,
+}
+
+/// A text that is no query.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueryError {
+    /// Not two or three parts.
+    #[error("{0:?} is not CLAIM/REQUEST, for example my-claim/gpu")]
+    Form(String),
+    /// A part is not a name.
+    #[error(transparent)]
+    Name(#[from] NameError),
+}
+
+impl Query {
+    /// A request of the claim object of this name.
+    pub fn claim(claim: impl Into<String>, request: impl Into<String>) -> Result<Self, NameError> {
+        Ok(Self::of(ClaimSelector::Claim(ClaimName::new(claim)?), RequestName::new(request)?))
+    }
+
+    /// A request of the claim that was generated for the pod's entry of this name.
+    pub fn pod_claim(pod_claim: impl Into<String>, request: impl Into<String>) -> Result<Self, NameError> {
+        Ok(Self::of(ClaimSelector::PodClaim(PodClaimName::new(pod_claim)?), RequestName::new(request)?))
+    }
+
+    /// A request of a claim that is selected in any way.
+    pub fn of(claim: ClaimSelector, request: RequestName) -> Self {
+        Self { claim, request, subrequest: None, driver: None }
+    }
+
+    /// Only what this driver wrote.
+    #[must_use]
+    pub fn from_driver(mut self, driver: DriverName) -> Self {
+        self.driver = Some(driver);
+        self
+    }
+
+    /// Only devices of this alternative of the request.
+    #[must_use]
+    pub fn subrequest(mut self, subrequest: RequestName) -> Self {
+        self.subrequest = Some(subrequest);
+        self
+    }
+
+    /// Whether an entry of `requests` is one that is asked for.
+    pub(super) fn matches_request(&self, name: &str) -> bool {
+        let (base, sub) = name.split_once('/').map_or((name, None), |(base, sub)| (base, Some(sub)));
+        self.request == base && self.subrequest.as_ref().is_none_or(|wanted| sub == Some(wanted.as_str()))
+    }
+
+    /// The claim part as text.
+    pub(super) fn claim_text(&self) -> &str {
+        match &self.claim {
+            ClaimSelector::Claim(name) | ClaimSelector::Either(name) => name.as_str(),
+            ClaimSelector::PodClaim(name) => name.as_str(),
+        }
+    }
+
+    /// The request part as text.
+    pub(super) fn request_text(&self) -> String {
+        match &self.subrequest {
+            None => self.request.to_string(),
+            Some(subrequest) => format!("{}/{subrequest}", self.request),
+        }
+    }
+}
+
+impl FromStr for Query {
+    type Err = QueryError;
+
+    fn from_str(text: &str) -> Result<Self, QueryError> {
+        let parts: Vec<&str> = text.split('/').collect();
+        let (claim, rest) = match parts[..] {
+            [CLAIMS_SUBDIR, claim, ref rest @ ..] if !rest.is_empty() => (ClaimSelector::Claim(claim.parse()?), rest),
+            [TEMPLATES_SUBDIR, claim, ref rest @ ..] if !rest.is_empty() => {
+                (ClaimSelector::PodClaim(claim.parse()?), rest)
+            }
+            [claim, ref rest @ ..] => (ClaimSelector::Either(claim.parse()?), rest),
+            [] => return Err(QueryError::Form(text.to_owned())),
+        };
+        let (request, subrequest) = match rest {
+            [request] => (request.parse()?, None),
+            [request, subrequest] => (request.parse()?, Some(subrequest.parse()?)),
+            _ => return Err(QueryError::Form(text.to_owned())),
+        };
+        Ok(Self { claim, request, subrequest, driver: None })
+    }
+}
+
+impl fmt::Display for Query {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefix = match &self.claim {
+            ClaimSelector::Claim(_) => "resourceclaims/",
+            ClaimSelector::PodClaim(_) => "resourceclaimtemplates/",
+            ClaimSelector::Either(_) => "",
+        };
+        write!(f, "{prefix}{}/{}", self.claim_text(), self.request_text())?;
+        match &self.driver {
+            None => Ok(()),
+            Some(driver) => write!(f, " from driver {driver}"),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The file system that a [`Reader`](super::Reader) looks at, and the only place where it opens anything.
+//!
+//! Two promises. Nothing outside the root is reached: below another root than `/` every path is resolved by the
+//! kernel as after `chroot`, symbolic links included, so a hostile container whose files an operator looks at through
+//! `/proc/PID/root` cannot point the reader at the host. And opening never hangs or has effects: what is not a
+//! regular file is refused before it is opened for reading.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2};
+use rustix::io::Errno;
+
+/// Where paths start.
+#[derive(Debug)]
+pub(super) enum Root {
+    /// The root of the process: paths are taken as they are.
+    Own,
+    /// Another directory, which no path leaves.
+    Confined { directory: OwnedFd, path: PathBuf },
+}
+
+/// A regular file that is open for reading.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    pub(super) file: File,
+    pub(super) identity: Identity,
+    pub(super) size: u64,
+}
+
+/// Which file it is: two mounts of one file have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+#[derive(Debug)]
+pub(super) enum OpenError {
+    Io(io::Error),
+    NotAFile(&'static str),
+}
+
+impl From<Errno> for OpenError {
+    fn from(errno: Errno) -> Self {
+        Self::Io(errno.into())
+    }
+}
+
+impl Root {
+    pub(super) fn new(path: &Path) -> io::Result<Self> {
+        if path == Path::new("/") {
+            return Ok(Self::Own);
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(CWD, path, flags, Mode::empty())?;
+        Ok(Self::Confined { directory, path: path.to_owned() })
+    }
+
+    /// The path as somebody outside the root would write it, for messages.
+    pub(super) fn outside(&self, path: &Path) -> PathBuf {
+        match self {
+            Self::Own => path.to_owned(),
+            Self::Confined { path: root, .. } => root.join(path.strip_prefix("/").unwrap_or(path)),
+        }
+    }
+
+    pub(super) fn open_file(&self, path: &Path) -> Result<OpenFile, OpenError> {
+        // Opening alone can have effects on what is not a file: a FIFO blocks, /dev/watchdog reboots the machine.
+        let looked_at = self.open(path, OFlags::PATH)?;
+        expect_file(&fstat(&looked_at)?)?;
+        let opened = self.open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+        let stat = fstat(&opened)?;
+        expect_file(&stat)?;
+        Ok(OpenFile {
+            file: File::from(opened),
+            identity: Identity { device: stat.st_dev, inode: stat.st_ino },
+            size: u64::try_from(stat.st_size).unwrap_or_default(),
+        })
+    }
+
+    /// The entries of a directory in lexical order, without `.` and `..`.
+    pub(super) fn list(&self, path: &Path) -> io::Result<Vec<OsString>> {
+        let directory = self.open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK)?;
+        let mut names = Vec::new();
+        for entry in Dir::new(directory)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(std::os::unix::ffi::OsStringExt::from_vec(name.to_vec()));
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Opens what is there without any effect on it: a handle for watching.
+    pub(super) fn open_path(&self, path: &Path) -> io::Result<WatchHandle> {
+        Ok(WatchHandle(self.open(path, OFlags::PATH)?))
+    }
+
+    fn open(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let flags = flags | OFlags::CLOEXEC;
+        match self {
+            Self::Own => openat(CWD, path, flags, Mode::empty()),
+            Self::Confined { directory, .. } => {
+                let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+                // The kernel answers EAGAIN when a rename elsewhere kept it from telling whether a path stays inside.
+                const TRIES: usize = 16;
+                let mut outcome = Err(Errno::AGAIN);
+                for _ in 0..TRIES {
+                    outcome = openat2(directory, path, flags, Mode::empty(), resolve);
+                    if !matches!(outcome, Err(Errno::AGAIN)) {
+                        break;
+                    }
+                }
+                outcome
+            }
+        }
+    }
+}
+
+/// Something that is there, held open so that a watch can be put on just it.
+pub(super) struct WatchHandle(OwnedFd);
+
+impl WatchHandle {
+    /// A path that leads to it, whatever has become of its name.
+    pub(super) fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
+}
+
+fn expect_file(stat: &Stat) -> Result<(), OpenError> {
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => return Ok(()),
+        FileType::Directory => "a directory",
+        FileType::Fifo => "a FIFO",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device",
+        FileType::Symlink => "a symbolic link",
+        FileType::Unknown => "of an unknown type",
+    };
+    Err(OpenError::NotAFile(kind))
+}

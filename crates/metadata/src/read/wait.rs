@@ -1,0 +1,149 @@
+//! Waiting for metadata that is still to come.
+//!
+//! The order is: watch, look, sleep. A change after the look wakes the sleeper because the watch was there before the
+//! look; a change before the look is seen by it. Watches are on the files themselves, because a file that is mounted
+//! into a container gets no event through the directory it is mounted in, on the directories that hold them, and, on
+//! the way there, on the deepest directory that exists.
+
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::io::{Errno, read};
+
+use super::find::Directories;
+use super::query::{ClaimSelector, Query};
+use super::{ReadError, Reader, RequestMetadata};
+use crate::path::KEP_DIR;
+
+/// How often to look where the kernel gives no watch, because it has no more or none at all.
+const UNWATCHED: Duration = Duration::from_millis(100);
+
+impl Reader {
+    /// Waits until a request's metadata is there, whole, and `ready`; at most `timeout`.
+    ///
+    /// Whole means that at least one file exists and none is unwritten or broken: a driver that is still to write
+    /// its part is waited for, and so is one whose file is broken, because it may yet mend it. When time runs out,
+    /// the error says what was missing to the last.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use drakkar_metadata::{Query, Reader};
+    ///
+    /// let query: Query = "net/eth".parse()?;
+    /// let has_address = |device: &drakkar_metadata::Device| !device.ips().is_empty();
+    /// let request = Reader::new().wait(&query, Duration::from_secs(30), |found| found.devices().all(has_address))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn wait(
+        &self,
+        query: &Query,
+        timeout: Duration,
+        mut ready: impl FnMut(&RequestMetadata) -> bool,
+    ) -> Result<RequestMetadata, ReadError> {
+        let start = Instant::now();
+        let mut watches = Watches::new();
+        loop {
+            watches.cover(self, query);
+            let missing = match self.read(query).and_then(RequestMetadata::complete) {
+                Ok(request) if ready(&request) => return Ok(request),
+                Ok(_) => ReadError::NotReady { query: Box::new(query.clone()) },
+                // More time does not make that clearer.
+                Err(error @ ReadError::Ambiguous { .. }) => return Err(error),
+                Err(error) => error,
+            };
+            let waited = start.elapsed();
+            let Some(left) = timeout.checked_sub(waited).filter(|left| !left.is_zero()) else {
+                return Err(ReadError::TimedOut { waited, last: Box::new(missing) });
+            };
+            watches.sleep(left.min(self.recheck));
+        }
+    }
+}
+
+/// The kernel's watches, or the lack of them.
+struct Watches {
+    inotify: Option<rustix::fd::OwnedFd>,
+    /// Something could not be watched: look often instead.
+    unwatched: bool,
+}
+
+impl Watches {
+    fn new() -> Self {
+        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok();
+        Self { unwatched: inotify.is_none(), inotify }
+    }
+
+    /// Watches all that could make a difference to the query. Watching again what is watched already is harmless.
+    fn cover(&mut self, reader: &Reader, query: &Query) {
+        self.unwatched = self.inotify.is_none();
+        for directory in Directories::of(query).all() {
+            self.cover_directory(reader, directory);
+        }
+        // Which claim of the KEP's layout is meant by a pod claim's name, only its files say.
+        if !matches!(query.claim, ClaimSelector::Claim(_)) {
+            self.cover_directory(reader, Path::new(KEP_DIR));
+            for claim in reader.root.list(Path::new(KEP_DIR)).unwrap_or_default() {
+                self.cover_directory(reader, &Path::new(KEP_DIR).join(claim).join(query.request.as_str()));
+            }
+        }
+    }
+
+    /// Watches a directory and the files in it or, where it is not there, the deepest one above it that is.
+    fn cover_directory(&mut self, reader: &Reader, directory: &Path) {
+        let mut levels: Vec<&Path> = directory.ancestors().collect();
+        levels.reverse();
+        // A directory that appears between the look for it and the watch on the one above it is found by the second look.
+        for (level, below) in levels.iter().zip(levels.iter().skip(1)) {
+            if reader.root.open_path(below).is_err() {
+                self.watch(reader, level);
+                if reader.root.open_path(below).is_err() {
+                    return;
+                }
+            }
+        }
+        self.watch(reader, directory);
+        for name in reader.root.list(directory).unwrap_or_default() {
+            self.watch(reader, &directory.join(name));
+        }
+    }
+
+    fn watch(&mut self, reader: &Reader, path: &Path) {
+        let Some(inotify) = &self.inotify else { return };
+        let changes = WatchFlags::CREATE
+            | WatchFlags::MOVED_TO
+            | WatchFlags::MODIFY
+            | WatchFlags::CLOSE_WRITE
+            | WatchFlags::ATTRIB
+            | WatchFlags::DELETE_SELF
+            | WatchFlags::MOVE_SELF;
+        let watched = reader.root.open_path(path).and_then(|handle| {
+            inotify::add_watch(inotify, handle.path(), changes)?;
+            Ok(())
+        });
+        match watched {
+            Ok(()) => {}
+            // Gone again: the watch above it tells when it comes back.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(_) => self.unwatched = true,
+        }
+    }
+
+    /// Sleeps until something changes or the time is over.
+    fn sleep(&self, time: Duration) {
+        let time = if self.unwatched { time.min(UNWATCHED) } else { time };
+        let Some(inotify) = &self.inotify else { return std::thread::sleep(time) };
+        let mut fds = [PollFd::new(inotify, PollFlags::IN)];
+        // A time that does not fit is longer than anybody waits.
+        let timespec = Timespec::try_from(time).ok();
+        match poll(&mut fds, timespec.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return std::thread::sleep(time.min(UNWATCHED)),
+        }
+        // What happened does not matter, only that it did: the next look sees all of it.
+        let mut events = [0_u8; 4096];
+        while matches!(read(inotify, &mut events), Ok(1..) | Err(Errno::INTR)) {}
+    }
+}

@@ -1,0 +1,248 @@
+//! Validation: what the schema asks of a document's values, as a step of its own.
+//!
+//! Decoding never validates and encoding never does either: a reader can use what is there, and say what is wrong
+//! with it as well. The rules, their limits and the field paths are those of the Go types; everything that is wrong
+//! is reported at once.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use crate::attribute::DeviceAttribute;
+use crate::name::{self, NameProblem, Quoted};
+use crate::object_meta::ObjectMeta;
+use crate::types::{Device, DeviceMetadata, NetworkDeviceData};
+
+/// How many attributes a device may have.
+pub const MAX_ATTRIBUTES: usize = 32;
+/// How many bytes an element of a `strings` list may have.
+pub const MAX_LIST_STRING: usize = 64;
+/// How many bytes an interface name may have.
+pub const MAX_INTERFACE_NAME: usize = 256;
+/// How many addresses a device may have.
+pub const MAX_IPS: usize = 16;
+/// How many bytes a hardware address may have.
+pub const MAX_HARDWARE_ADDRESS: usize = 128;
+
+/// One value that breaks a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldError {
+    /// Where: `requests[0].devices[1].attributes[model]`.
+    pub field: String,
+    /// Which rule.
+    pub problem: FieldProblem,
+}
+
+/// The rule that a value breaks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FieldProblem {
+    /// Nothing is there, but something must be.
+    #[error("required value is missing")]
+    Required,
+    /// A name that does not follow its rule.
+    #[error("{} is not valid: {problem}", Quoted(.value))]
+    Name {
+        /// The name.
+        value: String,
+        /// Its rule.
+        problem: NameProblem,
+    },
+    /// Too many bytes.
+    #[error("too long: {length} bytes, at most {limit} are allowed")]
+    TooLong {
+        /// How many bytes there are.
+        length: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// Too many entries.
+    #[error("too many: {count}, at most {limit} are allowed")]
+    TooMany {
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// The same value twice in a list in which all must differ.
+    #[error("{} is there already", Quoted(.0))]
+    Duplicate(String),
+    /// A negative number.
+    #[error("{0} is not valid: must not be negative")]
+    Negative(i64),
+    /// A value that is not one of those allowed.
+    #[error("{} is not valid: must be one of {}", Quoted(.value), .allowed.join(", "))]
+    NotSupported {
+        /// The value.
+        value: String,
+        /// What is allowed.
+        allowed: &'static [&'static str],
+    },
+    /// An attribute with no value.
+    #[error("has no value: exactly one of int, bool, string, version, ints, bools, strings, versions must be set")]
+    NoValue,
+    /// An attribute with several values.
+    #[error("has {} values ({}): exactly one must be set", .0.len(), .0.join(", "))]
+    SeveralValues(Vec<&'static str>),
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.problem)
+    }
+}
+
+/// Everything that is wrong with a document; never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValidationError(Vec<FieldError>);
+
+impl ValidationError {
+    /// The errors, in the order of the document.
+    pub fn errors(&self) -> &[FieldError] {
+        &self.0
+    }
+}
+
+impl fmt::Display for ValidationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ValidationError {}
+
+/// Checks every rule of the schema and reports all that is wrong.
+///
+/// ```
+/// use drakkar_metadata::{DeviceMetadata, Request, validate};
+///
+/// let metadata = DeviceMetadata {
+///     pod_claim_name: Some("GPU".into()),
+///     requests: vec![Request::default()],
+///     ..DeviceMetadata::default()
+/// };
+/// let error = validate(&metadata).unwrap_err();
+/// assert_eq!(error.errors().len(), 2);
+/// assert_eq!(error.errors()[0].field, "podClaimName");
+/// assert_eq!(error.errors()[1].to_string(), "requests[0].name: required value is missing");
+/// ```
+pub fn validate(metadata: &DeviceMetadata) -> Result<(), ValidationError> {
+    let mut errors = Errors::default();
+    object_meta(&metadata.metadata, &mut errors);
+    if let Some(name) = &metadata.pod_claim_name {
+        errors.name("podClaimName", name, name::check_label);
+    }
+    for (index, request) in metadata.requests.iter().enumerate() {
+        let path = format!("requests[{index}]");
+        errors.required(&format!("{path}.name"), &request.name);
+        for (index, one) in request.devices.iter().enumerate() {
+            device(&format!("{path}.devices[{index}]"), one, &mut errors);
+        }
+    }
+    if errors.0.is_empty() { Ok(()) } else { Err(ValidationError(errors.0)) }
+}
+
+#[derive(Default)]
+struct Errors(Vec<FieldError>);
+
+impl Errors {
+    fn push(&mut self, field: impl Into<String>, problem: FieldProblem) {
+        self.0.push(FieldError { field: field.into(), problem });
+    }
+
+    fn required(&mut self, field: &str, value: &str) {
+        if value.is_empty() {
+            self.push(field, FieldProblem::Required);
+        }
+    }
+
+    fn name(&mut self, field: &str, value: &str, check: fn(&str) -> Result<(), NameProblem>) {
+        if let Err(problem) = check(value) {
+            self.push(field, FieldProblem::Name { value: value.to_owned(), problem });
+        }
+    }
+
+    fn required_name(&mut self, field: &str, value: &str, check: fn(&str) -> Result<(), NameProblem>) {
+        if value.is_empty() {
+            self.push(field, FieldProblem::Required);
+        } else {
+            self.name(field, value, check);
+        }
+    }
+
+    fn length(&mut self, field: impl Into<String>, value: &str, limit: usize) {
+        if value.len() > limit {
+            self.push(field, FieldProblem::TooLong { length: value.len(), limit });
+        }
+    }
+}
+
+fn object_meta(meta: &ObjectMeta, errors: &mut Errors) {
+    if meta.generation < 0 {
+        errors.push("metadata.generation", FieldProblem::Negative(meta.generation));
+    }
+    for (index, owner) in meta.owner_references.iter().enumerate() {
+        let path = format!("metadata.ownerReferences[{index}]");
+        errors.required(&format!("{path}.apiVersion"), &owner.api_version);
+        errors.required(&format!("{path}.kind"), &owner.kind);
+        errors.required(&format!("{path}.name"), &owner.name);
+        errors.required(&format!("{path}.uid"), &owner.uid);
+    }
+    const OPERATIONS: &[&str] = &["Apply", "Update"];
+    for (index, entry) in meta.managed_fields.iter().enumerate() {
+        let field = format!("metadata.managedFields[{index}].operation");
+        if entry.operation.is_empty() {
+            errors.push(field, FieldProblem::Required);
+        } else if !OPERATIONS.contains(&entry.operation.as_str()) {
+            errors.push(field, FieldProblem::NotSupported { value: entry.operation.clone(), allowed: OPERATIONS });
+        }
+    }
+}
+
+fn device(path: &str, device: &Device, errors: &mut Errors) {
+    errors.required_name(&format!("{path}.driver"), &device.driver, name::check_driver);
+    errors.required_name(&format!("{path}.pool"), &device.pool, name::check_pool);
+    errors.required_name(&format!("{path}.name"), &device.name, name::check_label);
+    let attributes = format!("{path}.attributes");
+    if device.attributes.len() > MAX_ATTRIBUTES {
+        let count = device.attributes.len();
+        errors.push(attributes, FieldProblem::TooMany { count, limit: MAX_ATTRIBUTES });
+    } else {
+        for (name, value) in &device.attributes {
+            attribute(&format!("{attributes}[{name}]"), value, errors);
+        }
+    }
+    if let Some(data) = &device.network_data {
+        network_data(&format!("{path}.networkData"), data, errors);
+    }
+}
+
+fn attribute(path: &str, attribute: &DeviceAttribute, errors: &mut Errors) {
+    let set: Vec<&'static str> = attribute.set_values().map(|value| value.kind()).collect();
+    match set.len() {
+        0 => errors.push(path, FieldProblem::NoValue),
+        1 => {}
+        _ => errors.push(path, FieldProblem::SeveralValues(set)),
+    }
+    for (index, text) in attribute.strings.iter().enumerate() {
+        errors.length(format!("{path}.strings[{index}]"), text, MAX_LIST_STRING);
+    }
+}
+
+fn network_data(path: &str, data: &NetworkDeviceData, errors: &mut Errors) {
+    errors.length(format!("{path}.interfaceName"), &data.interface_name, MAX_INTERFACE_NAME);
+    if data.ips.len() > MAX_IPS {
+        errors.push(format!("{path}.ips"), FieldProblem::TooMany { count: data.ips.len(), limit: MAX_IPS });
+    } else {
+        let mut seen = HashSet::new();
+        for (index, ip) in data.ips.iter().enumerate() {
+            if !seen.insert(ip) {
+                errors.push(format!("{path}.ips[{index}]"), FieldProblem::Duplicate(ip.clone()));
+            }
+        }
+    }
+    errors.length(format!("{path}.hardwareAddress"), &data.hardware_address, MAX_HARDWARE_ADDRESS);
+}

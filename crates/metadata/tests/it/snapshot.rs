@@ -1,0 +1,173 @@
+//! Reading while somebody writes: whole documents only, and none that is older than the last.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use drakkar_metadata::{AttributeValue, DeviceMetadata, Reader};
+
+use crate::support::{Tree, claim_path, file, metadata};
+
+const READERS: usize = 2;
+
+/// Some 2000 bytes in which everything that can carries the generation.
+fn document(generation: i64) -> Vec<u8> {
+    let mut written = metadata("c", "r", "a.x", &["d"]);
+    written.metadata.generation = generation;
+    let attributes = (0..20).map(|number| (format!("a{number:02}"), generation.into())).collect();
+    written.requests[0].devices[0].attributes = attributes;
+    file(&written)
+}
+
+/// The generation, if all copies of it agree.
+fn generation_of(read: &DeviceMetadata) -> i64 {
+    let generation = read.metadata.generation;
+    let attributes = &read.requests[0].devices[0].attributes;
+    assert_eq!(attributes.len(), 20, "generation {generation}");
+    for (name, value) in attributes {
+        assert_eq!(value.value(), Some(AttributeValue::Int(generation)), "{name} in generation {generation}");
+    }
+    generation
+}
+
+/// Updates a file in place: one write per update, never shorter than what was there before.
+struct Writer {
+    file: File,
+    longest: usize,
+}
+
+impl Writer {
+    fn open(place: &Path) -> Self {
+        Self { file: OpenOptions::new().write(true).open(place).unwrap(), longest: 0 }
+    }
+
+    fn update(&mut self, generation: i64) {
+        let mut content = document(generation);
+        self.longest = self.longest.max(content.len());
+        content.resize(self.longest, b'\n');
+        self.file.write_all_at(&content, 0).unwrap();
+    }
+}
+
+/// Reads until `done`, and at least once after it; gives the number of reads and the last generation.
+fn read_all_the_while(reader: &Reader, path: &Path, done: &AtomicBool) -> (usize, i64) {
+    let (mut reads, mut last) = (0, 0);
+    loop {
+        let finished = done.load(Ordering::Acquire);
+        let decoded = reader.read_file(path).unwrap_or_else(|error| panic!("after {reads} reads: {error}"));
+        let generation = generation_of(&decoded.metadata);
+        assert!(generation >= last, "generation {generation} after {last}");
+        last = generation;
+        reads += 1;
+        if finished {
+            return (reads, last);
+        }
+    }
+}
+
+/// Runs a writer of so many updates against readers, and says how many reads there were while it wrote.
+fn read_against(updates: i64, update: impl Fn(&mut Writer, i64)) -> usize {
+    let tree = Tree::new();
+    let path = PathBuf::from(claim_path("c", "r", "a.x"));
+    let place = tree.write(&path, document(0));
+    let (done, start) = (AtomicBool::new(false), Barrier::new(READERS + 1));
+    let outcomes: Vec<(usize, i64)> = thread::scope(|scope| {
+        let readers: Vec<_> = (0..READERS)
+            .map(|_| {
+                scope.spawn(|| {
+                    let reader = tree.reader();
+                    start.wait();
+                    read_all_the_while(&reader, &path, &done)
+                })
+            })
+            .collect();
+        let mut writer = Writer::open(&place);
+        start.wait();
+        for generation in 1..=updates {
+            update(&mut writer, generation);
+        }
+        done.store(true, Ordering::Release);
+        readers.into_iter().map(|reader| reader.join().unwrap()).collect()
+    });
+    for (_, last) in &outcomes {
+        assert_eq!(*last % 1000, updates % 1000, "the last read sees the last update");
+    }
+    // The read after the writer was done does not count.
+    outcomes.iter().map(|(reads, _)| reads - 1).sum()
+}
+
+#[test]
+fn documents_have_about_two_thousand_bytes() {
+    assert!((1800..4000).contains(&document(1000).len()), "{}", document(1000).len());
+}
+
+#[test]
+fn a_reader_sees_whole_documents_while_a_writer_with_the_lock_writes_back_to_back() {
+    let start = Instant::now();
+    let reads = read_against(2000, |writer, generation| {
+        writer.file.lock().unwrap();
+        writer.update(generation);
+        writer.file.unlock().unwrap();
+    });
+    eprintln!("{reads} reads during 2000 locked updates in {:?}", start.elapsed());
+    assert!(reads > 0);
+}
+
+#[test]
+fn a_reader_sees_whole_documents_while_a_writer_without_the_lock_pauses_between_writes() {
+    let start = Instant::now();
+    let reads = read_against(600, |writer, generation| {
+        writer.update(generation);
+        thread::sleep(Duration::from_millis(1));
+    });
+    eprintln!("{reads} reads during 600 updates without a lock in {:?}", start.elapsed());
+    assert!(reads > 0);
+}
+
+#[test]
+fn a_reader_waits_for_an_update_that_takes_two_writes_under_the_lock() {
+    let reads = read_against(60, |writer, generation| {
+        // Every document has the same length, so half of the one and half of the other are valid JSON.
+        let content = document(1000 + generation);
+        let (first, second) = content.split_at(content.len() / 4);
+        writer.file.lock().unwrap();
+        writer.file.write_all_at(first, 0).unwrap();
+        thread::sleep(Duration::from_millis(1));
+        writer.file.write_all_at(second, first.len() as u64).unwrap();
+        writer.file.set_len(content.len() as u64).unwrap();
+        writer.file.unlock().unwrap();
+        thread::sleep(Duration::from_millis(3));
+    });
+    eprintln!("{reads} reads during 60 updates of two writes each");
+    assert!(reads > 0);
+}
+
+#[test]
+fn whoever_holds_the_lock_forever_keeps_nobody_from_reading() {
+    let tree = Tree::new();
+    let path = PathBuf::from(claim_path("c", "r", "a.x"));
+    let place = tree.write(&path, document(7));
+    let holder = File::open(&place).unwrap();
+    holder.lock().unwrap();
+    let start = Instant::now();
+    let read = tree.reader().read_file(&path).unwrap();
+    let took = start.elapsed();
+    eprintln!("read a locked file in {took:?}");
+    assert_eq!(generation_of(&read.metadata), 7);
+    assert!(took < Duration::from_secs(2), "took {took:?}");
+    assert!(File::open(&place).unwrap().try_lock_shared().is_err(), "the lock was held all the while");
+}
+
+#[test]
+fn a_reader_leaves_no_lock_behind() {
+    let tree = Tree::new();
+    let path = PathBuf::from(claim_path("c", "r", "a.x"));
+    let place = tree.write(&path, document(7));
+    let reader = tree.reader();
+    reader.read_file(&path).unwrap();
+    assert!(File::open(&place).unwrap().try_lock().is_ok());
+}

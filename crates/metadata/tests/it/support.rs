@@ -1,0 +1,127 @@
+//! What the tests share: a root directory to put files in, and metadata to put into them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use drakkar_metadata::{Device, DeviceMetadata, ObjectMeta, Reader, Request, Versions, encode};
+use tempfile::TempDir;
+
+pub(crate) const CLAIMS: &str = "/var/run/kubernetes.io/dra-device-attributes/resourceclaims";
+pub(crate) const TEMPLATES: &str = "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates";
+pub(crate) const KEP: &str = "/var/run/dra-device-attributes";
+
+/// A root directory of its own, gone when dropped. Paths are given as a container sees them.
+pub(crate) struct Tree(TempDir);
+
+impl Tree {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(crate) fn reader(&self) -> Reader {
+        Reader::with_root(self.root()).unwrap()
+    }
+
+    /// Where a path of the container is outside of it.
+    pub(crate) fn outside(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.root().join(path.as_ref().strip_prefix("/").unwrap())
+    }
+
+    /// Makes the directory a path is in, and says where the path is outside.
+    pub(crate) fn place(&self, path: impl AsRef<Path>) -> PathBuf {
+        let outside = self.outside(path);
+        fs::create_dir_all(outside.parent().unwrap()).unwrap();
+        outside
+    }
+
+    pub(crate) fn directory(&self, path: impl AsRef<Path>) -> PathBuf {
+        let outside = self.outside(path);
+        fs::create_dir_all(&outside).unwrap();
+        outside
+    }
+
+    pub(crate) fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
+        let outside = self.place(path);
+        fs::write(&outside, content).unwrap();
+        outside
+    }
+}
+
+/// The path of a file in the Kubernetes layout, for a claim that the pod names.
+pub(crate) fn claim_path(claim: &str, request: &str, driver: &str) -> String {
+    format!("{CLAIMS}/{claim}/{request}/{driver}-metadata.json")
+}
+
+/// The path of a file in the Kubernetes layout, for a claim from a template.
+pub(crate) fn template_path(pod_claim: &str, request: &str, driver: &str) -> String {
+    format!("{TEMPLATES}/{pod_claim}/{request}/{driver}-metadata.json")
+}
+
+/// The path of a file in the KEP's layout.
+pub(crate) fn kep_path(claim: &str, request: &str, driver: &str) -> String {
+    format!("{KEP}/{claim}/{request}/{driver}-metadata.json")
+}
+
+pub(crate) fn device(driver: &str, name: &str) -> Device {
+    Device { driver: driver.into(), pool: "worker-0".into(), name: name.into(), ..Device::default() }
+}
+
+/// Metadata with one request that has these devices of this driver.
+pub(crate) fn metadata(claim: &str, request: &str, driver: &str, devices: &[&str]) -> DeviceMetadata {
+    DeviceMetadata {
+        metadata: ObjectMeta {
+            name: claim.into(),
+            namespace: "default".into(),
+            uid: format!("{claim}-uid"),
+            generation: 1,
+            ..ObjectMeta::default()
+        },
+        pod_claim_name: None,
+        requests: vec![Request {
+            name: request.into(),
+            devices: devices.iter().map(|name| device(driver, name)).collect(),
+        }],
+    }
+}
+
+/// The same, from a claim template.
+pub(crate) fn from_template(pod_claim: &str, mut metadata: DeviceMetadata) -> DeviceMetadata {
+    metadata.pod_claim_name = Some(pod_claim.into());
+    metadata
+}
+
+/// The file that a driver writes: both versions.
+pub(crate) fn file(metadata: &DeviceMetadata) -> Vec<u8> {
+    encode(metadata, &both())
+}
+
+pub(crate) fn both() -> Versions {
+    "v1beta1,v1alpha1".parse().unwrap()
+}
+
+/// A fixture of this crate.
+pub(crate) fn fixture(name: &str) -> Vec<u8> {
+    fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)).unwrap()
+}
+
+/// Runs something that could hang, and fails if it does.
+pub(crate) fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(work()));
+    match receiver.recv_timeout(limit) {
+        Ok(outcome) => outcome,
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("still running after {limit:?}"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => panic!("the work panicked"),
+    }
+}
+
+/// The names of devices, in order.
+pub(crate) fn device_names<'a>(devices: impl IntoIterator<Item = &'a Device>) -> Vec<&'a str> {
+    devices.into_iter().map(|device| device.name.as_str()).collect()
+}
