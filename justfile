@@ -33,7 +33,7 @@ bench:
 
 # The command alone, static and small, for scratch images.
 static:
-    RUSTFLAGS='-C target-feature=+crt-static' cargo build -p drakkar --no-default-features --profile tiny --target x86_64-unknown-linux-gnu
+    RUSTFLAGS='-C target-feature=+crt-static -C relocation-model=static' cargo build -p drakkar --no-default-features --profile tiny --target x86_64-unknown-linux-gnu
 
 # Fuzz one target (decode or paths) for some seconds; needs a nightly toolchain and cargo-fuzz.
 fuzz target="decode" seconds="60":

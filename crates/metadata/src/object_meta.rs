@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
-use serde::de::Visitor;
+use serde::de::{Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -186,7 +186,8 @@ impl<'de> Deserialize<'de> for Time {
             }
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Time, E> {
-                text.parse().map(Time::new).map_err(|error| E::custom(format_args!("not an RFC 3339 time: {error}")))
+                let timestamp = text.parse().ok();
+                timestamp.map(Time::new).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
             }
         }
 

@@ -13,14 +13,13 @@ pub(crate) fn run(reader: &Reader, query: &Query, attributes: &[String], timeout
         missing = missing_attributes(request, attributes);
         missing.is_empty()
     });
-    match outcome {
-        Ok(_) => Ok(()),
-        Err(ReadError::TimedOut { waited, last }) if matches!(*last, ReadError::NotReady { .. }) => {
-            let message = format!("gave up after {:.1} s: {query}: {}", waited.as_secs_f64(), missing.join("; "));
-            Err(Failure::new(Code::NotWritten, message))
-        }
-        Err(error) => Err(error.into()),
+    let Err(error) = outcome else { return Ok(()) };
+    let is_there = matches!(&error, ReadError::TimedOut { last, .. } if matches!(**last, ReadError::NotReady { .. }));
+    if is_there {
+        // The metadata is there; which attribute it lacks, only we know.
+        return Err(Failure::new(Code::NotWritten, format!("{error}: {}", missing.join("; "))));
     }
+    Err(error.into())
 }
 
 fn missing_attributes(request: &RequestMetadata, attributes: &[String]) -> Vec<String> {

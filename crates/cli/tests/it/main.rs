@@ -12,6 +12,7 @@ mod documentation;
 mod environment;
 mod files;
 mod help;
+mod mounts;
 mod support;
 mod wait;
 mod workload;

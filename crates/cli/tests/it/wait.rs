@@ -52,7 +52,7 @@ drakkar: gave up after [..] s: [..]/resourceclaims/net/eth/net.example.com-metad
         .assert()
         .code(4)
         .stderr_eq(str![[r#"
-drakkar: gave up after [..] s: net/eth: device eth1 has no mtu
+drakkar: gave up after [..] s: net/eth does not have what was waited for: device eth1 has no mtu
 
 "#]]);
 
@@ -70,7 +70,7 @@ fn spawn(container: &Container, arguments: &[&str]) -> Child {
 }
 
 /// Until the process sleeps with a watch on something: what the kernel shows of its inotify descriptor.
-fn until_watching(child: &Child) {
+pub(crate) fn until_watching(child: &Child) {
     let deadline = Instant::now() + Duration::from_secs(30);
     let directory = format!("/proc/{}/fdinfo", child.id());
     loop {

@@ -162,5 +162,5 @@ fn several(problems: &[ReadError]) -> String {
 }
 
 fn seconds(duration: &Duration) -> String {
-    format!("{:.1} s", duration.as_secs_f64())
+    format!("{}.{} s", duration.as_secs(), duration.subsec_millis() / 100)
 }

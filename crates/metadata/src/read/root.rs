@@ -97,9 +97,17 @@ impl Root {
         Ok(names)
     }
 
-    /// Opens what is there without any effect on it: a handle for watching.
-    pub(super) fn open_path(&self, path: &Path) -> io::Result<WatchHandle> {
-        Ok(WatchHandle(self.open(path, OFlags::PATH)?))
+    pub(super) fn exists(&self, path: &Path) -> bool {
+        self.open(path, OFlags::PATH).is_ok()
+    }
+
+    /// What to watch in order to watch this path.
+    pub(super) fn watch_target(&self, path: &Path) -> io::Result<WatchTarget> {
+        let handle = self.open(path, OFlags::PATH)?;
+        Ok(match self {
+            Self::Own => WatchTarget::Path(path.to_owned()),
+            Self::Confined { .. } => WatchTarget::Handle(handle),
+        })
     }
 
     fn open(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
@@ -123,13 +131,20 @@ impl Root {
     }
 }
 
-/// Something that is there, held open so that a watch can be put on just it.
-pub(super) struct WatchHandle(OwnedFd);
+/// Something that is there, and can be watched. The kernel takes paths only.
+pub(super) enum WatchTarget {
+    /// By its own path, which needs no `/proc`: there is none in every container.
+    Path(PathBuf),
+    /// Held open, so that the watch is put on just what was found inside the root.
+    Handle(OwnedFd),
+}
 
-impl WatchHandle {
-    /// A path that leads to it, whatever has become of its name.
+impl WatchTarget {
     pub(super) fn path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+        match self {
+            Self::Path(path) => path.clone(),
+            Self::Handle(handle) => PathBuf::from(format!("/proc/self/fd/{}", handle.as_raw_fd())),
+        }
     }
 }
 

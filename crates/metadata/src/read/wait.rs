@@ -97,9 +97,9 @@ impl Watches {
         levels.reverse();
         // A directory that appears between the look for it and the watch on the one above it is found by the second look.
         for (level, below) in levels.iter().zip(levels.iter().skip(1)) {
-            if reader.root.open_path(below).is_err() {
+            if !reader.root.exists(below) {
                 self.watch(reader, level);
-                if reader.root.open_path(below).is_err() {
+                if !reader.root.exists(below) {
                     return;
                 }
             }
@@ -119,15 +119,17 @@ impl Watches {
             | WatchFlags::ATTRIB
             | WatchFlags::DELETE_SELF
             | WatchFlags::MOVE_SELF;
-        let watched = reader.root.open_path(path).and_then(|handle| {
-            inotify::add_watch(inotify, handle.path(), changes)?;
-            Ok(())
-        });
-        match watched {
-            Ok(()) => {}
+        let target = match reader.root.watch_target(path) {
+            Ok(target) => target,
             // Gone again: the watch above it tells when it comes back.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(_) => self.unwatched = true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(_) => {
+                self.unwatched = true;
+                return;
+            }
+        };
+        if inotify::add_watch(inotify, target.path(), changes).is_err() {
+            self.unwatched = true;
         }
     }
 
