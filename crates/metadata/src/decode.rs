@@ -232,7 +232,7 @@ impl Decoder {
         Self { older_formats: true }
     }
 
-    /// Reads the released versions only, as the Go reader does.
+    /// Reads the released versions only. The names that KEP-5304's prose has for network data are still read.
     ///
     /// What is given up: a `resource.k8s.io/v1alpha1` document of VEP 10 becomes an unknown version, and an object
     /// with `claims` but neither `apiVersion` nor `kind`, the early draft, an error.

@@ -5,11 +5,13 @@
 //! would let pass beyond that, a list in the place of an object, is refused as Go refuses it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::marker::PhantomData;
 
+use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::name::Quoted;
@@ -23,78 +25,13 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// A list that may be `null`, of elements that may be `null`.
-pub(crate) fn list<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de> + Default,
-{
-    struct ListVisitor<T>(PhantomData<T>);
-
-    impl<'de, T: Deserialize<'de> + Default> Visitor<'de> for ListVisitor<T> {
-        type Value = Vec<T>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a list")
-        }
-
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok(Vec::new())
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
-            let mut list = Vec::new();
-            while let Some(element) = elements.next_element::<Option<T>>()? {
-                list.push(element.unwrap_or_default());
-            }
-            Ok(list)
-        }
-    }
-
-    deserializer.deserialize_any(ListVisitor(PhantomData))
-}
-
-/// A map that may be `null`, with values that may be `null`.
-pub(crate) fn map<'de, D, T>(deserializer: D) -> Result<BTreeMap<String, T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de> + Default,
-{
-    struct MapVisitor<T>(PhantomData<T>);
-
-    impl<'de, T: Deserialize<'de> + Default> Visitor<'de> for MapVisitor<T> {
-        type Value = BTreeMap<String, T>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an object")
-        }
-
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok(BTreeMap::new())
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-            let mut map = BTreeMap::new();
-            while let Some(key) = entries.next_key::<String>()? {
-                if map.contains_key(&key) {
-                    return Err(A::Error::custom(format_args!("duplicate field {}", Quoted(&key))));
-                }
-                map.insert(key, entries.next_value::<Option<T>>()?.unwrap_or_default());
-            }
-            Ok(map)
-        }
-    }
-
-    deserializer.deserialize_any(MapVisitor(PhantomData))
-}
-
-/// An object that may be `null`. Derived code would take a list in its place, with the members in order.
+/// An object that may be `null`.
 pub(crate) fn object<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de> + Default,
 {
-    Ok(value::<D, Object<T>>(deserializer)?.0)
+    Ok(optional_object(deserializer)?.unwrap_or_default())
 }
 
 /// An object that may be `null` or absent, and is then none at all.
@@ -103,50 +40,152 @@ where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
-    Ok(Option::<Object<T>>::deserialize(deserializer)?.map(|Object(object)| object))
+    Ok(Option::<Object<T>>::deserialize(deserializer)?.map(Wrapper::into_inner))
 }
 
-/// A list of objects.
+/// A list that may be `null`, of elements that may be `null`.
+pub(crate) fn list<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    deserializer.deserialize_any(ListVisitor(PhantomData::<Plain<T>>))
+}
+
+/// The same for a list of objects.
 pub(crate) fn object_list<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de> + Default,
 {
-    Ok(list::<D, Object<T>>(deserializer)?.into_iter().map(|Object(object)| object).collect())
+    deserializer.deserialize_any(ListVisitor(PhantomData::<Object<T>>))
 }
 
-/// A map of objects.
+/// A map that may be `null`, with values that may be `null`. No key may stand twice.
+pub(crate) fn map<'de, D, T>(deserializer: D) -> Result<BTreeMap<String, T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    deserializer.deserialize_any(MapVisitor(PhantomData::<Plain<T>>))
+}
+
+/// The same for a map of objects.
 pub(crate) fn object_map<'de, D, T>(deserializer: D) -> Result<BTreeMap<String, T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de> + Default,
 {
-    let map = map::<D, Object<T>>(deserializer)?;
-    Ok(map.into_iter().map(|(key, Object(object))| (key, object)).collect())
+    deserializer.deserialize_any(MapVisitor(PhantomData::<Object<T>>))
 }
 
-/// A value that is read from an object and from nothing else.
-#[derive(Default)]
+/// How an element is read.
+trait Wrapper<'de>: Deserialize<'de> {
+    type Inner;
+
+    fn into_inner(self) -> Self::Inner;
+}
+
+/// As its own type reads it.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Plain<T>(T);
+
+impl<'de, T: Deserialize<'de>> Wrapper<'de> for Plain<T> {
+    type Inner = T;
+
+    fn into_inner(self) -> T {
+        self.0
+    }
+}
+
+/// From an object and from nothing else. Derived code would take a list in its place, with the members in order.
 struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Wrapper<'de> for Object<T> {
+    type Inner = T;
+
+    fn into_inner(self) -> T {
+        self.0
+    }
+}
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ObjectVisitor<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
-            type Value = T;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Self::Value, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(members))
-            }
-        }
-
         // `deserialize_map` would report the error one step before where it is.
         deserializer.deserialize_any(ObjectVisitor(PhantomData)).map(Object)
+    }
+}
+
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Self::Value, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(members))
+    }
+}
+
+struct ListVisitor<W>(PhantomData<W>);
+
+impl<'de, W: Wrapper<'de>> Visitor<'de> for ListVisitor<W>
+where
+    W::Inner: Default,
+{
+    type Value = Vec<W::Inner>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Vec::new())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(element) = elements.next_element::<Option<W>>()? {
+            list.push(element.map(W::into_inner).unwrap_or_default());
+        }
+        Ok(list)
+    }
+}
+
+struct MapVisitor<W>(PhantomData<W>);
+
+impl<'de, W: Wrapper<'de>> Visitor<'de> for MapVisitor<W>
+where
+    W::Inner: Default,
+{
+    type Value = BTreeMap<String, W::Inner>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(BTreeMap::new())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+        let mut map = BTreeMap::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            match map.entry(key) {
+                Entry::Vacant(entry) => {
+                    let value = entries.next_value::<Option<W>>()?;
+                    entry.insert(value.map(W::into_inner).unwrap_or_default());
+                }
+                Entry::Occupied(entry) => {
+                    return Err(A::Error::custom(format_args!("duplicate field {}", Quoted(entry.key()))));
+                }
+            }
+        }
+        Ok(map)
     }
 }
 

@@ -62,7 +62,9 @@ impl Frame {
     fn show(&self, json: &[u8]) -> String {
         match self {
             Self::Object { key: Some(key) } => {
-                let name: String = serde_json::from_slice(&json[key.clone()]).unwrap_or_default();
+                let text = &json[key.clone()];
+                // A key that is not Unicode is what the error is about.
+                let name = serde_json::from_slice(text).unwrap_or_else(|_| String::from_utf8_lossy(text).into_owned());
                 let is_word = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
                 if is_word && name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit()) {
                     format!(".{name}")

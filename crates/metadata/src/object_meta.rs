@@ -3,14 +3,12 @@
 //! Our own files set `name`, `namespace`, `uid` and `generation` only.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use jiff::Timestamp;
-use serde::de::{Unexpected, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::lenient;
+use crate::time::Time;
 
 /// Metadata of the claim that a file describes. The fields are in the order in which they are written.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -129,71 +127,6 @@ impl PartialEq for FieldsV1 {
 }
 
 impl Eq for FieldsV1 {}
-
-/// A point in time, to the second, as the Kubernetes API has them.
-///
-/// Read from any RFC 3339 text, written in UTC. Go's zero time (`0001-01-01T00:00:00Z`) stands for "no time" and is
-/// written as `null`, as Go does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Time(Timestamp);
-
-impl Time {
-    /// 0001-01-01T00:00:00Z in seconds since the epoch.
-    const GO_ZERO: i64 = -62_135_596_800;
-
-    /// Takes the whole seconds of a timestamp.
-    pub fn new(timestamp: Timestamp) -> Self {
-        let floor = timestamp.as_nanosecond().div_euclid(1_000_000_000);
-        let seconds = i64::try_from(floor).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
-        // The floor of a timestamp lies outside jiff's range only below its minimum, which is a whole second.
-        Self(seconds.unwrap_or(timestamp))
-    }
-
-    /// The time as a timestamp of whole seconds.
-    pub fn timestamp(&self) -> Timestamp {
-        self.0
-    }
-
-    fn is_zero(&self) -> bool {
-        self.0.as_second() == Self::GO_ZERO
-    }
-
-    fn is_absent_or_zero(time: &Option<Self>) -> bool {
-        time.as_ref().is_none_or(Self::is_zero)
-    }
-}
-
-impl Serialize for Time {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.is_zero() {
-            return serializer.serialize_unit();
-        }
-        // Without a fraction, jiff shows a timestamp as Kubernetes does.
-        serializer.collect_str(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Time {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TimeVisitor;
-
-        // An error of the visitor's own is reported at the text, one that comes after it at what follows.
-        impl Visitor<'_> for TimeVisitor {
-            type Value = Time;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an RFC 3339 time")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Time, E> {
-                let timestamp = text.parse().ok();
-                timestamp.map(Time::new).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
-            }
-        }
-
-        deserializer.deserialize_str(TimeVisitor)
-    }
-}
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 fn is_zero(number: &i64) -> bool {

@@ -260,11 +260,9 @@ impl HostFile {
         };
         // Neither a namespace nor a claim's name can have an underscore.
         let (namespace, claim) = directory.split_once('_').ok_or_else(no_layout)?;
-        Ok(Self {
-            namespace: namespace.parse().map_err(name)?,
-            claim: claim.parse().map_err(name)?,
-            request: request.parse().map_err(name)?,
-        })
+        let (namespace, claim) = (namespace.parse().map_err(name)?, claim.parse().map_err(name)?);
+        claim_directory(&namespace, &claim)?;
+        Ok(Self { namespace, claim, request: request.parse().map_err(name)? })
     }
 }
 

@@ -114,7 +114,7 @@ impl fmt::Display for ValidationError {
 
 impl std::error::Error for ValidationError {}
 
-/// Checks every rule of the schema and reports all that is wrong.
+/// Checks every rule of the schema and reports all that is wrong, once for each field.
 ///
 /// ```
 /// use drakkar_metadata::{DeviceMetadata, Request, validate};

@@ -65,7 +65,7 @@ fn as_written(mut metadata: DeviceMetadata) -> DeviceMetadata {
 }
 
 fn drop_zero(time: &mut Option<Time>) {
-    if time.is_some_and(|time| time.timestamp().to_string() == "0001-01-01T00:00:00Z") {
+    if time.is_some_and(|time| time.to_string() == "0001-01-01T00:00:00Z") {
         *time = None;
     }
 }

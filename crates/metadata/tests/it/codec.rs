@@ -11,7 +11,7 @@ use rstest::rstest;
 use crate::support::{both, fixture};
 
 fn time(text: &str) -> Option<Time> {
-    Some(Time::new(text.parse().unwrap()))
+    Some(text.parse().unwrap())
 }
 
 /// The object that Kubernetes' own compatibility test fills, every field set.

@@ -107,7 +107,6 @@ fn generation_zero_is_not_written_and_any_other_is() {
 #[case::offset("2024-03-01T00:30:00+01:00", "2024-02-29T23:30:00Z")]
 #[case::negative_offset("2023-12-31T20:00:00-05:00", "2024-01-01T01:00:00Z")]
 #[case::before_the_epoch("1969-12-31T23:59:58.5Z", "1969-12-31T23:59:58Z")]
-#[case::lower_case("2024-01-01t00:00:00z", "2024-01-01T00:00:00Z")]
 #[case::early_year("0033-04-03T15:00:00Z", "0033-04-03T15:00:00Z")]
 fn times_are_written_in_utc_and_whole_seconds(#[case] read: &str, #[case] expected: &str) {
     let document = format!(
@@ -140,7 +139,7 @@ fn a_time_before_year_zero_is_refused_or_can_be_read_again(#[case] time: &str) {
 #[case("0001-01-01T00:00:00Z")]
 #[case("0001-01-01T00:00:00.25Z")]
 fn gos_zero_time_is_no_creation_and_a_null_deletion(#[case] zero: &str) {
-    let zero = Some(Time::new(zero.parse().unwrap()));
+    let zero: Option<Time> = Some(zero.parse().unwrap());
     let metadata = ObjectMeta { creation_timestamp: zero, deletion_timestamp: zero, ..ObjectMeta::default() };
     let text = written_meta(metadata);
     assert!(text.contains("  \"metadata\": {\n    \"deletionTimestamp\": null\n  }\n"), "{text}");
