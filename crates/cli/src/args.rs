@@ -15,7 +15,7 @@ use crate::exit;
 /// A DRA driver describes each device in a metadata file that is mounted into the container (KEP-5304). These
 /// commands find the files and read them.
 #[derive(Debug, Parser)]
-#[command(name = "drakkar", version, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "drakkar", version, max_term_width = 80, subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = format!("\
 Examples:
   drakkar list                            what this container has
@@ -26,20 +26,21 @@ Examples:
 
 {}", exit::HELP))]
 pub(crate) struct Arguments {
-    /// Look below this directory instead of /, for example /proc/PID/root for another container.
-    #[arg(
-        long,
-        global = true,
-        value_name = "DIR",
-        env = "DRAKKAR_ROOT",
-        default_value = "/",
-        hide_default_value = true
-    )]
-    #[arg(hide_env_values = true, value_hint = ValueHint::DirPath)]
-    pub(crate) root: PathBuf,
+    /// Look below this directory instead of /, for example /proc/PID/root for another container. The files of
+    /// validate and convert are looked for there too if their paths are absolute.
+    #[arg(long, global = true, value_name = "DIR", env = "DRAKKAR_ROOT", hide_env_values = true)]
+    #[arg(value_hint = ValueHint::DirPath, value_parser = clap::builder::OsStringValueParser::new())]
+    root: Option<OsString>,
 
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Arguments {
+    /// The directory to look below. A variable that is set but empty says nothing.
+    pub(crate) fn root(&self) -> PathBuf {
+        self.root.clone().filter(|root| !root.is_empty()).map_or(PathBuf::from("/"), PathBuf::from)
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -77,9 +78,10 @@ Examples:
 
     /// Print the value of one attribute, a line for each device and element.
     #[command(after_help = "\
-ATTRIBUTE is the name of an attribute, with or without the driver's domain; or pciBusID or
-mdevUUID, whatever spelling the driver has for them; or interfaceName, ips, hardwareAddress,
-driver, pool, name. Unless every device of the request has it, nothing is printed.
+ATTRIBUTE is pciBusID or mdevUUID, whatever spelling the driver has for them;
+interfaceName, ips or hardwareAddress; driver, pool or name; or the name of any
+attribute, with or without the driver's domain. Unless every device of the
+request has it, nothing is printed.
 
 Examples:
   drakkar get my-claim/gpu pciBusID
@@ -113,8 +115,9 @@ Examples:
 
     /// Run a program with all there is in its environment.
     #[command(after_help = format!("{VARIABLES}\n\n\
-The program takes the place of drakkar: signals and the exit code are its own. 127 is the
-exit code if it is not there, 126 if it cannot be run.
+The program takes the place of drakkar: signals and the exit code are its own.
+Before it is started, drakkar ends with its own exit codes (see `drakkar help`),
+with 127 if the program is not there, and with 126 if it cannot be run.
 
 Examples:
   drakkar exec -- ./train --epochs 3
@@ -132,8 +135,9 @@ Examples:
 
     /// Wait until the metadata of a request is there.
     #[command(after_help = "\
-Waits until every driver of the request has written its file and, with --for, every device
-has the attribute. Prints nothing. When time runs out, the exit code tells what was missing.
+Waits until every driver of the request has written its file and, with --for,
+every device has the attribute. Prints nothing. When time runs out, the exit
+code tells what was missing.
 
 Examples:
   drakkar wait net/eth
@@ -162,7 +166,8 @@ Examples:
 
     /// Rewrite a metadata file in other versions.
     #[command(after_help = "\
-Reads every version and the two formats that were never released; writes to standard output.
+Reads every version and the two formats that were never released; writes to
+standard output.
 
 Examples:
   drakkar convert old.json --to v1beta1
@@ -234,7 +239,7 @@ impl Request {
     pub(crate) fn into_query(self) -> Query {
         match self.driver {
             None => self.query,
-            Some(driver) => self.query.from_driver(driver),
+            Some(driver) => self.query.with_driver(driver),
         }
     }
 }
@@ -245,6 +250,9 @@ pub(crate) struct Variables {
     /// What their names begin with.
     #[arg(long, default_value = "DRA", value_parser = parse_prefix)]
     pub(crate) prefix: String,
+    /// Leave out the variables with ATTR in their names.
+    #[arg(long)]
+    pub(crate) no_attributes: bool,
 }
 
 /// How to show something.
@@ -256,16 +264,16 @@ pub(crate) enum Output {
 }
 
 const VARIABLES: &str = "\
-Variables, for claim my-claim and request gpu (N counts the request's devices from 0):
-  DRA_MY_CLAIM_GPU_COUNT           how many devices the request has
-  DRA_MY_CLAIM_GPU_N_DRIVER        and POOL, DEVICE: which device it is
-  DRA_MY_CLAIM_GPU_N_PCI_BUS_ID    and MDEV_UUID, under whatever spelling
-  DRA_MY_CLAIM_GPU_N_INTERFACE     and IPS, MAC: the network interface
-  DRA_MY_CLAIM_GPU_N_ATTR_MODEL    the attribute model; pciBusID is PCI_BUS_ID,
-                                   example.com/model is EXAMPLE_COM_MODEL
-A claim from a template goes by the name of the pod's entry. Letters become upper case, all
-that is neither letter nor digit becomes _. The elements of a list are lines. What does not
-exist is not set.";
+Variables, for claim my-claim and request gpu (N counts its devices from 0):
+  DRA_MY_CLAIM_GPU_COUNT          how many devices the request has
+  DRA_MY_CLAIM_GPU_N_DRIVER       and POOL, DEVICE: which device it is
+  DRA_MY_CLAIM_GPU_N_PCI_BUS_ID   and MDEV_UUID, under whatever spelling
+  DRA_MY_CLAIM_GPU_N_INTERFACE    and IPS, MAC: the network interface
+  DRA_MY_CLAIM_GPU_N_ATTR_MODEL   the attribute model; pciBusID is PCI_BUS_ID,
+                                  example.com/model is EXAMPLE_COM_MODEL
+A claim from a template goes by the name of the pod's entry. Letters become
+upper case, all that is neither letter nor digit becomes _. The elements of a
+list are lines. What does not exist is not set.";
 
 /// A number and a unit, or a number of seconds.
 fn parse_duration(text: &str) -> Result<Duration, String> {

@@ -49,6 +49,7 @@ pub struct DeviceAttribute {
 
 /// The one value of a valid [`DeviceAttribute`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AttributeValue<'a> {
     /// A number.
     Int(i64),

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | none, or a stray `]` or `}` | the stream ends: [`DecodeError::NothingFound`] or [`DecodeError::UnknownVersions`] |
 //! | is not JSON, or is cut off | [`DecodeError::Syntax`] |
-//! | is nested more than [`MAX_DEPTH`] levels deep | [`DecodeError::TooDeep`] |
+//! | is nested more than [`MAX_DEPTH`] levels deep, or has more than [`MAX_VALUES`] objects and lists | [`DecodeError::TooDeep`], [`DecodeError::TooMany`] |
 //! | is no object, or `apiVersion` or `kind` is no string | [`DecodeError::NoTypeInformation`] |
 //! | has no `apiVersion`, or one that cannot be one | [`DecodeError::NoApiVersion`] |
 //! | has no `kind`, whatever the version | [`DecodeError::NoKind`] |
@@ -17,8 +17,8 @@
 //! | has a known version and fits | the answer |
 //!
 //! Unknown fields are ignored, names are case-sensitive, `null` is the same as absent. Stricter than Go, on purpose:
-//! a field that stands twice in one object, and text that is not Unicode, are errors, because two readers could
-//! otherwise see two different things in one file.
+//! a field that stands twice in one object, and text that is not Unicode, are errors in all that is read, because two
+//! readers could otherwise see two different things in one file. And stricter by accident: the number `-0`.
 //!
 //! Two older formats are read too, where the rules above find nothing; see [`Decoder::released_only`].
 
@@ -30,16 +30,21 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::error::Category;
 
 use crate::location::location;
-use crate::name::{Printable, Quoted};
 use crate::older::{self, EarlyDraft, Vep10};
+use crate::show::{Printable, Quoted};
 use crate::types::DeviceMetadata;
 use crate::version::{Document, KIND, SchemaVersion, Typed, Version};
 
 /// How deep a document may be nested. A metadata document itself needs seven levels.
 pub const MAX_DEPTH: usize = 100;
 
+/// How many objects and lists a document may have, so that no file takes more memory than a few megabytes. A document
+/// with the most devices and attributes that Kubernetes allows has some two thousand.
+pub const MAX_VALUES: usize = 8192;
+
 /// The format that metadata was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Format {
     /// `metadata.resource.k8s.io` in this version.
     Released(Version),
@@ -61,6 +66,7 @@ impl fmt::Display for Format {
 
 /// What a stream says, and in which format it said it.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Decoded {
     /// The content.
     pub metadata: DeviceMetadata,
@@ -92,6 +98,12 @@ pub enum DecodeError {
     /// A document is nested too deep.
     #[error("document {document} is nested more than {MAX_DEPTH} levels deep")]
     TooDeep {
+        /// Which document of the stream, counted from 1.
+        document: usize,
+    },
+    /// A document has too much in it.
+    #[error("document {document} has more than {MAX_VALUES} objects and lists, which no metadata has")]
+    TooMany {
         /// Which document of the stream, counted from 1.
         document: usize,
     },
@@ -141,7 +153,7 @@ pub enum DecodeError {
         /// Where.
         place: Place,
     },
-    /// An early draft names several claims; see [`Decoder::decode_all`].
+    /// An early draft names several claims; see [`Decoder::decode_claims`].
     #[error("the early draft names {0} claims in one file, not one")]
     SeveralClaims(usize),
 }
@@ -242,7 +254,7 @@ impl Decoder {
 
     /// Reads the first document that is usable.
     pub fn decode(&self, stream: &[u8]) -> Result<Decoded, DecodeError> {
-        let mut all = self.decode_all(stream)?;
+        let mut all = self.decode_claims(stream)?;
         match (all.pop(), all.len()) {
             (Some(decoded), 0) => Ok(decoded),
             (None, _) => Err(DecodeError::NothingFound),
@@ -251,7 +263,7 @@ impl Decoder {
     }
 
     /// Reads the first document that is usable, one element per claim in it. Only the early draft can have several.
-    pub fn decode_all(&self, stream: &[u8]) -> Result<Vec<Decoded>, DecodeError> {
+    pub fn decode_claims(&self, stream: &[u8]) -> Result<Vec<Decoded>, DecodeError> {
         let mut unknown_versions = Vec::new();
         let mut vep10 = None;
         for document in Documents::new(stream) {
@@ -277,7 +289,7 @@ impl Decoder {
     ///
     /// A document of an unknown version is an [`DecodeError::UnknownVersions`] of its own. The list ends with the
     /// first document that is not JSON, because where the next one would start is anybody's guess.
-    pub fn decode_every(&self, stream: &[u8]) -> Vec<Result<Decoded, DecodeError>> {
+    pub fn decode_documents(&self, stream: &[u8]) -> Vec<Result<Decoded, DecodeError>> {
         let mut all = Vec::new();
         for document in Documents::new(stream) {
             match document.and_then(|document| self.decode_document(&document)) {
@@ -347,11 +359,27 @@ struct Documents<'a> {
     stream: &'a [u8],
     position: usize,
     number: usize,
+    /// Where in the text the position is.
+    line: usize,
+    line_start: usize,
 }
 
 impl<'a> Documents<'a> {
     fn new(stream: &'a [u8]) -> Self {
-        Self { stream, position: 0, number: 0 }
+        Self { stream, position: 0, number: 0, line: 1, line_start: 0 }
+    }
+}
+
+impl Documents<'_> {
+    /// Moves the place in the text to a position ahead.
+    fn count_lines(&mut self, position: usize) {
+        for (index, byte) in self.stream[self.position..position].iter().enumerate() {
+            if *byte == b'\n' {
+                self.line += 1;
+                self.line_start = self.position + index + 1;
+            }
+        }
+        self.position = position;
     }
 }
 
@@ -365,17 +393,23 @@ impl<'a> Iterator for Documents<'a> {
             return None;
         }
         self.number += 1;
+        self.count_lines(start);
+        let origin = Place { line: self.line, column: start - self.line_start };
         let mut documents = serde_json::Deserializer::from_slice(&self.stream[start..]).into_iter::<Header<'a>>();
         let header = documents.next()?;
         let end = start + documents.byte_offset();
-        self.position = if header.is_ok() { end } else { self.stream.len() };
+        if header.is_ok() {
+            self.count_lines(end);
+        } else {
+            self.position = self.stream.len();
+        }
         Some(match header {
-            Ok(_) if is_deeper_than(MAX_DEPTH, &self.stream[start..end]) => {
-                Err(DecodeError::TooDeep { document: self.number })
+            Ok(header) => {
+                let document = RawDocument { header, number: self.number, bytes: &self.stream[start..end], origin };
+                document.check_bounds().map(|()| document)
             }
-            Ok(header) => Ok(RawDocument { header, number: self.number, stream: self.stream, start, end }),
             Err(error) => {
-                let place = place(self.stream, start, &error);
+                let place = place(origin, &error);
                 Err(match error.classify() {
                     Category::Data => DecodeError::NoTypeInformation { problem: problem(&error), place },
                     Category::Syntax | Category::Eof | Category::Io => {
@@ -391,20 +425,32 @@ impl<'a> Iterator for Documents<'a> {
 struct RawDocument<'a> {
     header: Header<'a>,
     number: usize,
-    stream: &'a [u8],
-    start: usize,
-    end: usize,
+    bytes: &'a [u8],
+    /// The line of the document's first byte, and the number of bytes before it in that line.
+    origin: Place,
 }
 
 impl<'a> RawDocument<'a> {
     fn parse<T: Deserialize<'a>>(&self, format: Format) -> Result<T, DecodeError> {
-        let bytes = &self.stream[self.start..self.end];
-        serde_json::from_slice(bytes).map_err(|error| DecodeError::Shape {
+        serde_json::from_slice(self.bytes).map_err(|error| DecodeError::Shape {
             format,
-            location: location(bytes, offset(bytes, &error)),
+            location: location(self.bytes, offset(self.bytes, &error)),
             problem: problem(&error),
-            place: place(self.stream, self.start, &error),
+            place: place(self.origin, &error),
         })
+    }
+
+    /// Refuses what would take too much memory or stack. Brackets in strings count too, which does no harm: most
+    /// documents have so few brackets of any kind that nothing else has to be looked at.
+    fn check_bounds(&self) -> Result<(), DecodeError> {
+        let brackets = self.bytes.iter().filter(|byte| matches!(byte, b'[' | b'{')).count();
+        if brackets > MAX_DEPTH && is_deeper_than(MAX_DEPTH, self.bytes) {
+            return Err(DecodeError::TooDeep { document: self.number });
+        }
+        if brackets > MAX_VALUES {
+            return Err(DecodeError::TooMany { document: self.number });
+        }
+        Ok(())
     }
 }
 
@@ -471,10 +517,6 @@ struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Whether arrays and objects are nested deeper than `limit` in a text that is known to be JSON.
 fn is_deeper_than(limit: usize, json: &[u8]) -> bool {
-    let opening = |byte: &u8| matches!(byte, b'[' | b'{');
-    if json.iter().filter(|byte| opening(byte)).count() <= limit {
-        return false;
-    }
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for byte in json {
         match byte {
@@ -493,14 +535,11 @@ fn is_deeper_than(limit: usize, json: &[u8]) -> bool {
     false
 }
 
-/// The place in the whole stream of an error in a document that begins at `start`.
-fn place(stream: &[u8], start: usize, error: &serde_json::Error) -> Place {
-    let before = &stream[..start];
-    let lines_before = before.iter().filter(|byte| **byte == b'\n').count();
-    let line_start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
-    let column_offset = if error.line() == 1 { start - line_start } else { 0 };
+/// The place in the whole stream of an error in a document that begins at `origin`.
+fn place(origin: Place, error: &serde_json::Error) -> Place {
+    let before = if error.line() == 1 { origin.column } else { 0 };
     // The parser is at column 0 when the value at the start of a line is to blame.
-    Place { line: lines_before + error.line(), column: (column_offset + error.column()).max(1) }
+    Place { line: origin.line + error.line().max(1) - 1, column: (before + error.column()).max(1) }
 }
 
 /// How many bytes of a document had been read when an error was found.

@@ -37,19 +37,37 @@ use crate::version::{AsVersion, Versions};
 pub fn encode(metadata: &DeviceMetadata, versions: &Versions) -> Vec<u8> {
     let mut stream = Vec::with_capacity(1024 * versions.as_slice().len());
     for version in versions.as_slice() {
-        encode_value(&AsVersion(*version, metadata), &mut stream);
+        // Serializing fails for a failing writer, a map key that is no string, or a number that is not finite: a Vec
+        // takes every byte, all our keys are strings, and we have no floating-point numbers.
+        #[allow(clippy::expect_used, reason = "see above")]
+        write_go_json(&AsVersion(*version, metadata), &mut stream).expect("metadata can always be written");
         stream.push(b'\n');
     }
     stream
 }
 
-/// Any value in the same style, without the newline behind it.
-pub(crate) fn encode_value(value: &impl Serialize, bytes: &mut Vec<u8>) {
-    let mut serializer = Serializer::with_formatter(bytes, GoFormatter::default());
-    // Serializing fails for a failing writer, a map key that is no string, or a number that is not finite: a Vec
-    // takes every byte, all our keys are strings, and we have no floating-point numbers.
-    #[allow(clippy::expect_used, reason = "see above")]
-    value.serialize(&mut serializer).expect("metadata types always serialize into memory");
+/// Any value as Go's `json.MarshalIndent` with two spaces would write it, without a newline behind it.
+///
+/// For the other files of a DRA driver that must look as if Go had written them, such as CDI specs. Keys come in the
+/// order in which the value gives them, and what to omit is the value's business too. Floating-point numbers are
+/// written as `serde_json` does, which is not always Go's way.
+///
+/// Fails for a value that cannot be JSON: its `Serialize` does, or a map in it has a key that is neither text nor a
+/// number.
+///
+/// ```
+/// let json = drakkar_metadata::to_go_json(&std::collections::BTreeMap::from([("a<b", [1, 2])]))?;
+/// assert_eq!(String::from_utf8_lossy(&json), "{\n  \"a\\u003cb\": [\n    1,\n    2\n  ]\n}");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+pub fn to_go_json(value: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
+    let mut bytes = Vec::with_capacity(1024);
+    write_go_json(value, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn write_go_json(value: &impl Serialize, bytes: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+    value.serialize(&mut Serializer::with_formatter(bytes, GoFormatter::default()))
 }
 
 /// How Go's `MarshalIndent` with two spaces lays out JSON.

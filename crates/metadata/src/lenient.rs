@@ -14,7 +14,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::name::Quoted;
+use crate::show::Quoted;
 
 /// A field whose `null` is its default.
 pub(crate) fn value<'de, D, T>(deserializer: D) -> Result<T, D::Error>

@@ -13,6 +13,7 @@ mod older;
 pub mod path;
 pub mod read;
 pub mod schema;
+pub mod show;
 mod time;
 mod types;
 pub mod validate;
@@ -20,8 +21,8 @@ mod version;
 pub mod well_known;
 
 pub use attribute::{AttributeValue, DeviceAttribute};
-pub use decode::{DecodeError, Decoded, Decoder, Format, MAX_DEPTH, Place, decode, decode_as};
-pub use encode::encode;
+pub use decode::{DecodeError, Decoded, Decoder, Format, MAX_DEPTH, MAX_VALUES, Place, decode, decode_as};
+pub use encode::{encode, to_go_json};
 pub use merge::merge;
 pub use object_meta::{FieldsV1, ManagedFieldsEntry, ObjectMeta, OwnerReference};
 pub use read::{Query, Reader};

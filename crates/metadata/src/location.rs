@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::name::Quoted;
+use crate::show::Quoted;
 
 /// The path of the innermost member that has been begun when the first `offset` bytes of a valid JSON text are read.
 pub(crate) fn location(json: &[u8], offset: usize) -> String {

@@ -4,10 +4,11 @@
 //! can hold a `/` (but for [`PoolName`], which never becomes a path), a NUL, `.` or `..`, or be empty, so a path
 //! built from them ([`crate::path`]) stays inside its directory whatever an API object or an annotation says.
 
-use std::borrow::{Borrow, Cow};
-use std::fmt::{self, Write as _};
-use std::path::Path;
+use std::borrow::Borrow;
+use std::fmt;
 use std::str::FromStr;
+
+use crate::show::Quoted;
 
 /// A name that breaks its rule; says which kind of name, what was given and what the rule is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -125,52 +126,6 @@ fn is_label(text: &str, upper: bool) -> bool {
     bytes.first().is_some_and(alphanumeric)
         && bytes.last().is_some_and(alphanumeric)
         && bytes.iter().all(|byte| alphanumeric(byte) || *byte == b'-')
-}
-
-/// Shows text that somebody else chose: quoted, control characters escaped, cut to a length that fits a log line.
-#[derive(Clone, Copy)]
-pub(crate) struct Quoted<'a>(pub(crate) &'a str);
-
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 80;
-        match self.0.char_indices().nth(SHOWN) {
-            None => write!(f, "{:?}", self.0),
-            Some((end, _)) => write!(f, "{:?}… ({} bytes)", &self.0[..end], self.0.len()),
-        }
-    }
-}
-
-/// The same without quotes: control characters escaped, and cut if need be.
-#[derive(Clone)]
-pub(crate) struct Printable<'a> {
-    text: Cow<'a, str>,
-    limit: usize,
-}
-
-impl<'a> Printable<'a> {
-    /// Text that is cut to what fits a message.
-    pub(crate) fn cut(text: &'a str) -> Self {
-        Self { text: text.into(), limit: 200 }
-    }
-
-    /// A path, whole.
-    pub(crate) fn path(path: &'a Path) -> Self {
-        Self { text: path.to_string_lossy(), limit: usize::MAX }
-    }
-}
-
-impl fmt::Display for Printable<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, c) in self.text.chars().enumerate() {
-            match c {
-                _ if index == self.limit => return write!(f, "… ({} bytes)", self.text.len()),
-                c if c.is_control() => write!(f, "{}", c.escape_default())?,
-                c => f.write_char(c)?,
-            }
-        }
-        Ok(())
-    }
 }
 
 macro_rules! name_type {

@@ -17,7 +17,8 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
-use crate::name::{ClaimName, ClaimUid, DriverName, NameError, Namespace, PodClaimName, Printable, RequestName};
+use crate::name::{ClaimName, ClaimUid, DriverName, NameError, Namespace, PodClaimName, RequestName};
+use crate::show::Printable;
 
 /// The directory of the Kubernetes layout.
 pub const KUBERNETES_DIR: &str = "/var/run/kubernetes.io/dra-device-attributes";
@@ -117,6 +118,7 @@ pub enum PathError {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the fields are what their types say")]
+#[non_exhaustive]
 pub enum ContainerFile {
     /// Kubernetes' layout, for a claim that the pod names.
     Claim { claim: ClaimName, request: RequestName, driver: DriverName },

@@ -8,8 +8,9 @@ use std::collections::HashSet;
 use std::fmt;
 
 use crate::attribute::DeviceAttribute;
-use crate::name::{self, NameProblem, Quoted};
+use crate::name::{self, NameProblem};
 use crate::object_meta::ObjectMeta;
+use crate::show::{Printable, Quoted};
 use crate::types::{Device, DeviceMetadata, NetworkDeviceData};
 
 /// How many attributes a device may have.
@@ -22,6 +23,9 @@ pub const MAX_INTERFACE_NAME: usize = 256;
 pub const MAX_IPS: usize = 16;
 /// How many bytes a hardware address may have.
 pub const MAX_HARDWARE_ADDRESS: usize = 128;
+
+/// How many errors are told in detail.
+pub const MAX_ERRORS: usize = 100;
 
 /// One value that breaks a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,20 +97,31 @@ impl fmt::Display for FieldError {
 
 /// Everything that is wrong with a document; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ValidationError(Vec<FieldError>);
+pub struct ValidationError {
+    errors: Vec<FieldError>,
+    omitted: usize,
+}
 
 impl ValidationError {
-    /// The errors, in the order of the document.
+    /// The errors, in the order of the document; the first [`MAX_ERRORS`] of them.
     pub fn errors(&self) -> &[FieldError] {
-        &self.0
+        &self.errors
+    }
+
+    /// How many more there are.
+    pub fn omitted(&self) -> usize {
+        self.omitted
     }
 }
 
 impl fmt::Display for ValidationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, error) in self.0.iter().enumerate() {
+        for (index, error) in self.errors.iter().enumerate() {
             let separator = if index == 0 { "" } else { "; " };
             write!(f, "{separator}{error}")?;
+        }
+        if self.omitted > 0 {
+            write!(f, "; and {} more", self.omitted)?;
         }
         Ok(())
     }
@@ -142,15 +157,23 @@ pub fn validate(metadata: &DeviceMetadata) -> Result<(), ValidationError> {
             device(&format!("{path}.devices[{index}]"), one, &mut errors);
         }
     }
-    if errors.0.is_empty() { Ok(()) } else { Err(ValidationError(errors.0)) }
+    let Errors { errors, omitted } = errors;
+    if errors.is_empty() { Ok(()) } else { Err(ValidationError { errors, omitted }) }
 }
 
 #[derive(Default)]
-struct Errors(Vec<FieldError>);
+struct Errors {
+    errors: Vec<FieldError>,
+    omitted: usize,
+}
 
 impl Errors {
     fn push(&mut self, field: impl Into<String>, problem: FieldProblem) {
-        self.0.push(FieldError { field: field.into(), problem });
+        if self.errors.len() < MAX_ERRORS {
+            self.errors.push(FieldError { field: field.into(), problem });
+        } else {
+            self.omitted += 1;
+        }
     }
 
     fn required(&mut self, field: &str, value: &str) {
@@ -212,7 +235,7 @@ fn device(path: &str, device: &Device, errors: &mut Errors) {
         errors.push(attributes, FieldProblem::TooMany { count, limit: MAX_ATTRIBUTES });
     } else {
         for (name, value) in &device.attributes {
-            attribute(&format!("{attributes}[{name}]"), value, errors);
+            attribute(&format!("{attributes}[{}]", Printable::cut(name)), value, errors);
         }
     }
     if let Some(data) = &device.network_data {

@@ -19,6 +19,7 @@ pub const KIND: &str = "DeviceMetadata";
 
 /// A version of the file format that this crate reads and writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Version {
     /// `metadata.resource.k8s.io/v1alpha1`, which every consumer in existence reads.
     V1Alpha1,
@@ -28,7 +29,7 @@ pub enum Version {
 
 impl Version {
     /// Every version, newest first: the order in which a stream has them by convention.
-    pub const ALL: [Self; 2] = [Self::V1Beta1, Self::V1Alpha1];
+    pub const ALL: &'static [Self] = &[Self::V1Beta1, Self::V1Alpha1];
 
     /// The short name, for example `v1beta1`.
     pub const fn as_str(self) -> &'static str {
@@ -48,7 +49,7 @@ impl Version {
 
     /// The version with this `apiVersion`, if it is one of ours.
     pub fn from_api_version(api_version: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|version| version.api_version() == api_version)
+        Self::ALL.iter().copied().find(|version| version.api_version() == api_version)
     }
 }
 
@@ -60,6 +61,7 @@ impl fmt::Display for Version {
 
 /// A name that is no version of the file format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum VersionError {
     /// The text names no version.
     #[error("unknown metadata version {0:?}: known are v1beta1 and v1alpha1")]
@@ -78,7 +80,8 @@ impl FromStr for Version {
     /// Takes the short name (`v1beta1`) or the whole `apiVersion`.
     fn from_str(text: &str) -> Result<Self, VersionError> {
         Self::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .find(|version| text == version.as_str() || text == version.api_version())
             .ok_or_else(|| VersionError::Unknown(text.to_owned()))
     }

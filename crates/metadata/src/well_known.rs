@@ -9,12 +9,11 @@ use crate::types::Device;
 
 /// The PCI address of the device, `0000:65:00.0`: Kubernetes' standard name, then the slips of the design documents,
 /// then the name that drivers had before there was a standard.
-pub const PCI_BUS_ID: [&str; 4] =
-    ["resource.kubernetes.io/pciBusID", "resources.kubernetes.io/pciBusID", "resource.k8s.io/pciBusID", "pciAddress"];
+pub const PCI_BUS_ID: &[&str] =
+    &["resource.kubernetes.io/pciBusID", "resources.kubernetes.io/pciBusID", "resource.k8s.io/pciBusID", "pciAddress"];
 
 /// The UUID of a mediated device: the name that KubeVirt reads, then the other spellings.
-pub const MDEV_UUID: [&str; 4] =
-    ["mdevUUID", "mDevUUID", "resource.kubernetes.io/mDevUUID", "dra.kubevirt.io/mdevUUID"];
+pub const MDEV_UUID: &[&str] = &["mdevUUID", "mDevUUID", "resource.kubernetes.io/mDevUUID", "dra.kubevirt.io/mdevUUID"];
 
 /// The PCIe root complex of the device, `pci0000:60`. It is not an address.
 pub const PCIE_ROOT: &str = "resource.kubernetes.io/pcieRoot";
@@ -25,12 +24,12 @@ pub const NUMA_NODE: &str = "resource.kubernetes.io/numaNode";
 impl Device {
     /// The PCI address, under any of the names in [`PCI_BUS_ID`] or as the driver's own `{driver}/pciAddress`.
     pub fn pci_bus_id(&self) -> Option<&str> {
-        self.first_of(&PCI_BUS_ID).or_else(|| self.first_of(&[&format!("{}/pciAddress", self.driver)]))
+        self.first_of(PCI_BUS_ID).or_else(|| self.first_of(&[&format!("{}/pciAddress", self.driver)]))
     }
 
     /// The UUID of a mediated device, under any of the names in [`MDEV_UUID`]. It is not checked to be a UUID.
     pub fn mdev_uuid(&self) -> Option<&str> {
-        self.first_of(&MDEV_UUID)
+        self.first_of(MDEV_UUID)
     }
 
     /// The PCIe root complex.
@@ -59,30 +58,32 @@ impl Device {
         self.network_data.as_ref().map(|data| data.hardware_address.as_str()).filter(|address| !address.is_empty())
     }
 
-    /// Anything that the device has, by a name as a person would type it. In this order:
+    /// Anything that the device has, by a name as a person would type it:
     ///
-    /// 1. an attribute of exactly that name;
-    /// 2. for a bare name, the attribute `{driver}/{name}`, and for `{driver}/{name}` the bare one: they are the same;
-    /// 3. `pciBusID` and `mdevUUID`, and each of their spellings, under any spelling;
-    /// 4. `interfaceName`, `ips` and `hardwareAddress`, also as `networkData.ips` and so on;
-    /// 5. `driver`, `pool` and `name`.
+    /// - `pciBusID` and `mdevUUID`, under any spelling, and an attribute of just that name where there is none of them;
+    /// - `interfaceName`, `ips` and `hardwareAddress`, also as `networkData.ips` and so on; where there is no network
+    ///   data, an attribute of that name;
+    /// - `driver`, `pool` and `name`: which device it is;
+    /// - else an attribute, with or without the driver's domain. An attribute that is called like one of the above is
+    ///   asked for with its domain.
+    ///
+    /// An attribute without a value is none.
     pub fn lookup(&self, name: &str) -> Option<DeviceAttribute> {
-        if let Some(attribute) = self.attribute(name) {
-            return Some(attribute.clone());
-        }
-        let text = match name {
-            "pciBusID" => self.pci_bus_id(),
-            _ if PCI_BUS_ID.contains(&name) => self.pci_bus_id(),
-            _ if MDEV_UUID.contains(&name) => self.mdev_uuid(),
-            "interfaceName" | "networkData.interfaceName" => self.interface_name(),
-            "hardwareAddress" | "networkData.hardwareAddress" => self.hardware_address(),
-            "ips" | "networkData.ips" if !self.ips().is_empty() => return Some(self.ips().to_vec().into()),
-            "driver" => Some(self.driver.as_str()),
-            "pool" => Some(self.pool.as_str()),
-            "name" => Some(self.name.as_str()),
+        let text = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(DeviceAttribute::from);
+        let well_known = match name {
+            "pciBusID" => text(self.pci_bus_id()),
+            _ if PCI_BUS_ID.contains(&name) => text(self.pci_bus_id()),
+            _ if MDEV_UUID.contains(&name) => text(self.mdev_uuid()),
+            "interfaceName" | "networkData.interfaceName" => text(self.interface_name()),
+            "hardwareAddress" | "networkData.hardwareAddress" => text(self.hardware_address()),
+            "ips" | "networkData.ips" => (!self.ips().is_empty()).then(|| self.ips().to_vec().into()),
+            "driver" => text(Some(&self.driver)),
+            "pool" => text(Some(&self.pool)),
+            "name" => text(Some(&self.name)),
             _ => None,
         };
-        text.filter(|text| !text.is_empty()).map(DeviceAttribute::from)
+        let attribute = || self.attribute(name).filter(|value| value.set_values().next().is_some()).cloned();
+        well_known.or_else(attribute)
     }
 
     /// The attribute of this name. A bare name belongs to the driver's domain, so `model` and `{driver}/model` are

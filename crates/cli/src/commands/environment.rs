@@ -3,29 +3,30 @@
 //! The names are an interface: they are in the help text and in docs/workloads.md, and they stay. Two things that
 //! would get the same name are an error and not a surprise.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use drakkar_metadata::read::{Discovery, MetadataFile, ReadError};
-use drakkar_metadata::{Device, Query, Reader};
+use drakkar_metadata::{Device, DeviceAttribute, Query, Reader};
 
-use crate::exit::{Code, Failure};
+use crate::args::Variables as Names;
+use crate::exit::{Code, Failure, WHERE_METADATA_COMES_FROM};
 use crate::output::print_bytes;
 
-pub(crate) fn print(reader: &Reader, requests: &[Query], prefix: &str, export: bool) -> Result<(), Failure> {
+pub(crate) fn print(reader: &Reader, requests: &[Query], names: &Names, export: bool) -> Result<(), Failure> {
     let export = if export { "export " } else { "" };
     let mut text = String::new();
-    for (name, variable) in Variables::read(reader, requests, prefix)?.0 {
+    for (name, variable) in Variables::read(reader, requests, names)?.0 {
         text.push_str(&format!("{export}{name}={}\n", quote(&variable.value)));
     }
     Ok(print_bytes(text.as_bytes())?)
 }
 
-pub(crate) fn exec(reader: &Reader, requests: &[Query], prefix: &str, command: &[OsString]) -> Result<(), Failure> {
-    let variables = Variables::read(reader, requests, prefix)?;
+pub(crate) fn exec(reader: &Reader, requests: &[Query], names: &Names, command: &[OsString]) -> Result<(), Failure> {
+    let variables = Variables::read(reader, requests, names)?;
     let Some((program, arguments)) = command.split_first() else {
         return Err(Failure::new(Code::Refused, "no program to run"));
     };
@@ -34,6 +35,22 @@ pub(crate) fn exec(reader: &Reader, requests: &[Query], prefix: &str, command: &
     let error = Command::new(program).args(arguments).envs(environment).exec();
     let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
     Err(Failure::new(Code::Refused, format!("{}: {error}", program.display())).with_code(code))
+}
+
+/// What to do about a variable that cannot be set.
+const WITHOUT_ATTRIBUTES: &str = "name the requests that you want, or leave out attributes with --no-attributes";
+
+/// The devices of one request, and whose they are.
+#[derive(Debug)]
+struct RequestDevices {
+    claim: String,
+    devices: Vec<Device>,
+}
+
+impl RequestDevices {
+    fn of(claim: &str) -> Self {
+        Self { claim: claim.to_owned(), devices: Vec::new() }
+    }
 }
 
 /// Variables by name.
@@ -49,10 +66,10 @@ struct Variable {
 
 impl Variables {
     /// The variables of the requests, or of all there are.
-    fn read(reader: &Reader, requests: &[Query], prefix: &str) -> Result<Self, Failure> {
+    fn read(reader: &Reader, requests: &[Query], names: &Names) -> Result<Self, Failure> {
         let mut files = Vec::new();
         if requests.is_empty() {
-            let Discovery { files: found, problems } = reader.discover();
+            let Discovery { files: found, problems, .. } = reader.discover();
             if let Some(failure) = Failure::all(&problems) {
                 return Err(failure);
             }
@@ -62,38 +79,55 @@ impl Variables {
             files.extend(reader.read(query)?.complete()?.files);
         }
         if files.is_empty() {
-            return Err(Failure::new(Code::NotFound, "no device metadata here, so there are no variables").hint(
-                "a container has some if its pod spec names a claim in resources.claims and the driver delivers it",
-            ));
+            return Err(Failure::new(Code::NotFound, "no device metadata here, so there are no variables")
+                .hint(WHERE_METADATA_COMES_FROM));
         }
-        Self::of(files, prefix)
+        Self::of(files, names)
     }
 
-    fn of(files: Vec<MetadataFile>, prefix: &str) -> Result<Self, Failure> {
-        let mut devices: BTreeMap<(String, String), Vec<Device>> = BTreeMap::new();
+    fn of(files: Vec<MetadataFile>, names: &Names) -> Result<Self, Failure> {
+        let mut requests: BTreeMap<(String, String), RequestDevices> = BTreeMap::new();
+        // Two queries may name the same thing; it is counted once.
+        let mut seen = HashSet::new();
         let mut problems: Vec<ReadError> = Vec::new();
         for file in files {
-            let claim = file.claim_label().to_owned();
-            match file.content {
-                Ok(decoded) => {
-                    for request in decoded.metadata.requests {
-                        let key = (claim.clone(), request.base_name().to_owned());
-                        devices.entry(key).or_default().extend(request.devices);
-                    }
+            let (label, identity) = (file.claim_label().to_owned(), file.claim_identity().to_owned());
+            let decoded = match file.content {
+                Ok(decoded) => decoded,
+                Err(error) => {
+                    problems.push(error);
+                    continue;
                 }
-                Err(error) => problems.push(error),
+            };
+            for request in decoded.metadata.requests {
+                let key = (label.clone(), request.base_name().to_owned());
+                if !seen.insert((file.path.clone(), request.name)) {
+                    continue;
+                }
+                let entry = requests.entry(key).or_insert_with(|| RequestDevices::of(&identity));
+                if entry.claim != identity {
+                    let message = format!("there are two claims that go by the name {label} here");
+                    return Err(
+                        Failure::new(Code::Usage, message).hint("name the one that you want; `drakkar list` shows how")
+                    );
+                }
+                entry.devices.extend(request.devices);
             }
         }
         if let Some(failure) = Failure::all(&problems) {
             return Err(failure);
         }
         let mut variables = Self::default();
-        for ((claim, request), devices) in &devices {
-            let base = format!("{prefix}_{}_{}", name_part(claim), name_part(request));
+        for ((claim, request), RequestDevices { devices, .. }) in &requests {
+            let base = format!("{}_{}_{}", names.prefix, name_part(claim), name_part(request));
             let source = format!("{claim}/{request}");
             variables.set(format!("{base}_COUNT"), devices.len().to_string(), source.clone())?;
             for (index, device) in devices.iter().enumerate() {
-                variables.set_device(&format!("{base}_{index}"), device, &source)?;
+                let base = format!("{base}_{index}");
+                variables.set_device(&base, device, &source)?;
+                if !names.no_attributes {
+                    variables.set_attributes(&base, device, &source)?;
+                }
             }
         }
         Ok(variables)
@@ -117,11 +151,17 @@ impl Variables {
         if !device.ips().is_empty() {
             self.set(format!("{base}_IPS"), device.ips().join("\n"), source.to_owned())?;
         }
-        for (attribute, value) in &device.attributes {
+        Ok(())
+    }
+
+    fn set_attributes(&mut self, base: &str, device: &Device, source: &str) -> Result<(), Failure> {
+        // An attribute without a value is what is left of an empty list: there is nothing to set.
+        let has_value = |value: &DeviceAttribute| value.set_values().next().is_some();
+        for (attribute, value) in device.attributes.iter().filter(|(_, value)| has_value(value)) {
             let source = format!("attribute {attribute} of {source}, device {}", device.name);
             let Some(value) = value.value() else {
-                let message = format!("{source} does not have exactly one value");
-                return Err(Failure::new(Code::Invalid, message));
+                let message = format!("{source} has several values");
+                return Err(Failure::new(Code::Invalid, message).hint(WITHOUT_ATTRIBUTES));
             };
             let name = format!("{base}_ATTR_{}", attribute_part(attribute));
             self.set(name, value.elements().join("\n"), source)?;
@@ -132,7 +172,7 @@ impl Variables {
     fn set(&mut self, name: String, value: String, source: String) -> Result<(), Failure> {
         if value.contains('\0') {
             let message = format!("{source}: a NUL character cannot stand in a variable");
-            return Err(Failure::new(Code::Invalid, message));
+            return Err(Failure::new(Code::Invalid, message).hint(WITHOUT_ATTRIBUTES));
         }
         match self.0.entry(name) {
             Entry::Vacant(entry) => {
@@ -141,7 +181,7 @@ impl Variables {
             }
             Entry::Occupied(entry) => {
                 let message = format!("{} would be both {} and {source}", entry.key(), entry.get().source);
-                Err(Failure::new(Code::Invalid, message).hint("name the requests that you want"))
+                Err(Failure::new(Code::Invalid, message).hint(WITHOUT_ATTRIBUTES))
             }
         }
     }

@@ -1,12 +1,10 @@
 //! `drakkar get`: the bare value, for scripts.
 
-use std::io::IsTerminal;
-
 use drakkar_metadata::name::DeviceName;
 use drakkar_metadata::{Device, Query, Reader};
 
 use crate::exit::{Code, Failure};
-use crate::output::{print_bytes, printable};
+use crate::output::print_bytes;
 
 pub(crate) fn run(reader: &Reader, query: &Query, attribute: &str, device: Option<&DeviceName>) -> Result<(), Failure> {
     let request = reader.read(query)?.complete()?;
@@ -23,7 +21,7 @@ pub(crate) fn run(reader: &Reader, query: &Query, attribute: &str, device: Optio
     let mut lines = String::new();
     for device in devices {
         let Some(value) = device.lookup(attribute) else {
-            let known = join(device.attributes.keys().map(String::as_str));
+            let known = join(device.attributes.keys().map(String::as_str).take(64));
             let message = format!("device {} of {query} has no {attribute}; its attributes are: {known}", device.name);
             return Err(Failure::new(Code::NotFound, message));
         };
@@ -35,10 +33,6 @@ pub(crate) fn run(reader: &Reader, query: &Query, attribute: &str, device: Optio
             lines.push_str(&element);
             lines.push('\n');
         }
-    }
-    if std::io::stdout().is_terminal() {
-        let shown: Vec<String> = lines.lines().map(|line| format!("{}\n", printable(line))).collect();
-        lines = shown.concat();
     }
     Ok(print_bytes(lines.as_bytes())?)
 }

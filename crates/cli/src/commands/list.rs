@@ -2,22 +2,20 @@
 
 use drakkar_metadata::Device;
 use drakkar_metadata::name::RequestName;
-use drakkar_metadata::path::{KEP_DIR, KUBERNETES_DIR};
-use drakkar_metadata::read::{Discovery, ErrorClass, MetadataFile, ReadError, Reader};
+use drakkar_metadata::path::{CLAIMS_SUBDIR, KEP_DIR, KUBERNETES_DIR, TEMPLATES_SUBDIR};
+use drakkar_metadata::read::{ClaimKey, Discovery, ErrorClass, MetadataFile, ReadError, Reader};
 use serde_json::{Value, json};
 
 use crate::args::Output;
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, Failure, WHERE_METADATA_COMES_FROM};
 use crate::output::table::Table;
 use crate::output::{print, print_bytes, print_yaml};
 
 pub(crate) fn run(reader: &Reader, output: Output) -> Result<(), Failure> {
-    let Discovery { files, problems } = reader.discover();
+    let Discovery { files, problems, .. } = reader.discover();
     if files.is_empty() && problems.is_empty() {
         let message = format!("no device metadata here: nothing below {KUBERNETES_DIR} or {KEP_DIR}");
-        return Err(Failure::new(Code::NotFound, message).hint(
-            "a container has some if its pod spec names a claim in resources.claims and the driver delivers it",
-        ));
+        return Err(Failure::new(Code::NotFound, message).hint(WHERE_METADATA_COMES_FROM));
     }
     match output {
         Output::Table => print(&table(&files))?,
@@ -33,7 +31,7 @@ pub(crate) fn run(reader: &Reader, output: Output) -> Result<(), Failure> {
 fn table(files: &[MetadataFile]) -> String {
     let mut table = Table::new(["CLAIM", "REQUEST", "DRIVER", "DEVICE", "DETAILS"]);
     for file in files {
-        let claim = file.claim_label().to_owned();
+        let claim = claim_text(file, files);
         let request = file.request.as_ref().map(ToString::to_string).unwrap_or_default();
         match &file.content {
             Ok(decoded) => {
@@ -52,6 +50,22 @@ fn table(files: &[MetadataFile]) -> String {
         }
     }
     table.render()
+}
+
+/// The claim as one would name it on the command line: by its label, if no other claim here has the same.
+fn claim_text(file: &MetadataFile, files: &[MetadataFile]) -> String {
+    let label = file.claim_label();
+    let is_other =
+        |other: &MetadataFile| other.claim_label() == label && other.claim_identity() != file.claim_identity();
+    if files.iter().any(is_other) { qualified_claim(file) } else { label.to_owned() }
+}
+
+/// The claim in the form that is never ambiguous.
+fn qualified_claim(file: &MetadataFile) -> String {
+    match &file.claim {
+        ClaimKey::Claim(name) => format!("{CLAIMS_SUBDIR}/{name}"),
+        ClaimKey::PodClaim(name) => format!("{TEMPLATES_SUBDIR}/{name}"),
+    }
 }
 
 /// The one thing that somebody who looks for this device most likely wants.
@@ -76,7 +90,7 @@ fn status(error: &ReadError) -> &'static str {
     match error.class() {
         ErrorClass::NotWritten => "not written yet",
         ErrorClass::NotFound | ErrorClass::Unreadable => "cannot be read",
-        ErrorClass::Invalid => "broken",
+        _ => "broken",
     }
 }
 
@@ -87,6 +101,7 @@ fn documents(files: &[MetadataFile]) -> Value {
 fn document(file: &MetadataFile) -> Value {
     let mut document = json!({
         "claim": file.claim_label(),
+        "reference": qualified_claim(file),
         "request": file.request.as_ref().map(RequestName::as_str),
         "driver": file.driver,
         "path": file.path.to_string_lossy(),

@@ -31,7 +31,7 @@ pub(crate) fn man(command: Option<&str>, directory: Option<&Path>) -> Result<(),
         Some(page) => Ok(print_bytes(&render(page)?)?),
         None => {
             let message = format!("there is no command {}", command.unwrap_or_default());
-            Err(Failure::new(Code::NotFound, message).hint("`drakkar help` lists them"))
+            Err(Failure::new(Code::Usage, message).hint("`drakkar help` lists them"))
         }
     }
 }

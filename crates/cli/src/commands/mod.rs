@@ -5,6 +5,7 @@ mod convert;
 mod demo;
 mod environment;
 mod get;
+mod input;
 mod list;
 #[cfg(feature = "manual")]
 mod manual;
@@ -15,30 +16,29 @@ mod wait;
 use drakkar_metadata::Reader;
 use drakkar_metadata::schema::json_schema;
 
+use self::input::Input;
 use crate::args::{Arguments, Command};
 use crate::exit::Failure;
 use crate::output::print_bytes;
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
-    let Arguments { root, command } = arguments;
+    let root = arguments.root();
     let reader = || Reader::with_root(&root);
-    match command {
+    match arguments.command {
         Command::List { output } => list::run(&reader()?, output),
         Command::Read { request, output, to } => read::run(&reader()?, &request.into_query(), output, to),
         Command::Get { request, attribute, device } => {
             get::run(&reader()?, &request.into_query(), &attribute, device.as_ref())
         }
-        Command::Env { variables, export, requests } => {
-            environment::print(&reader()?, &requests, &variables.prefix, export)
-        }
+        Command::Env { variables, export, requests } => environment::print(&reader()?, &requests, &variables, export),
         Command::Exec { variables, requests, command } => {
-            environment::exec(&reader()?, &requests, &variables.prefix, &command)
+            environment::exec(&reader()?, &requests, &variables, &command)
         }
         Command::Wait { request, attributes, timeout } => {
             wait::run(&reader()?, &request.into_query(), &attributes, timeout)
         }
-        Command::Validate { files } => validate::run(&files),
-        Command::Convert { file, to } => convert::run(&file, &to),
+        Command::Validate { files } => validate::run(&Input::below(&root)?, &files),
+        Command::Convert { file, to } => convert::run(&Input::below(&root)?, &file, &to),
         Command::Schema { version } => Ok(print_bytes(json_schema(version).as_bytes())?),
         #[cfg(feature = "demo")]
         Command::Demo { keep } => demo::run(keep),

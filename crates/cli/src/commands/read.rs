@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 
 use drakkar_metadata::read::{ReadError, RequestMetadata};
+use drakkar_metadata::show::Printable;
 use drakkar_metadata::{Device, DeviceMetadata, Format, Query, Reader, Version, encode};
 use serde_json::Value;
 
 use crate::args::Output;
 use crate::exit::Failure;
 use crate::output::table::Table;
-use crate::output::{print, print_bytes, print_yaml, printable, style};
+use crate::output::{print, print_bytes, print_yaml, style};
 
 pub(crate) fn run(reader: &Reader, query: &Query, output: Output, to: Option<Version>) -> Result<(), Failure> {
     let request = reader.read(query)?;
@@ -36,7 +37,7 @@ fn document(request: &RequestMetadata, to: Option<Version>) -> Vec<u8> {
     let (first, more) = (written.next(), written.next().is_some());
     let version = match first.map(|decoded| decoded.format) {
         Some(Format::Released(version)) => version,
-        Some(Format::Vep10 | Format::EarlyDraft) | None => Version::V1Beta1,
+        _ => Version::V1Beta1,
     };
     let metadata: &DeviceMetadata = match first {
         Some(only) if !more => &only.metadata,
@@ -54,21 +55,21 @@ fn tables(request: &RequestMetadata) -> String {
         let _ = writeln!(
             text,
             "{bold}{}{bold:#}  claim {}/{}, generation {}, from {}",
-            printable(file.claim_label()),
-            printable(&meta.namespace),
-            printable(&meta.name),
+            Printable::whole(file.claim_label()),
+            Printable::whole(&meta.namespace),
+            Printable::whole(&meta.name),
             meta.generation,
-            printable(&file.driver),
+            Printable::whole(&file.driver),
         );
         for request in &decoded.metadata.requests {
             for device in &request.devices {
                 let _ = writeln!(
                     text,
                     "  {}  {}/{}/{}",
-                    printable(&request.name),
-                    printable(&device.driver),
-                    printable(&device.pool),
-                    printable(&device.name)
+                    Printable::whole(&request.name),
+                    Printable::whole(&device.driver),
+                    Printable::whole(&device.pool),
+                    Printable::whole(&device.name)
                 );
                 text.push_str(&device_table(device));
             }

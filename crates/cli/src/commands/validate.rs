@@ -4,18 +4,19 @@
 
 use std::path::PathBuf;
 
-use drakkar_metadata::{DecodeError, Decoded, Decoder, Format, validate};
+use drakkar_metadata::show::Printable;
+use drakkar_metadata::{DecodeError, Decoded, Decoder, DeviceMetadata, Format, validate};
 
-use super::convert::read_input;
+use super::input::Input;
 use crate::exit::{Code, Failure};
-use crate::output::{print, printable};
+use crate::output::print;
 
-pub(crate) fn run(files: &[PathBuf]) -> Result<(), Failure> {
+pub(crate) fn run(input: &Input, files: &[PathBuf]) -> Result<(), Failure> {
     let mut report = String::new();
     let mut failures: Vec<Failure> = Vec::new();
     let mut broken = 0;
     for file in files {
-        let bytes = match read_input(file) {
+        let bytes = match input.read(file) {
             Ok(bytes) => bytes,
             Err(failure) => {
                 failures.push(failure);
@@ -26,7 +27,7 @@ pub(crate) fn run(files: &[PathBuf]) -> Result<(), Failure> {
         let findings = check(&bytes);
         broken += usize::from(!findings.is_ok());
         for line in findings.lines() {
-            report.push_str(&format!("{}: {}\n", printable(&name), printable(&line)));
+            report.push_str(&format!("{}: {}\n", Printable::whole(&name), Printable::whole(line)));
         }
     }
     print(&report)?;
@@ -62,11 +63,19 @@ impl Findings {
     }
 }
 
+/// How many documents of a file are looked at: there is one for each version.
+const MAX_DOCUMENTS: usize = 100;
+
+/// Whether two documents say the same about devices; what they say of the claim beside that is no reader's concern.
+fn says_the_same(one: &DeviceMetadata, other: &DeviceMetadata) -> bool {
+    one.requests == other.requests && one.pod_claim_name == other.pod_claim_name
+}
+
 fn check(bytes: &[u8]) -> Findings {
     let mut findings = Findings::default();
     let mut first: Option<Decoded> = None;
-    let documents = Decoder::new().decode_every(bytes);
-    for document in documents {
+    let documents = Decoder::new().decode_documents(bytes);
+    for document in documents.into_iter().take(MAX_DOCUMENTS) {
         let decoded = match document {
             Ok(decoded) => decoded,
             Err(error @ DecodeError::UnknownVersions(_)) => {
@@ -80,12 +89,15 @@ fn check(bytes: &[u8]) -> Findings {
         };
         if let Err(invalid) = validate(&decoded.metadata) {
             findings.errors.extend(invalid.errors().iter().map(|error| format!("{}: {error}", decoded.format)));
+            if invalid.omitted() > 0 {
+                findings.errors.push(format!("{}: and {} more", decoded.format, invalid.omitted()));
+            }
         }
         findings.good.push(decoded.format);
         match &first {
             None => first = Some(decoded),
             Some(first) if first.format == Format::EarlyDraft => {}
-            Some(first) if first.metadata != decoded.metadata => findings.errors.push(format!(
+            Some(first) if !says_the_same(&first.metadata, &decoded.metadata) => findings.errors.push(format!(
                 "{} says something else than {}: readers of different versions would see different devices",
                 decoded.format, first.format
             )),

@@ -7,6 +7,9 @@ use drakkar_metadata::{Query, Reader};
 
 use crate::exit::{Code, Failure};
 
+/// How much of what is missing is told.
+const SHOWN: usize = 5;
+
 pub(crate) fn run(reader: &Reader, query: &Query, attributes: &[String], timeout: Duration) -> Result<(), Failure> {
     let mut missing = Vec::new();
     let outcome = reader.wait(query, timeout, |request| {
@@ -17,7 +20,10 @@ pub(crate) fn run(reader: &Reader, query: &Query, attributes: &[String], timeout
     let is_there = matches!(&error, ReadError::TimedOut { last, .. } if matches!(**last, ReadError::NotReady { .. }));
     if is_there {
         // The metadata is there; which attribute it lacks, only we know.
-        return Err(Failure::new(Code::NotWritten, format!("{error}: {}", missing.join("; "))));
+        let others = missing.len().saturating_sub(SHOWN);
+        missing.truncate(SHOWN);
+        let more = if others > 0 { format!("; and {others} more") } else { String::new() };
+        return Err(Failure::new(Code::NotWritten, format!("{error}: {}{more}", missing.join("; "))));
     }
     Err(error.into())
 }

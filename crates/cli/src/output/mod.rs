@@ -2,8 +2,9 @@
 
 pub(crate) mod table;
 
-use std::borrow::Cow;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
+
+use drakkar_metadata::show::is_harmless;
 
 /// The few styles there are.
 pub(crate) mod style {
@@ -22,10 +23,22 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     ignore_broken_pipe(anstream::stdout().write_all(text.as_bytes()))
 }
 
-/// Writes to standard output, byte for byte.
+/// Writes to standard output, byte for byte; to a terminal, without what a terminal would obey.
 pub(crate) fn print_bytes(bytes: &[u8]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    ignore_broken_pipe(stdout.write_all(bytes).and_then(|()| stdout.flush()))
+    let written =
+        if stdout.is_terminal() { stdout.write_all(terminal_safe(bytes).as_bytes()) } else { stdout.write_all(bytes) };
+    ignore_broken_pipe(written.and_then(|()| stdout.flush()))
+}
+
+/// Text in which everything but lines and what shows itself is escaped as in a JSON string, so that JSON stays JSON.
+fn terminal_safe(bytes: &[u8]) -> String {
+    let escape = |c: char| match c {
+        '\n' | '\t' => c.to_string(),
+        c if is_harmless(c) => c.to_string(),
+        c => format!("\\u{:04x}", u32::from(c)),
+    };
+    String::from_utf8_lossy(bytes).chars().map(escape).collect()
 }
 
 /// Writes a JSON value to standard output as YAML.
@@ -41,22 +54,16 @@ fn ignore_broken_pipe(outcome: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Text that somebody else chose, without the control characters with which it could take over a terminal.
-pub(crate) fn printable(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(char::is_control) {
-        return Cow::Borrowed(text);
-    }
-    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    Cow::Owned(text.chars().map(escape).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_do_not_reach_the_terminal() {
-        assert_eq!(printable("plain äöü"), "plain äöü");
-        assert_eq!(printable("\u{1b}[2Jgone\r\n\u{9b}x"), "\\u{1b}[2Jgone\\r\\n\\u{9b}x");
+    fn what_a_terminal_would_obey_is_escaped_as_json_has_it() {
+        let raw = "{\n\t\"a\": \"\u{1b}[2J \u{9b}31m \u{202e} é\"\n}\n";
+        let safe = terminal_safe(raw.as_bytes());
+        assert_eq!(safe, "{\n\t\"a\": \"\\u001b[2J \\u009b31m \\u202e é\"\n}\n");
+        let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(read(&safe), read(&raw.replace('\u{1b}', "\\u001b")));
     }
 }

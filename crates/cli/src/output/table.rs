@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{printable, style};
+use drakkar_metadata::show::Printable;
+
+use super::style;
 
 /// Rows under a header. Cells may hold anything; control characters are escaped.
 #[derive(Debug)]
@@ -24,7 +26,7 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
     }
 
     pub(crate) fn row(&mut self, cells: [String; COLUMNS]) {
-        self.rows.push(cells.map(|cell| printable(&cell).into_owned()));
+        self.rows.push(cells.map(|cell| Printable::whole(cell).to_string()));
     }
 
     pub(crate) fn render(&self) -> String {

@@ -5,7 +5,7 @@ use std::process::Command as Process;
 use drakkar_metadata::{DeviceAttribute, Versions, encode};
 use snapbox::str;
 
-use crate::support::{Container, claim, device, metadata, nic};
+use crate::support::{Container, claim, device, metadata, nic, template};
 
 #[test]
 fn env_prints_assignments_under_stable_names() {
@@ -67,7 +67,7 @@ fn a_variable_that_would_stand_for_two_things_is_refused() {
     container.write(&claim("c", "r", "a.example.com"), encode(&metadata, &Versions::default()));
     container.drakkar(["env"]).assert().code(5).stdout_eq("").stderr_eq(str![[r#"
 drakkar: DRA_C_R_0_ATTR_A_B_C would be both attribute a-b/c of c/r, device d and attribute a.b/c of c/r, device d
-hint: name the requests that you want
+hint: name the requests that you want, or leave out attributes with --no-attributes
 
 "#]]);
 }
@@ -81,9 +81,11 @@ fn a_value_that_no_variable_can_hold_is_refused() {
     for arguments in [vec!["env"], vec!["exec", "--", "true"]] {
         container.drakkar(arguments).assert().code(5).stdout_eq("").stderr_eq(str![[r#"
 drakkar: attribute nul of c/r, device d: a NUL character cannot stand in a variable
+hint: name the requests that you want, or leave out attributes with --no-attributes
 
 "#]]);
     }
+    container.drakkar(["exec", "--no-attributes", "--", "true"]).assert().success();
 }
 
 #[test]
@@ -119,6 +121,44 @@ fn exec_does_not_start_the_program_without_its_metadata() {
     container.drakkar(["exec", "--", "echo", "started"]).assert().code(4).stdout_eq("");
     container.drakkar(["exec", "--request", "devices/gpu", "--", "echo", "started"]).assert().success();
     Container::new().drakkar(["exec", "--", "echo", "started"]).assert().code(3).stdout_eq("");
+}
+
+#[test]
+fn two_claims_of_one_name_are_not_mixed() {
+    let container = Container::new();
+    let of = |claim: &str, uid: &str, name: &str| {
+        encode(&metadata(claim, uid, "r", vec![device("a.example.com", name)]), &Versions::default())
+    };
+    container.write(&claim("same", "r", "a.example.com"), of("same", "u1", "direct"));
+    container.write(&template("same", "r", "a.example.com"), of("pod-same-x", "u2", "generated"));
+    container.drakkar(["env"]).assert().code(2).stdout_eq("").stderr_eq(str![[r#"
+drakkar: there are two claims that go by the name same here
+hint: name the one that you want; `drakkar list` shows how
+
+"#]]);
+    container.drakkar(["env", "resourceclaimtemplates/same/r"]).assert().success().stdout_eq(str![[r#"
+DRA_SAME_R_0_DEVICE=generated
+...
+"#]]);
+}
+
+#[test]
+fn a_request_that_is_named_twice_is_counted_once() {
+    let container = Container::with_gpus();
+    let twice = ["env", "devices/gpu", "devices/gpu", "resourceclaimtemplates/devices/gpu"];
+    let twice = container.drakkar(twice).output().unwrap();
+    assert_eq!(twice.stdout, container.drakkar(["env"]).output().unwrap().stdout);
+}
+
+#[test]
+fn an_attribute_without_a_value_is_not_there() {
+    let container = Container::new();
+    let mut metadata = metadata("c", "u", "r", vec![device("a.example.com", "d")]);
+    metadata.requests[0].devices[0].attributes.insert("links".into(), DeviceAttribute::default());
+    container.write(&claim("c", "r", "a.example.com"), encode(&metadata, &Versions::default()));
+    container.drakkar(["exec", "--", "sh", "-c", "echo ${DRA_C_R_0_ATTR_LINKS-unset}"]).assert().stdout_eq("unset\n");
+    container.drakkar(["get", "c/r", "links"]).assert().code(3);
+    container.drakkar(["wait", "c/r", "--for", "links", "--timeout", "0"]).assert().code(4);
 }
 
 #[test]

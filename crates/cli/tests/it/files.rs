@@ -6,7 +6,7 @@ use drakkar_metadata::{Version, Versions, decode, encode};
 use snapbox::str;
 use tempfile::TempDir;
 
-use crate::support::{drakkar, gpus};
+use crate::support::{Container, drakkar, gpus};
 
 fn directory_with(files: &[(&str, &[u8])]) -> TempDir {
     let directory = TempDir::new().unwrap();
@@ -65,10 +65,43 @@ fn validate_reads_standard_input_and_notes_versions_from_the_future() {
 -: ok (metadata.resource.k8s.io/v1alpha1)
 
 "#]]);
-    drakkar().args(["validate", "-"]).stdin("").assert().code(5).stdout_eq(str![[r#"
+    drakkar().args(["validate", "-"]).stdin("\n").assert().code(5).stdout_eq(str![[r#"
 -: no metadata document found
 
 "#]]);
+    for command in [vec!["validate", "-"], vec!["convert", "-", "--to", "v1beta1"]] {
+        drakkar().args(command).stdin("").assert().code(4).stdout_eq("").stderr_eq(str![[r#"
+drakkar: -: not written yet
+
+"#]]);
+    }
+}
+
+#[test]
+fn files_with_absolute_paths_are_looked_for_below_the_root() {
+    let container = Container::with_gpus();
+    let file =
+        "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/devices/gpu/gpu.example.com-metadata.json";
+    container.drakkar(["validate", file]).assert().success();
+    std::os::unix::fs::symlink("/etc/hostname", container.root().join("link.json")).unwrap();
+    container.drakkar(["validate", "/link.json"]).assert().code(3).stderr_eq(str![[r#"
+drakkar: [..]/link.json: No such file or directory (os error 2)
+
+"#]]);
+}
+
+#[test]
+fn a_file_with_very_much_wrong_in_it_is_told_in_brief() {
+    let broken = r#"{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/v1beta1","requests":1}"#;
+    let output = drakkar().args(["validate", "-"]).stdin(broken.repeat(5000)).output().unwrap();
+    assert_eq!(output.status.code(), Some(5));
+    assert_eq!(output.stdout.split(|byte| *byte == b'\n').count(), 101);
+    let mut wrong = gpus();
+    wrong.requests[0].devices = vec![Default::default(); 1000];
+    let output = drakkar().args(["validate", "-"]).stdin(encode(&wrong, &Versions::default())).output().unwrap();
+    let report = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(report.lines().count(), 101);
+    assert!(report.ends_with(": and 2900 more\n"), "{report}");
 }
 
 #[test]

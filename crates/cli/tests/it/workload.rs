@@ -92,6 +92,7 @@ fn list_as_json_has_all_there_is_to_know() {
     "generation": 1,
     "namespace": "default",
     "path": "[..]/var/run/kubernetes.io/dra-device-attributes/resourceclaims/net/eth/net.example.com-metadata.json",
+    "reference": "resourceclaims/net",
     "request": "eth",
     "status": "written",
     "uid": "b7a5f1de-52a5-4a5e-8e0a-6f0f2f8f5a22"
@@ -275,9 +276,14 @@ fn a_name_that_a_claim_and_a_pod_claim_share_must_be_made_clear() {
     container.write(&claim("same", "r", "a.example.com"), content);
     let content = encode(&metadata("pod-same-x", "u2", "r", vec![device("a.example.com", "e")]), &Versions::default());
     container.write(&template("same", "r", "a.example.com"), content);
-    container.drakkar(["get", "same/r", "name"]).assert().code(3).stderr_eq(str![[r#"
+    container.drakkar(["list"]).assert().success().stdout_eq(str![[r#"
+CLAIM                        REQUEST  DRIVER         DEVICE  DETAILS
+resourceclaims/same          r        a.example.com  d       0 attributes
+resourceclaimtemplates/same  r        a.example.com  e       0 attributes
+
+"#]]);
+    container.drakkar(["get", "same/r", "name"]).assert().code(2).stderr_eq(str![[r#"
 drakkar: same/r is ambiguous: there is a claim and a pod claim of that name; say resourceclaims/same/r or resourceclaimtemplates/same/r
-hint: `drakkar list` shows what this container has
 
 "#]]);
     container.drakkar(["get", "resourceclaims/same/r", "name"]).assert().success().stdout_eq("d\n");

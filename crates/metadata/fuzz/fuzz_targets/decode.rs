@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|stream: &[u8]| any_stream(stream));
 
 fn any_stream(stream: &[u8]) {
-    let all = match Decoder::new().decode_all(stream) {
+    let all = match Decoder::new().decode_claims(stream) {
         Ok(all) => all,
         Err(error) => {
             assert!(!error.to_string().is_empty());
@@ -27,7 +27,7 @@ fn any_stream(stream: &[u8]) {
                 assert_eq!(Decoder::released_only().decode(stream), Ok(one));
             }
         }
-        Err(error) => assert_ne!(all.len(), 1, "decode_all reads one claim, decode none: {error}"),
+        Err(error) => assert_ne!(all.len(), 1, "decode_claims reads one claim, decode none: {error}"),
     }
     for decoded in all {
         if let Err(error) = validate(&decoded.metadata) {

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::query::Query;
+use super::{MAX_FILE_SIZE, MAX_FILES, MAX_TOTAL_SIZE};
 use crate::decode::DecodeError;
-use crate::name::{NameError, Printable};
+use crate::name::{NameError, RequestName};
+use crate::show::{Printable, Quoted};
 
 /// Why metadata could not be read. Every message names the file or what was looked for.
 #[derive(Debug, thiserror::Error)]
@@ -51,20 +53,20 @@ pub enum ReadError {
         query: Box<Query>,
     },
     /// A file's content cannot be read as metadata.
-    #[error("{}: {source}", Printable::path(.path))]
+    #[error("{}: {error}", Printable::path(.path))]
     Decode {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        source: DecodeError,
+        error: DecodeError,
     },
     /// A file or directory has a name that none can have.
-    #[error("{}: {source}", Printable::path(.path))]
+    #[error("{}: {error}", Printable::path(.path))]
     Name {
         /// The file or directory.
         path: PathBuf,
         /// What is wrong with its name.
-        source: NameError,
+        error: NameError,
     },
     /// A file's name is not Unicode.
     #[error("{}: the name is not UTF-8", Printable::path(.path))]
@@ -80,8 +82,24 @@ pub enum ReadError {
         /// What it is.
         kind: &'static str,
     },
+    /// The file is about another request than the directory it is in.
+    #[error("{}: is about {}, not about the request {request} whose directory it is in", Printable::path(.path), names(.found))]
+    OtherRequest {
+        /// The file.
+        path: PathBuf,
+        /// The request of the directory.
+        request: RequestName,
+        /// The requests of the file.
+        found: Vec<String>,
+    },
+    /// There is more metadata than any container has.
+    #[error("{}: not read: there are more than {MAX_FILES} metadata files or {} MiB here, which no container has", Printable::path(.path), MAX_TOTAL_SIZE / 1024 / 1024)]
+    TooMuch {
+        /// The first file that was not read.
+        path: PathBuf,
+    },
     /// The file is larger than any metadata file.
-    #[error("{}: larger than {} MiB, which no metadata file is", Printable::path(.path), super::MAX_FILE_SIZE / 1024 / 1024)]
+    #[error("{}: larger than {} MiB, which no metadata file is", Printable::path(.path), MAX_FILE_SIZE / 1024 / 1024)]
     TooLarge {
         /// The file.
         path: PathBuf,
@@ -93,12 +111,12 @@ pub enum ReadError {
         path: PathBuf,
     },
     /// The system refused.
-    #[error("{}: {source}", Printable::path(.path))]
+    #[error("{}: {error}", Printable::path(.path))]
     Io {
         /// The file or directory.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        error: io::Error,
     },
     /// Several files have problems, and none could be read.
     #[error("{}", several(.0))]
@@ -110,6 +128,7 @@ pub enum ReadError {
 
 /// What kind of trouble an error is, for whoever has to decide what to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum ErrorClass {
     /// Nothing of that name is there; perhaps the claim or request is misspelt, or this container does not have it.
     NotFound,
@@ -119,6 +138,8 @@ pub enum ErrorClass {
     Unreadable,
     /// What is there is broken.
     Invalid,
+    /// The question has two answers.
+    Ambiguous,
 }
 
 impl ReadError {
@@ -136,15 +157,18 @@ impl ReadError {
     /// What kind of trouble it is; of several, the worst.
     pub fn class(&self) -> ErrorClass {
         match self {
-            Self::NotFound { .. } | Self::Ambiguous { .. } => ErrorClass::NotFound,
+            Self::NotFound { .. } => ErrorClass::NotFound,
+            Self::Ambiguous { .. } => ErrorClass::Ambiguous,
             Self::NotWritten { .. } | Self::NotReady { .. } => ErrorClass::NotWritten,
             Self::TimedOut { last, .. } => last.class(),
             Self::Decode { .. }
             | Self::Name { .. }
             | Self::NameNotUnicode { .. }
             | Self::NotAFile { .. }
-            | Self::TooLarge { .. } => ErrorClass::Invalid,
-            Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => ErrorClass::NotFound,
+            | Self::OtherRequest { .. }
+            | Self::TooLarge { .. }
+            | Self::TooMuch { .. } => ErrorClass::Invalid,
+            Self::Io { error, .. } if error.kind() == io::ErrorKind::NotFound => ErrorClass::NotFound,
             Self::Unsettled { .. } | Self::Io { .. } => ErrorClass::Unreadable,
             Self::Several(problems) => problems.iter().map(Self::class).max().unwrap_or(ErrorClass::Invalid),
         }
@@ -154,6 +178,11 @@ impl ReadError {
 fn list(paths: &[PathBuf]) -> String {
     let texts: Vec<String> = paths.iter().map(|path| Printable::path(path).to_string()).collect();
     texts.join(", ")
+}
+
+fn names(names: &[String]) -> String {
+    let shown: Vec<String> = names.iter().take(8).map(|name| Quoted(name).to_string()).collect();
+    shown.join(", ")
 }
 
 fn several(problems: &[ReadError]) -> String {

@@ -11,15 +11,18 @@ use std::path::{Path, PathBuf};
 
 use super::query::{ClaimKey, ClaimSelector, Query};
 use super::root::Identity;
-use super::{ReadError, Reader};
+use super::snapshot::Patience;
+use super::{MAX_FILES, MAX_TOTAL_SIZE, ReadError, Reader};
 use crate::decode::Decoded;
 use crate::name::{ClaimName, DriverName, NameError, PodClaimName, RequestName};
 use crate::path::{
     CLAIMS_SUBDIR, FILE_SUFFIX, HOST_FILE, KEP_DIR, KUBERNETES_DIR, TEMPLATES_SUBDIR, draft_names, driver_of,
 };
+use crate::types::Request;
 
 /// One driver's file about one request, and what is in it.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct MetadataFile {
     /// Where it is.
     pub path: PathBuf,
@@ -38,6 +41,7 @@ pub struct MetadataFile {
 
 /// Everything that a container can see.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct Discovery {
     /// The files, those that are not written yet or broken included, in the order of claim, request and driver.
     pub files: Vec<MetadataFile>,
@@ -51,6 +55,17 @@ impl MetadataFile {
     pub fn claim_label(&self) -> &str {
         let from_content = self.content.as_ref().ok().and_then(|decoded| decoded.metadata.pod_claim_name.as_deref());
         from_content.unwrap_or(self.claim.as_str())
+    }
+
+    /// The requests that the file describes; none if it has no content.
+    pub fn requests(&self) -> impl Iterator<Item = &Request> {
+        self.content.iter().flat_map(|decoded| &decoded.metadata.requests)
+    }
+
+    /// What tells one claim from another: its UID or, where the file has none, the name it goes by.
+    pub fn claim_identity(&self) -> &str {
+        let uid = self.content.as_ref().map_or("", |decoded| decoded.metadata.metadata.uid.as_str());
+        if uid.is_empty() { self.claim.as_str() } else { uid }
     }
 
     /// What tells that two findings are one file: the inode, and, for copies, whose it is. The claim's name is part
@@ -81,7 +96,7 @@ impl MetadataFile {
         };
         let request = match (&self.request, &self.content) {
             (Some(request), _) => *request == query.request,
-            (None, Ok(decoded)) => decoded.metadata.requests.iter().any(|request| query.matches_request(&request.name)),
+            (None, Ok(_)) => self.requests().any(|request| query.is_about(request)),
             (None, Err(_)) => true,
         };
         claim && request && query.driver.as_ref().is_none_or(|wanted| *wanted == self.driver.as_str())
@@ -93,13 +108,13 @@ impl Reader {
     ///
     /// Applications that know their claim and request had better [`read`](Reader::read) those.
     pub fn discover(&self) -> Discovery {
-        let mut found = Found::default();
+        let mut found = Found::new(Patience::default());
         for key in [ClaimDirectory::Claims, ClaimDirectory::Templates] {
             let directory = Path::new(KUBERNETES_DIR).join(key.name());
             self.each_directory(&directory, &mut found, |path, name, found| {
                 match key.parse(name) {
                     Ok(claim) => self.requests_of(path, &claim, found),
-                    Err(source) => found.problem(ReadError::Name { path: self.root.outside(path), source }),
+                    Err(error) => found.problem(ReadError::Name { path: self.root.outside(path), error }),
                 };
             });
         }
@@ -108,9 +123,9 @@ impl Reader {
     }
 
     /// The files that a query asks for, at least one, and what kept others from being found.
-    pub(super) fn find(&self, query: &Query) -> Result<Discovery, ReadError> {
+    pub(super) fn find(&self, query: &Query, patience: Patience) -> Result<Discovery, ReadError> {
         let direct = Directories::of(query);
-        let mut found = Found::default();
+        let mut found = Found::new(patience);
         if let Some((claim, path)) = &direct.template {
             self.files_of(path, claim, query, &mut found);
         }
@@ -123,8 +138,9 @@ impl Reader {
         for (claim, path) in &direct.claim {
             self.files_of(path, claim, query, &mut found);
         }
+        let ambiguous = || Err(ReadError::Ambiguous { query: Box::new(query.clone()) });
         if from_template > 0 && found.files.len() > from_template {
-            return Err(ReadError::Ambiguous { query: Box::new(query.clone()) });
+            return ambiguous();
         }
         if let Some(claim) = generated {
             let path = [KEP_DIR, claim.as_str(), query.request.as_str()].iter().collect::<PathBuf>();
@@ -133,10 +149,15 @@ impl Reader {
         if found.files.is_empty() {
             // By pod claim name in the KEP's layout, or in an older one: only the files themselves can tell. What is
             // wrong with others is no concern of this query.
-            let mut all = Found::default();
+            let mut all = Found::new(patience);
             self.discover_kep(&mut all);
             found.files = all.files;
             found.files.retain(|file| file.belongs_to(query));
+            let mut claims = found.files.iter().map(MetadataFile::claim_identity);
+            let first = claims.next();
+            if claims.any(|claim| Some(claim) != first) {
+                return ambiguous();
+            }
         }
         let Discovery { mut files, problems } = found.into_discovery();
         if files.is_empty() {
@@ -158,7 +179,7 @@ impl Reader {
             if let Some((driver, _, request)) = draft_names(name) {
                 match RequestName::new(request) {
                     Ok(request) => self.early_draft(&path, driver, &request, found),
-                    Err(source) => found.problem(ReadError::Name { path: self.root.outside(&path), source }),
+                    Err(error) => found.problem(ReadError::Name { path: self.root.outside(&path), error }),
                 }
                 continue;
             }
@@ -168,13 +189,13 @@ impl Reader {
                 if names.iter().any(|file| file == HOST_FILE) {
                     match below_name.parse().map(ClaimKey::Claim) {
                         Ok(claim) => self.file(&below.join(HOST_FILE), &claim, None, name, found),
-                        Err(source) => found.problem(ReadError::Name { path: self.root.outside(below), source }),
+                        Err(error) => found.problem(ReadError::Name { path: self.root.outside(below), error }),
                     }
                 }
                 if names.iter().any(is_metadata_file) {
                     match name.parse().map(ClaimKey::Claim) {
                         Ok(claim) => self.request_directory(below, below_name, &claim, found),
-                        Err(source) => found.problem(ReadError::Name { path: self.root.outside(&path), source }),
+                        Err(error) => found.problem(ReadError::Name { path: self.root.outside(&path), error }),
                     }
                 }
             });
@@ -188,7 +209,7 @@ impl Reader {
     fn request_directory(&self, path: &Path, name: &str, claim: &ClaimKey, found: &mut Found) {
         match RequestName::new(name) {
             Ok(request) => self.metadata_files(path, claim, &request, None, found),
-            Err(source) => found.problem(ReadError::Name { path: self.root.outside(path), source }),
+            Err(error) => found.problem(ReadError::Name { path: self.root.outside(path), error }),
         }
     }
 
@@ -219,8 +240,14 @@ impl Reader {
     }
 
     fn file(&self, path: &Path, claim: &ClaimKey, request: Option<&RequestName>, driver: &str, found: &mut Found) {
-        let (identity, content) = match self.load(path) {
-            Ok((identity, bytes)) => (Some(identity), self.decode_one(path, &bytes)),
+        if found.is_full() {
+            return found.problem(ReadError::TooMuch { path: self.root.outside(path) });
+        }
+        let (identity, content) = match self.load(path, found.patience) {
+            Ok((identity, bytes)) => {
+                found.size += bytes.len() as u64;
+                (Some(identity), self.decode_one(path, &bytes))
+            }
             Err(error) => (None, Err(error)),
         };
         found.add(MetadataFile {
@@ -236,16 +263,22 @@ impl Reader {
 
     /// An early draft's file: the claims are named inside only, the driver outside only.
     fn early_draft(&self, path: &Path, driver: &str, request: &RequestName, found: &mut Found) {
-        let loaded = self.load(path).and_then(|(identity, bytes)| Ok((identity, self.decode_all(path, &bytes)?)));
+        if found.is_full() {
+            return found.problem(ReadError::TooMuch { path: self.root.outside(path) });
+        }
+        let loaded = self
+            .load(path, found.patience)
+            .and_then(|(identity, bytes)| Ok((identity, self.decode_claims(path, &bytes)?)));
         let (identity, claims) = match loaded {
             Ok(loaded) => loaded,
             Err(error) => return found.problem(error),
         };
+        found.size += claims.len() as u64;
         for mut decoded in claims {
             let claim = match ClaimName::new(decoded.metadata.metadata.name.clone()) {
                 Ok(name) => ClaimKey::Claim(name),
-                Err(source) => {
-                    found.problem(ReadError::Name { path: self.root.outside(path), source });
+                Err(error) => {
+                    found.problem(ReadError::Name { path: self.root.outside(path), error });
                     continue;
                 }
             };
@@ -278,8 +311,8 @@ impl Reader {
         match self.root.list(path) {
             Ok(names) => Some(names),
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
-            Err(source) => {
-                found.problem(ReadError::Io { path: self.root.outside(path), source });
+            Err(error) => {
+                found.problem(ReadError::Io { path: self.root.outside(path), error });
                 None
             }
         }
@@ -295,11 +328,13 @@ impl Reader {
 }
 
 /// Files as they are found, each once.
-#[derive(Default)]
 struct Found {
     files: Vec<MetadataFile>,
     positions: HashMap<FileKey, usize>,
     problems: Vec<ReadError>,
+    patience: Patience,
+    /// How many bytes have been read.
+    size: u64,
 }
 
 #[derive(PartialEq, Eq, Hash)]
@@ -309,6 +344,15 @@ enum FileKey {
 }
 
 impl Found {
+    fn new(patience: Patience) -> Self {
+        Self { files: Vec::new(), positions: HashMap::new(), problems: Vec::new(), patience, size: 0 }
+    }
+
+    /// Whether there is already more than any container has; then one problem is enough.
+    fn is_full(&self) -> bool {
+        self.files.len() >= MAX_FILES || self.size >= MAX_TOTAL_SIZE
+    }
+
     fn add(&mut self, file: MetadataFile) {
         let known = file.keys().find_map(|key| self.positions.get(&key).copied());
         let position = known.unwrap_or(self.files.len());
@@ -323,12 +367,17 @@ impl Found {
         }
     }
 
+    /// Notes a problem; of those that nobody could read in full, the first.
     fn problem(&mut self, problem: ReadError) {
-        self.problems.push(problem);
+        let is_full = matches!(problem, ReadError::TooMuch { .. });
+        let is_known = || self.problems.iter().any(|known| matches!(known, ReadError::TooMuch { .. }));
+        if self.problems.len() < MAX_FILES && !(is_full && is_known()) {
+            self.problems.push(problem);
+        }
     }
 
     fn into_discovery(self) -> Discovery {
-        let Self { mut files, positions: _, problems } = self;
+        let Self { mut files, problems, .. } = self;
         files.sort_by(|a, b| {
             let by_name = a.claim.as_str().cmp(b.claim.as_str());
             by_name.then_with(|| (&a.claim, &a.request, &a.driver).cmp(&(&b.claim, &b.request, &b.driver)))
@@ -394,6 +443,6 @@ impl ClaimDirectory {
 }
 
 #[allow(clippy::ptr_arg, reason = "a filter over owned names")]
-fn is_metadata_file(name: &OsString) -> bool {
+pub(super) fn is_metadata_file(name: &OsString) -> bool {
     name.as_encoded_bytes().ends_with(FILE_SUFFIX.as_bytes())
 }

@@ -19,14 +19,18 @@ pub use error::{ErrorClass, ReadError};
 pub use find::{Discovery, MetadataFile};
 pub use query::{ClaimKey, ClaimSelector, Query, QueryError};
 use root::{Identity, OpenError, Root};
-use snapshot::SnapshotError;
+use snapshot::{Patience, SnapshotError};
 
 use crate::decode::{DecodeError, Decoded, Decoder};
 use crate::merge::merge;
 use crate::types::{Device, DeviceMetadata};
 
 /// The largest file that is read. A metadata file has some kilobytes.
-pub const MAX_FILE_SIZE: u64 = 8 * 1024 * 1024;
+pub const MAX_FILE_SIZE: u64 = 1024 * 1024;
+/// How many files are read at once, for one request or for all.
+pub const MAX_FILES: usize = 4096;
+/// How many bytes all files together may have that are read at once.
+pub const MAX_TOTAL_SIZE: u64 = 8 * 1024 * 1024;
 
 /// Reads the metadata files that are mounted into this container, or into another one.
 ///
@@ -68,7 +72,7 @@ impl Reader {
     /// below it leads out of it; for that the kernel must have `openat2` (Linux 5.6).
     pub fn with_root(root: impl AsRef<Path>) -> Result<Self, ReadError> {
         let path = root.as_ref();
-        let root = Root::new(path).map_err(|source| ReadError::Io { path: path.to_owned(), source })?;
+        let root = Root::new(path).map_err(|error| ReadError::Io { path: path.to_owned(), error })?;
         Ok(Self { root, ..Self::new() })
     }
 
@@ -85,7 +89,7 @@ impl Reader {
     /// cannot.
     #[must_use]
     pub fn recheck_every(mut self, interval: Duration) -> Self {
-        self.recheck = interval;
+        self.recheck = interval.max(Duration::from_millis(10));
         self
     }
 
@@ -94,7 +98,11 @@ impl Reader {
     /// Succeeds when at least one file could be read; [`RequestMetadata::problems`] has what else there is. To have
     /// all of it or an error, continue with [`RequestMetadata::complete`].
     pub fn read(&self, query: &Query) -> Result<RequestMetadata, ReadError> {
-        RequestMetadata::from_files(query, self.find(query)?)
+        self.read_within(query, Patience::default())
+    }
+
+    fn read_within(&self, query: &Query, patience: Patience) -> Result<RequestMetadata, ReadError> {
+        RequestMetadata::from_files(query, self.find(query, patience)?)
     }
 
     /// Reads one metadata file by its path in the container.
@@ -104,17 +112,17 @@ impl Reader {
 
     /// The bytes of one file, consistent even while it is being updated.
     pub fn read_bytes(&self, path: &Path) -> Result<Vec<u8>, ReadError> {
-        self.load(path).map(|(_, bytes)| bytes)
+        self.load(path, Patience::default()).map(|(_, bytes)| bytes)
     }
 
-    fn load(&self, path: &Path) -> Result<(Identity, Vec<u8>), ReadError> {
+    fn load(&self, path: &Path, patience: Patience) -> Result<(Identity, Vec<u8>), ReadError> {
         let outside = || self.root.outside(path);
         let open = self.root.open_file(path).map_err(|error| match error {
-            OpenError::Io(source) => ReadError::Io { path: outside(), source },
+            OpenError::Io(error) => ReadError::Io { path: outside(), error },
             OpenError::NotAFile(kind) => ReadError::NotAFile { path: outside(), kind },
         })?;
-        let bytes = snapshot::read(&open.file, open.size, MAX_FILE_SIZE).map_err(|error| match error {
-            SnapshotError::Io(source) => ReadError::Io { path: outside(), source },
+        let bytes = snapshot::read(&open.file, open.size, MAX_FILE_SIZE, patience).map_err(|error| match error {
+            SnapshotError::Io(error) => ReadError::Io { path: outside(), error },
             SnapshotError::TooLarge => ReadError::TooLarge { path: outside() },
             SnapshotError::Unsettled => ReadError::Unsettled { path: outside() },
         })?;
@@ -125,8 +133,8 @@ impl Reader {
         self.decode_with(path, bytes, |bytes| self.decoder.decode(bytes))
     }
 
-    fn decode_all(&self, path: &Path, bytes: &[u8]) -> Result<Vec<Decoded>, ReadError> {
-        self.decode_with(path, bytes, |bytes| self.decoder.decode_all(bytes))
+    fn decode_claims(&self, path: &Path, bytes: &[u8]) -> Result<Vec<Decoded>, ReadError> {
+        self.decode_with(path, bytes, |bytes| self.decoder.decode_claims(bytes))
     }
 
     /// An empty file is one that its driver has yet to write; all else is for the decoder to judge.
@@ -139,12 +147,13 @@ impl Reader {
         if bytes.is_empty() {
             return Err(ReadError::NotWritten { path: self.root.outside(path) });
         }
-        decode(bytes).map_err(|source| ReadError::Decode { path: self.root.outside(path), source })
+        decode(bytes).map_err(|error| ReadError::Decode { path: self.root.outside(path), error })
     }
 }
 
 /// What the drivers say about one request.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct RequestMetadata {
     /// Everything that could be read, merged ([`merge`]).
     pub metadata: DeviceMetadata,
@@ -159,20 +168,24 @@ impl RequestMetadata {
         let Discovery { files: found, mut problems } = found;
         let mut files = Vec::with_capacity(found.len());
         for mut file in found {
-            match &mut file.content {
-                Ok(decoded) => {
-                    // What a file has about other requests is not for this one.
-                    decoded.metadata.requests.retain(|request| query.matches_request(&request.name));
-                    files.push(file);
-                }
-                Err(_) => problems.extend(file.content.err()),
+            let Ok(decoded) = &mut file.content else {
+                problems.extend(file.content.err());
+                continue;
+            };
+            let requests = &mut decoded.metadata.requests;
+            // A file of VEP 10 has all requests of a claim; any other is about the request of its directory.
+            if file.request.is_some() && !requests.is_empty() && !requests.iter().any(|entry| query.is_about(entry)) {
+                let found = requests.iter().map(|request| request.name.clone()).collect();
+                problems.push(ReadError::OtherRequest { path: file.path, request: query.request.clone(), found });
+                continue;
             }
+            requests.retain(|entry| query.is_about(entry) && query.wants(entry));
+            files.push(file);
         }
         if files.is_empty() {
             return Err(ReadError::all(problems));
         }
-        let has_request =
-            |file: &MetadataFile| file.content.as_ref().is_ok_and(|read| !read.metadata.requests.is_empty());
+        let has_request = |file: &MetadataFile| file.requests().next().is_some();
         if query.subrequest.is_some() && !files.iter().any(has_request) {
             let looked_in = files.into_iter().map(|file| file.path).collect();
             return Err(ReadError::NotFound { query: Box::new(query.clone()), looked_in });

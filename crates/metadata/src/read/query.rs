@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use crate::name::{ClaimName, DriverName, NameError, PodClaimName, RequestName};
 use crate::path::{CLAIMS_SUBDIR, TEMPLATES_SUBDIR};
+use crate::types::Request;
 
 /// Under which name the pod knows a claim.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,7 +40,8 @@ pub enum ClaimSelector {
 /// Which request of which claim to read, and from which driver.
 ///
 /// As text: `CLAIM/REQUEST` or `CLAIM/REQUEST/SUBREQUEST`, in which `CLAIM` is the name of a claim or of the pod's
-/// entry for it; `resourceclaims/CLAIM/REQUEST` and `resourceclaimtemplates/POD-CLAIM/REQUEST` say which of them.
+/// entry for it; `resourceclaims/CLAIM/REQUEST` and `resourceclaimtemplates/POD-CLAIM/REQUEST` say which of them. Where
+/// files are in the KEP's layout alone, a claim of that name goes before an entry.
 ///
 /// ```
 /// use drakkar_metadata::Query;
@@ -88,22 +90,27 @@ impl Query {
 
     /// Only what this driver wrote.
     #[must_use]
-    pub fn from_driver(mut self, driver: DriverName) -> Self {
+    pub fn with_driver(mut self, driver: DriverName) -> Self {
         self.driver = Some(driver);
         self
     }
 
     /// Only devices of this alternative of the request.
     #[must_use]
-    pub fn subrequest(mut self, subrequest: RequestName) -> Self {
+    pub fn with_subrequest(mut self, subrequest: RequestName) -> Self {
         self.subrequest = Some(subrequest);
         self
     }
 
-    /// Whether an entry of `requests` is one that is asked for.
-    pub(super) fn matches_request(&self, name: &str) -> bool {
-        let (base, sub) = name.split_once('/').map_or((name, None), |(base, sub)| (base, Some(sub)));
-        self.request == base && self.subrequest.as_ref().is_none_or(|wanted| sub == Some(wanted.as_str()))
+    /// Whether an entry of `requests` belongs to the request that is asked for.
+    pub(super) fn is_about(&self, entry: &Request) -> bool {
+        self.request == entry.base_name()
+    }
+
+    /// Whether an entry of that request is the alternative that is asked for.
+    pub(super) fn wants(&self, entry: &Request) -> bool {
+        let alternative = entry.name.split_once('/').map(|(_, alternative)| alternative);
+        self.subrequest.as_ref().is_none_or(|wanted| alternative == Some(wanted.as_str()))
     }
 
     /// The claim part as text.

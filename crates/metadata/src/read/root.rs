@@ -3,7 +3,8 @@
 //! Two promises. Nothing outside the root is reached: below another root than `/` every path is resolved by the
 //! kernel as after `chroot`, symbolic links included, so a hostile container whose files an operator looks at through
 //! `/proc/PID/root` cannot point the reader at the host. And opening never hangs or has effects: what is not a
-//! regular file is refused before it is opened for reading.
+//! regular file is refused before it is opened for reading. Below another root, what was looked at is then opened by
+//! its handle, through `/proc`, so that nothing can take its place in between.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,6 +14,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2};
 use rustix::io::Errno;
+
+/// How many entries a directory may have.
+const MAX_ENTRIES: usize = 10_000;
 
 /// Where paths start.
 #[derive(Debug)]
@@ -72,7 +76,12 @@ impl Root {
         // Opening alone can have effects on what is not a file: a FIFO blocks, /dev/watchdog reboots the machine.
         let looked_at = self.open(path, OFlags::PATH)?;
         expect_file(&fstat(&looked_at)?)?;
-        let opened = self.open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let opened = match self {
+            Self::Own => self.open(path, flags)?,
+            // Somebody else's directory: another thing may have taken its name meanwhile. This is what was looked at.
+            Self::Confined { .. } => openat(CWD, handle_path(&looked_at), flags | OFlags::CLOEXEC, Mode::empty())?,
+        };
         let stat = fstat(&opened)?;
         expect_file(&stat)?;
         Ok(OpenFile {
@@ -82,7 +91,8 @@ impl Root {
         })
     }
 
-    /// The entries of a directory in lexical order, without `.` and `..`.
+    /// The entries of a directory in lexical order, without `.` and `..`; an error if there are more than
+    /// [`MAX_ENTRIES`].
     pub(super) fn list(&self, path: &Path) -> io::Result<Vec<OsString>> {
         let directory = self.open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK)?;
         let mut names = Vec::new();
@@ -91,6 +101,10 @@ impl Root {
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
                 names.push(std::os::unix::ffi::OsStringExt::from_vec(name.to_vec()));
+            }
+            if names.len() > MAX_ENTRIES {
+                let problem = format!("more than {MAX_ENTRIES} entries, which no metadata directory has");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
             }
         }
         names.sort_unstable();
@@ -143,9 +157,14 @@ impl WatchTarget {
     pub(super) fn path(&self) -> PathBuf {
         match self {
             Self::Path(path) => path.clone(),
-            Self::Handle(handle) => PathBuf::from(format!("/proc/self/fd/{}", handle.as_raw_fd())),
+            Self::Handle(handle) => handle_path(handle),
         }
     }
+}
+
+/// A path to what is open, whatever has become of its name.
+fn handle_path(handle: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", handle.as_raw_fd()))
 }
 
 fn expect_file(stat: &Stat) -> Result<(), OpenError> {

@@ -3,24 +3,50 @@
 //! A metadata file is updated in place, because a running container holds on to the inode that was mounted into it.
 //! A single write is not atomic to a concurrent read, so two things keep a mix of old and new from being returned:
 //!
-//! 1. The writer holds an exclusive `flock` on the file while it writes, the reader a shared one while it reads.
-//!    That is a guarantee between our own writer and reader. It is only ever waited for during [`LOCK_WAIT`]: whoever
-//!    can read the file can also lock it, and must not be able to keep others from reading.
-//! 2. Whoever writes without the lock, or while the wait was in vain: the content counts only when two reads, one
-//!    after the other, are equal byte by byte. Against a writer without a lock that is as good as it gets and no
-//!    guarantee: one that is held up in the middle of its write shows the same mix twice.
+//! 1. The writer holds an exclusive `flock` on the file while it writes, the reader a shared one while it reads. Then
+//!    no read of ours overlaps with a write of ours.
+//! 2. The content counts only when two reads, one after the other, are equal byte by byte.
+//!
+//! Whoever can read the file can also lock it, and must not be able to keep others from reading. So the lock is waited
+//! for only briefly, and a reader that did not get it believes only a file that has not been written to for
+//! [`QUIET`]. What remains is a writer without the lock, or one that is held up for longer than that in the middle of
+//! its write: against those, two equal reads are as good as it gets and no guarantee.
 
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-/// How long a reader waits for a writer's lock.
+/// How long a reader waits for writers' locks, all files together.
 const LOCK_WAIT: Duration = Duration::from_millis(100);
-/// How long a reader goes on when no two reads agree.
-const SETTLE_WAIT: Duration = Duration::from_secs(2);
+/// How long a reader goes on when files are being written, all files together.
+const SETTLE_WAIT: Duration = Duration::from_secs(5);
+/// For how long a file that is locked must not have been written to.
+const QUIET: Duration = Duration::from_secs(2);
 /// How much is compared at a time.
 const CHUNK: usize = 16 * 1024;
+
+/// How long one call may wait, for all files that it reads.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    lock_until: Instant,
+    settle_until: Instant,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        let now = Instant::now();
+        Self { lock_until: now + LOCK_WAIT, settle_until: now + SETTLE_WAIT }
+    }
+}
+
+impl Patience {
+    /// The same, but not beyond a deadline.
+    pub(super) fn until(deadline: Instant) -> Self {
+        let Self { lock_until, settle_until } = Self::default();
+        Self { lock_until: lock_until.min(deadline), settle_until: settle_until.min(deadline) }
+    }
+}
 
 #[derive(Debug)]
 pub(super) enum SnapshotError {
@@ -41,7 +67,10 @@ trait Source {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
     /// Takes a shared lock if it is to be had in time; it is released when the answer is dropped.
-    fn lock(&self) -> SharedLock<'_>;
+    fn lock(&self, until: Instant) -> SharedLock<'_>;
+
+    /// Whether nobody has written to it for some time.
+    fn is_quiet(&self) -> io::Result<bool>;
 }
 
 impl Source for File {
@@ -49,28 +78,32 @@ impl Source for File {
         FileExt::read_at(self, buffer, offset)
     }
 
-    fn lock(&self) -> SharedLock<'_> {
-        SharedLock::wait(self)
+    fn lock(&self, until: Instant) -> SharedLock<'_> {
+        SharedLock::wait(self, until)
+    }
+
+    fn is_quiet(&self) -> io::Result<bool> {
+        // A time of writing that lies in the future says nothing.
+        Ok(self.metadata()?.modified()?.elapsed().is_ok_and(|age| age >= QUIET))
     }
 }
 
 /// The content of a file of at most `limit` bytes.
-pub(super) fn read(file: &File, size: u64, limit: u64) -> Result<Vec<u8>, SnapshotError> {
-    settle(file, size, limit)
+pub(super) fn read(file: &File, size: u64, limit: u64, patience: Patience) -> Result<Vec<u8>, SnapshotError> {
+    settle(file, size, limit, patience)
 }
 
-fn settle(source: &impl Source, size: u64, limit: u64) -> Result<Vec<u8>, SnapshotError> {
-    let deadline = Instant::now() + SETTLE_WAIT;
+fn settle(source: &impl Source, size: u64, limit: u64, patience: Patience) -> Result<Vec<u8>, SnapshotError> {
     let mut pauses = Pauses::default();
     loop {
         {
-            let _lock = source.lock();
+            let lock = source.lock(patience.lock_until);
             let content = read_whole(source, size, limit)?;
-            if is_still(source, &content)? {
+            if is_still(source, &content)? && (!lock.is_refused() || source.is_quiet()?) {
                 return Ok(content);
             }
         }
-        if Instant::now() >= deadline {
+        if Instant::now() >= patience.settle_until {
             return Err(SnapshotError::Unsettled);
         }
         pauses.pause();
@@ -123,26 +156,35 @@ fn is_still(file: &impl Source, content: &[u8]) -> io::Result<bool> {
 }
 
 /// A shared lock if it could be had in time; released when dropped.
-struct SharedLock<'a>(Option<&'a File>);
+enum SharedLock<'a> {
+    Held(&'a File),
+    /// Somebody else has it.
+    Refused,
+    /// A file system without locks.
+    Impossible,
+}
 
 impl<'a> SharedLock<'a> {
-    fn wait(file: &'a File) -> Self {
-        let deadline = Instant::now() + LOCK_WAIT;
+    fn wait(file: &'a File, until: Instant) -> Self {
         let mut pauses = Pauses::default();
         loop {
             match file.try_lock_shared() {
-                Ok(()) => return Self(Some(file)),
-                Err(TryLockError::WouldBlock) if Instant::now() < deadline => pauses.pause(),
-                // Locked for too long, or a file system without locks: reading twice has to do.
-                Err(TryLockError::WouldBlock | TryLockError::Error(_)) => return Self(None),
+                Ok(()) => return Self::Held(file),
+                Err(TryLockError::Error(_)) => return Self::Impossible,
+                Err(TryLockError::WouldBlock) if Instant::now() < until => pauses.pause(),
+                Err(TryLockError::WouldBlock) => return Self::Refused,
             }
         }
+    }
+
+    fn is_refused(&self) -> bool {
+        matches!(self, Self::Refused)
     }
 }
 
 impl Drop for SharedLock<'_> {
     fn drop(&mut self) {
-        if let Some(file) = self.0 {
+        if let Self::Held(file) = self {
             // Cannot fail for a lock that is held; closing the file would release it as well.
             let _ = file.unlock();
         }
@@ -174,11 +216,15 @@ mod tests {
         contents: [&'static [u8]; 2],
         changes_after: usize,
         reads: Cell<usize>,
+        /// After how many looks at a file that is locked it is quiet.
+        quiet_after: Option<usize>,
+        looks: Cell<usize>,
     }
 
     impl Changing {
         fn new(old: &'static [u8], new: &'static [u8], changes_after: usize) -> Self {
-            Self { contents: [old, new], changes_after, reads: Cell::new(0) }
+            let (reads, looks) = (Cell::new(0), Cell::new(0));
+            Self { contents: [old, new], changes_after, reads, quiet_after: None, looks }
         }
     }
 
@@ -193,8 +239,13 @@ mod tests {
             Ok(count)
         }
 
-        fn lock(&self) -> SharedLock<'_> {
-            SharedLock(None)
+        fn lock(&self, _: Instant) -> SharedLock<'_> {
+            if self.quiet_after.is_some() { SharedLock::Refused } else { SharedLock::Impossible }
+        }
+
+        fn is_quiet(&self) -> io::Result<bool> {
+            self.looks.set(self.looks.get() + 1);
+            Ok(self.quiet_after.is_some_and(|quiet| self.looks.get() > quiet))
         }
     }
 
@@ -202,7 +253,8 @@ mod tests {
     fn a_write_between_any_two_reads_never_gives_a_mix() {
         let (old, new): (&[u8], &[u8]) = (b"old old old old", b"new new new new, and longer");
         for changes_after in 0..24 {
-            let content = settle(&Changing::new(old, new, changes_after), old.len() as u64, 1000).unwrap();
+            let content =
+                settle(&Changing::new(old, new, changes_after), old.len() as u64, 1000, Patience::default()).unwrap();
             assert!(content == old || content == new, "{}", String::from_utf8_lossy(&content));
         }
     }
@@ -210,7 +262,17 @@ mod tests {
     #[test]
     fn a_file_that_has_grown_beyond_the_limit_is_too_large() {
         let source = Changing::new(b"", b"0123456789", 0);
-        assert!(matches!(settle(&source, 0, 9), Err(SnapshotError::TooLarge)));
-        assert_eq!(settle(&source, 0, 10).unwrap(), b"0123456789");
+        assert!(matches!(settle(&source, 0, 9, Patience::default()), Err(SnapshotError::TooLarge)));
+        assert_eq!(settle(&source, 0, 10, Patience::default()).unwrap(), b"0123456789");
+    }
+
+    #[test]
+    fn a_file_that_stays_locked_is_believed_only_when_nobody_writes_to_it() {
+        let source = Changing { quiet_after: Some(3), ..Changing::new(b"half", b"half", 0) };
+        assert_eq!(settle(&source, 4, 10, Patience::default()).unwrap(), b"half");
+        assert_eq!(source.looks.get(), 4);
+        let never = Changing { quiet_after: Some(usize::MAX), ..Changing::new(b"half", b"half", 0) };
+        let impatient = Patience::until(Instant::now());
+        assert!(matches!(settle(&never, 4, 10, impatient), Err(SnapshotError::Unsettled)));
     }
 }

@@ -13,13 +13,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::{Errno, read};
 
-use super::find::Directories;
+use super::find::{Directories, is_metadata_file};
 use super::query::{ClaimSelector, Query};
+use super::snapshot::Patience;
 use super::{ReadError, Reader, RequestMetadata};
 use crate::path::KEP_DIR;
 
 /// How often to look where the kernel gives no watch, because it has no more or none at all.
 const UNWATCHED: Duration = Duration::from_millis(100);
+/// How many things are watched. A user's watches are few, and shared with whoever else needs them.
+const MAX_WATCHES: usize = 256;
+/// How much of what happened is read at once; the rest is one more look.
+const MAX_READS: usize = 64;
 
 impl Reader {
     /// Waits until a request's metadata is there, whole, and `ready`; at most `timeout`.
@@ -44,10 +49,12 @@ impl Reader {
         mut ready: impl FnMut(&RequestMetadata) -> bool,
     ) -> Result<RequestMetadata, ReadError> {
         let start = Instant::now();
+        let deadline = start.checked_add(timeout);
         let mut watches = Watches::new();
         loop {
             watches.cover(self, query);
-            let missing = match self.read(query).and_then(RequestMetadata::complete) {
+            let patience = Patience::until(deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600)));
+            let missing = match self.read_within(query, patience).and_then(RequestMetadata::complete) {
                 Ok(request) if ready(&request) => return Ok(request),
                 Ok(_) => ReadError::NotReady { query: Box::new(query.clone()) },
                 // More time does not make that clearer.
@@ -68,24 +75,27 @@ struct Watches {
     inotify: Option<rustix::fd::OwnedFd>,
     /// Something could not be watched: look often instead.
     unwatched: bool,
+    /// How many things have been watched in this round.
+    targets: usize,
 }
 
 impl Watches {
     fn new() -> Self {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok();
-        Self { unwatched: inotify.is_none(), inotify }
+        Self { unwatched: inotify.is_none(), inotify, targets: 0 }
     }
 
     /// Watches all that could make a difference to the query. Watching again what is watched already is harmless.
     fn cover(&mut self, reader: &Reader, query: &Query) {
         self.unwatched = self.inotify.is_none();
+        self.targets = 0;
         for directory in Directories::of(query).all() {
             self.cover_directory(reader, directory);
         }
         // Which claim of the KEP's layout is meant by a pod claim's name, only its files say.
         if !matches!(query.claim, ClaimSelector::Claim(_)) {
             self.cover_directory(reader, Path::new(KEP_DIR));
-            for claim in reader.root.list(Path::new(KEP_DIR)).unwrap_or_default() {
+            for claim in reader.root.list(Path::new(KEP_DIR)).unwrap_or_default().into_iter().take(MAX_WATCHES) {
                 self.cover_directory(reader, &Path::new(KEP_DIR).join(claim).join(query.request.as_str()));
             }
         }
@@ -106,12 +116,19 @@ impl Watches {
         }
         self.watch(reader, directory);
         for name in reader.root.list(directory).unwrap_or_default() {
-            self.watch(reader, &directory.join(name));
+            if is_metadata_file(&name) {
+                self.watch(reader, &directory.join(name));
+            }
         }
     }
 
     fn watch(&mut self, reader: &Reader, path: &Path) {
         let Some(inotify) = &self.inotify else { return };
+        if self.targets >= MAX_WATCHES {
+            self.unwatched = true;
+            return;
+        }
+        self.targets += 1;
         let changes = WatchFlags::CREATE
             | WatchFlags::MOVED_TO
             | WatchFlags::MODIFY
@@ -146,6 +163,10 @@ impl Watches {
         }
         // What happened does not matter, only that it did: the next look sees all of it.
         let mut events = [0_u8; 4096];
-        while matches!(read(inotify, &mut events), Ok(1..) | Err(Errno::INTR)) {}
+        for _ in 0..MAX_READS {
+            if !matches!(read(inotify, &mut events), Ok(1..) | Err(Errno::INTR)) {
+                break;
+            }
+        }
     }
 }

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use drakkar_metadata::read::{ErrorClass, ReadError};
-use drakkar_metadata::{Query, decode, validate};
+use drakkar_metadata::{MAX_VALUES, Query, decode, validate};
 use rstest::rstest;
 use rustix::fs::{CWD, Mode, mkfifoat};
 
@@ -124,7 +124,7 @@ fn an_empty_file_is_not_written_yet() {
 
 #[rstest]
 #[case(100 * 1024 * 1024)]
-#[case(8 * 1024 * 1024 + 1)]
+#[case(1024 * 1024 + 1)]
 #[case(1 << 42)]
 fn a_huge_file_is_refused_at_once(#[case] size: u64) {
     let tree = Tree::new();
@@ -133,7 +133,7 @@ fn a_huge_file_is_refused_at_once(#[case] size: u64) {
     let error = error_of(tree);
     assert!(matches!(error, ReadError::TooLarge { .. }), "{error:?}");
     assert_eq!(error.class(), ErrorClass::Invalid);
-    assert!(error.to_string().contains("larger than 8 MiB"), "{error}");
+    assert!(error.to_string().contains("larger than 1 MiB"), "{error}");
     assert!(start.elapsed() < Duration::from_secs(2), "took {:?}", start.elapsed());
 }
 
@@ -141,9 +141,67 @@ fn a_huge_file_is_refused_at_once(#[case] size: u64) {
 fn a_file_of_exactly_the_largest_size_is_read() {
     let tree = Tree::new();
     let mut content = file(&metadata("c", "r", "a.x", &["d"]));
-    content.resize(8 * 1024 * 1024, b'\n');
+    content.resize(1024 * 1024, b'\n');
     tree.write(path(), content);
     assert_eq!(device_names(tree.reader().read(&query()).unwrap().devices()), ["d"]);
+}
+
+/// A file of objects without content would take sixty times its size in memory.
+#[test]
+fn a_file_with_more_values_than_any_metadata_has_is_refused() {
+    let many = |count: usize| {
+        let devices = vec!["{}"; count].join(",");
+        format!(
+            r#"{{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/v1alpha1","requests":[{{"name":"r","devices":[{devices}]}}]}}"#
+        )
+    };
+    let error = error_of_content(many(MAX_VALUES));
+    assert_eq!(error.class(), ErrorClass::Invalid);
+    assert!(error.to_string().contains("more than 8192 objects and lists"), "{error}");
+    let tree = Tree::new();
+    tree.write(path(), many(MAX_VALUES / 2));
+    assert_eq!(tree.reader().read(&query()).unwrap().devices().count(), MAX_VALUES / 2);
+}
+
+#[test]
+fn there_is_an_end_to_what_one_look_reads() {
+    let tree = Tree::new();
+    for number in 0..12 {
+        let mut content = metadata("c", "r", "a.x", &["d"]);
+        content.metadata.uid = format!("uid-{number}");
+        let mut content = file(&content);
+        content.resize(1024 * 1024, b'\n');
+        tree.write(claim_path(&format!("c{number}"), "r", "a.x"), &content);
+    }
+    let found = tree.reader().discover();
+    assert_eq!(found.files.len(), 8);
+    let [problem] = &found.problems[..] else { panic!("{:?}", found.problems) };
+    assert!(problem.to_string().contains("which no container has"), "{problem}");
+    assert_eq!(problem.class(), ErrorClass::Invalid);
+}
+
+#[test]
+fn a_directory_with_more_entries_than_any_has_is_refused() {
+    let tree = Tree::new();
+    let directory = tree.place(path());
+    let directory = directory.parent().unwrap();
+    for number in 0..=10_000 {
+        File::create(directory.join(format!("junk-{number}"))).unwrap();
+    }
+    let error = tree.reader().read(&query()).unwrap_err();
+    assert!(error.to_string().contains("more than 10000 entries"), "{error}");
+}
+
+#[test]
+fn a_file_about_another_request_than_its_directory_is_said_to_be() {
+    let tree = Tree::new();
+    tree.write(path(), file(&metadata("c", "other", "a.x", &["d"])));
+    let error = tree.reader().read(&query()).unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Invalid);
+    assert!(
+        error.to_string().ends_with(r#"is about "other", not about the request r whose directory it is in"#),
+        "{error}"
+    );
 }
 
 #[test]

@@ -131,7 +131,7 @@ fn the_early_draft_with_several_claims_is_read_claim_by_claim() {
     let error = decode(text.as_bytes()).unwrap_err();
     assert_eq!(error, DecodeError::SeveralClaims(2));
     assert!(error.to_string().contains("2 claims"), "{error}");
-    let all = Decoder::new().decode_all(text.as_bytes()).unwrap();
+    let all = Decoder::new().decode_claims(text.as_bytes()).unwrap();
     assert_eq!(all.iter().map(|one| one.metadata.metadata.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     assert!(all.iter().all(|one| one.metadata.requests[0].name == "r"));
 }

@@ -114,8 +114,8 @@ fn a_query_is_shown_as_it_is_written() {
         assert_eq!(query(text).to_string(), text);
     }
     let built = Query::of(ClaimSelector::Claim("a".parse().unwrap()), "b".parse().unwrap())
-        .subrequest("c".parse().unwrap())
-        .from_driver("d.x".parse().unwrap());
+        .with_subrequest("c".parse().unwrap())
+        .with_driver("d.x".parse().unwrap());
     assert_eq!(built.to_string(), "resourceclaims/a/b/c from driver d.x");
 }
 
@@ -125,10 +125,10 @@ fn only_the_driver_asked_for_is_read() {
     tree.write(claim_path("c", "r", "a.x"), file(&metadata("c", "r", "a.x", &["from-a"])));
     tree.write(claim_path("c", "r", "b.x"), "broken");
     let reader = tree.reader();
-    let read = reader.read(&query("c/r").from_driver("a.x".parse().unwrap())).unwrap().complete().unwrap();
+    let read = reader.read(&query("c/r").with_driver("a.x".parse().unwrap())).unwrap().complete().unwrap();
     assert_eq!(device_names(read.devices()), ["from-a"]);
-    assert!(reader.read(&query("c/r").from_driver("b.x".parse().unwrap())).is_err());
-    let error = reader.read(&query("c/r").from_driver("c.x".parse().unwrap())).unwrap_err();
+    assert!(reader.read(&query("c/r").with_driver("b.x".parse().unwrap())).is_err());
+    let error = reader.read(&query("c/r").with_driver("c.x".parse().unwrap())).unwrap_err();
     assert_eq!(error.class(), ErrorClass::NotFound);
     assert!(error.to_string().contains("from driver c.x"), "{error}");
 }
@@ -339,4 +339,30 @@ fn a_link_to_a_file_inside_the_root_is_followed() {
     tree.write("/data/here.json", file(&metadata("c", "r", "a.x", &["d"])));
     symlink("/data/here.json", tree.place(claim_path("c", "r", "a.x"))).unwrap();
     assert_eq!(names(&tree, "c/r"), ["d"]);
+}
+
+#[test]
+fn in_the_kep_layout_the_claim_of_a_name_goes_before_the_pods_entry() {
+    let tree = Tree::new();
+    tree.write(kep_path("net", "r", "a.x"), file(&metadata("net", "r", "a.x", &["named"])));
+    tree.write(kep_path("gen", "r", "a.x"), file(&from_template("net", metadata("gen", "r", "a.x", &["generated"]))));
+    let reader = tree.reader();
+    let names =
+        |query: &Query| reader.read(query).unwrap().devices().map(|device| device.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&query("net/r")), ["named"]);
+    assert_eq!(names(&Query::claim("net", "r").unwrap()), ["named"]);
+    assert_eq!(names(&Query::pod_claim("net", "r").unwrap()), ["generated"]);
+}
+
+#[test]
+fn two_claims_that_only_their_files_tell_apart_are_not_mixed() {
+    let tree = Tree::new();
+    for (claim, content) in [
+        ("one", from_template("net", metadata("one", "r", "a.x", &["first"]))),
+        ("two", from_template("net", metadata("two", "r", "a.x", &["second"]))),
+    ] {
+        tree.write(kep_path(claim, "r", "a.x"), file(&content));
+    }
+    let error = tree.reader().read(&query("net/r")).unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Ambiguous, "{error}");
 }

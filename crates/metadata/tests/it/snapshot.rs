@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use drakkar_metadata::{AttributeValue, DeviceMetadata, Reader};
 
@@ -152,6 +152,8 @@ fn whoever_holds_the_lock_forever_keeps_nobody_from_reading() {
     let path = PathBuf::from(claim_path("c", "r", "a.x"));
     let place = tree.write(&path, document(7));
     let holder = File::open(&place).unwrap();
+    // Long ago, as far as a reader can tell: nobody is in the middle of writing it.
+    holder.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
     holder.lock().unwrap();
     let start = Instant::now();
     let read = tree.reader().read_file(&path).unwrap();
@@ -160,6 +162,46 @@ fn whoever_holds_the_lock_forever_keeps_nobody_from_reading() {
     assert_eq!(generation_of(&read.metadata), 7);
     assert!(took < Duration::from_secs(2), "took {took:?}");
     assert!(File::open(&place).unwrap().try_lock_shared().is_err(), "the lock was held all the while");
+}
+
+#[test]
+fn a_writer_that_is_held_up_in_the_middle_of_its_write_is_waited_for() {
+    let tree = Tree::new();
+    let path = PathBuf::from(claim_path("c", "r", "a.x"));
+    let place = tree.write(&path, document(1));
+    let writer = File::options().write(true).open(&place).unwrap();
+    writer.lock().unwrap();
+    let content = document(2);
+    writer.write_all_at(&content[..content.len() / 2], 0).unwrap();
+    let reader = tree.reader();
+    let read = thread::scope(|scope| {
+        let reading = scope.spawn(|| reader.read_file(&path));
+        // Long after the reader has given up on the lock.
+        thread::sleep(Duration::from_millis(400));
+        writer.write_all_at(&content, 0).unwrap();
+        writer.unlock().unwrap();
+        reading.join().unwrap()
+    });
+    assert_eq!(generation_of(&read.unwrap().metadata), 2);
+}
+
+/// The wait for locks is one for all files, and never longer than the caller's own.
+#[test]
+fn many_locked_files_cost_no_more_time_than_one() {
+    let tree = Tree::new();
+    let mut holders = Vec::new();
+    for number in 0..100 {
+        let mut content = metadata("c", "r", "a.x", &["d"]);
+        content.metadata.uid = format!("uid-{number}");
+        let place = tree.write(claim_path(&format!("c{number}"), "r", "a.x"), file(&content));
+        let holder = File::open(&place).unwrap();
+        holder.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
+        holder.lock().unwrap();
+        holders.push(holder);
+    }
+    let start = Instant::now();
+    assert_eq!(tree.reader().discover().files.iter().filter(|file| file.content.is_ok()).count(), 100);
+    assert!(start.elapsed() < Duration::from_secs(3), "took {:?}", start.elapsed());
 }
 
 #[test]

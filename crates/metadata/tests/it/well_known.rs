@@ -129,13 +129,29 @@ fn a_bare_name_and_one_with_the_drivers_domain_are_the_same() {
 }
 
 #[test]
-fn an_attribute_of_exactly_that_name_goes_before_everything_else() {
-    let names = ["pciBusID", "mdevUUID", "interfaceName", "ips", "hardwareAddress", "driver", "pool", "name"];
-    let attributes: Vec<_> = names.iter().map(|name| (*name, DeviceAttribute::from(7))).collect();
-    let device = device(&[&attributes[..], &[(PCI_BUS_ID[0], "0000:65:00.0".into())]].concat());
+fn what_is_well_known_goes_before_a_bare_attribute_of_that_name() {
+    let names = ["pciBusID", "interfaceName", "ips", "hardwareAddress", "driver", "pool", "name"];
+    let bare: Vec<_> = names.iter().map(|name| (*name, DeviceAttribute::from(7))).collect();
+    let mut well_known = device(&[&bare[..], &[(PCI_BUS_ID[0], "0000:65:00.0".into())]].concat());
+    well_known.network_data = Some(NetworkDeviceData {
+        interface_name: "net1".into(),
+        ips: vec!["10.0.0.1/8".into()],
+        hardware_address: "02:00:00:00:00:01".into(),
+    });
     for name in names {
-        assert_eq!(device.lookup(name), Some(7.into()), "{name}");
+        assert_ne!(well_known.lookup(name), Some(7.into()), "{name}");
+        assert_eq!(well_known.lookup(&format!("gpu.example.com/{name}")), Some(7.into()), "{name}");
     }
+    // Where there is nothing well known of that name, the attribute is what is meant.
+    let only_bare = device(&bare);
+    for name in ["pciBusID", "interfaceName", "ips", "hardwareAddress"] {
+        assert_eq!(only_bare.lookup(name), Some(7.into()), "{name}");
+    }
+}
+
+#[test]
+fn an_attribute_without_a_value_is_none() {
+    assert_eq!(device(&[("links", DeviceAttribute::default())]).lookup("links"), None);
 }
 
 #[test]

@@ -1,0 +1,50 @@
+//! Files that are named on the command line.
+
+use std::io::Read;
+use std::path::Path;
+
+use drakkar_metadata::Reader;
+use drakkar_metadata::read::{MAX_FILE_SIZE, ReadError};
+
+use crate::exit::{Code, Failure};
+
+/// Where such files are.
+#[derive(Debug)]
+pub(crate) struct Input {
+    /// Where absolute paths are looked for.
+    root: Reader,
+}
+
+impl Input {
+    pub(crate) fn below(root: &Path) -> Result<Self, Failure> {
+        Ok(Self { root: Reader::with_root(root)? })
+    }
+
+    /// The content of a file, or of standard input for `-`; never empty.
+    pub(crate) fn read(&self, file: &Path) -> Result<Vec<u8>, Failure> {
+        let bytes = if file == Path::new("-") {
+            read_standard_input()?
+        } else if file.is_absolute() {
+            self.root.read_bytes(file)?
+        } else {
+            Reader::new().read_bytes(file)?
+        };
+        if bytes.is_empty() {
+            let error = ReadError::NotWritten { path: file.to_owned() };
+            return Err(Failure::new(Code::NotWritten, error.to_string()));
+        }
+        Ok(bytes)
+    }
+}
+
+fn read_standard_input() -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let refused = |error| Failure::new(Code::Refused, format!("standard input: {error}"));
+    std::io::stdin().lock().take(MAX_FILE_SIZE + 1).read_to_end(&mut bytes).map_err(refused)?;
+    if bytes.len() as u64 > MAX_FILE_SIZE {
+        let limit = MAX_FILE_SIZE / 1024 / 1024;
+        let message = format!("standard input: more than {limit} MiB, which no metadata file has");
+        return Err(Failure::new(Code::Invalid, message));
+    }
+    Ok(bytes)
+}
