@@ -1,0 +1,16 @@
+#![doc = include_str!("../README.md")]
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+mod metadata_spec;
+pub mod name;
+mod path;
+pub mod spec;
+pub mod validate;
+mod version;
+
+pub use metadata_spec::{METADATA_CLASS, MetadataDevice, MetadataSpecError};
+pub use name::{Class, DeviceName, NameError, NameProblem, QualifiedName, Vendor};
+pub use path::PathProblem;
+pub use spec::{ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Mount, NetDevice, ParseError, Spec};
+pub use validate::{Finding, Level, Problem, ValidationError, validate, validate_strict};
+pub use version::{CdiVersion, VersionError};

@@ -1,0 +1,274 @@
+//! Names that cannot be wrong: vendor, class and device, and the qualified name made of them.
+//!
+//! `new` follows the runtimes, which have patterns but no lengths. `strict` follows the text of the CDI specification
+//! as well, and is for names that we make up ourselves. No name can hold a `/`, a space or a control character, or be
+//! `.` or `..` or empty.
+//!
+//! | name | first | between | last | strict |
+//! |---|---|---|---|---|
+//! | [`Vendor`] | letter | letters, digits, `_`, `-`, `.` | letter or digit | a DNS subdomain in lower case, at most 253 bytes |
+//! | [`Class`] | letter | letters, digits, `_`, `-`, `.` | letter or digit | at most 63 bytes |
+//! | [`DeviceName`] | letter or digit | letters, digits, `_`, `-`, `.`, `:` | letter or digit | the same |
+
+use std::fmt;
+use std::str::FromStr;
+
+use drakkar_metadata::name::DriverName;
+use drakkar_metadata::show::Quoted;
+
+/// A name that breaks its rule; says which kind of name, what was given and what to change.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} {value}: {problem}", value = Quoted(.value))]
+pub struct NameError {
+    kind: &'static str,
+    value: String,
+    problem: NameProblem,
+}
+
+impl NameError {
+    /// What kind of name was asked for, for example `CDI vendor`.
+    pub fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// The text that was given.
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// Which rule it breaks.
+    pub fn problem(&self) -> NameProblem {
+        self.problem
+    }
+}
+
+/// The rule that a name breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameProblem {
+    /// The name has no characters.
+    #[error("must not be empty")]
+    Empty,
+    /// A vendor or class that starts with a digit, as a Kubernetes driver name may.
+    #[error(
+        "must start with a letter: Kubernetes lets a driver name start with a digit, but no CDI vendor or class may; choose a name that starts with a letter"
+    )]
+    FirstDigit,
+    /// A vendor or class that starts with something else.
+    #[error("must start with a letter")]
+    FirstLetter,
+    /// A device name that starts with neither.
+    #[error("must start with a letter or digit")]
+    First,
+    /// The last character is neither a letter nor a digit.
+    #[error("must end with a letter or digit")]
+    Last,
+    /// A character that no such name may have.
+    #[error("must not have {character:?}: only letters, digits and {allowed}")]
+    Character {
+        /// The first such character.
+        character: char,
+        /// What is allowed besides letters and digits.
+        allowed: &'static str,
+    },
+    /// The name has more bytes than the specification allows; runtimes do not check.
+    #[error("must be no more than {limit} bytes, has {length}")]
+    TooLong {
+        /// How many bytes the kind of name allows.
+        limit: usize,
+        /// How many were given.
+        length: usize,
+    },
+    /// A vendor that is not a DNS subdomain in lower case; runtimes do not check.
+    #[error(
+        "must be lower-case letters, digits, '-' and '.', every part between dots starting and ending with a letter or digit"
+    )]
+    Subdomain,
+    /// Not of the form `vendor/class`.
+    #[error("must have the form vendor/class")]
+    Kind,
+    /// Not of the form `vendor/class=device`.
+    #[error("must have the form vendor/class=device")]
+    Qualified,
+}
+
+type Check = Result<(), NameProblem>;
+
+pub(crate) fn check_vendor(text: &str) -> Check {
+    check_qualifier(text)
+}
+
+pub(crate) fn check_vendor_strictly(text: &str) -> Check {
+    check_vendor(text)?;
+    check_length(text, 253)?;
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let label =
+        |label: &str| !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(inner);
+    if text.split('.').all(label) { Ok(()) } else { Err(NameProblem::Subdomain) }
+}
+
+pub(crate) fn check_class(text: &str) -> Check {
+    check_qualifier(text)
+}
+
+pub(crate) fn check_class_strictly(text: &str) -> Check {
+    check_class(text)?;
+    check_length(text, 63)
+}
+
+pub(crate) fn check_device(text: &str) -> Check {
+    let first = text.chars().next().ok_or(NameProblem::Empty)?;
+    if !first.is_ascii_alphanumeric() {
+        return Err(NameProblem::First);
+    }
+    check_rest(text, "-_.:", "'-', '_', '.', ':'")
+}
+
+fn check_qualifier(text: &str) -> Check {
+    match text.chars().next().ok_or(NameProblem::Empty)? {
+        first if first.is_ascii_digit() => return Err(NameProblem::FirstDigit),
+        first if !first.is_ascii_alphabetic() => return Err(NameProblem::FirstLetter),
+        _ => {}
+    }
+    check_rest(text, "-_.", "'-', '_', '.'")
+}
+
+fn check_rest(text: &str, extra: &str, allowed: &'static str) -> Check {
+    let foreign = |c: &char| !c.is_ascii_alphanumeric() && !extra.contains(*c);
+    match text.chars().find(foreign) {
+        Some(character) => Err(NameProblem::Character { character, allowed }),
+        None if text.ends_with(|last: char| last.is_ascii_alphanumeric()) => Ok(()),
+        None => Err(NameProblem::Last),
+    }
+}
+
+fn check_length(text: &str, limit: usize) -> Check {
+    if text.len() > limit { Err(NameProblem::TooLong { limit, length: text.len() }) } else { Ok(()) }
+}
+
+/// Vendor and class of a kind, split as the runtimes do: at the first slash, both parts there. Neither is checked.
+pub(crate) fn split_kind(kind: &str) -> Result<(&str, &str), NameProblem> {
+    kind.split_once('/').filter(|(vendor, class)| !vendor.is_empty() && !class.is_empty()).ok_or(NameProblem::Kind)
+}
+
+macro_rules! name_type {
+    ($(#[$doc:meta])* $name:ident, $kind:literal, $check:path, $strict:path) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(String);
+
+        impl $name {
+            /// Takes a name that runtimes accept, or says what is wrong with it.
+            pub fn new(name: impl Into<String>) -> Result<Self, NameError> {
+                Self::checked(name.into(), $check)
+            }
+
+            /// Takes a name that also keeps to the text of the CDI specification: for names of our own making.
+            pub fn strict(name: impl Into<String>) -> Result<Self, NameError> {
+                Self::checked(name.into(), $strict)
+            }
+
+            fn checked(value: String, check: fn(&str) -> Check) -> Result<Self, NameError> {
+                match check(&value) {
+                    Ok(()) => Ok(Self(value)),
+                    Err(problem) => Err(NameError { kind: $kind, value, problem }),
+                }
+            }
+
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = NameError;
+
+            fn from_str(name: &str) -> Result<Self, NameError> {
+                Self::new(name)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+name_type! {
+    /// Who makes the devices, for example `example.com`; for a DRA driver its own name.
+    Vendor, "CDI vendor", check_vendor, check_vendor_strictly
+}
+name_type! {
+    /// What the devices are, for example `gpu`. A dot needs CDI 0.6.0.
+    Class, "CDI class", check_class, check_class_strictly
+}
+name_type! {
+    /// One device among those of its vendor and class. A digit in front needs CDI 0.5.0.
+    DeviceName, "CDI device name", check_device, check_device
+}
+
+/// The vendor that a DRA driver is. Only a driver name that starts with a digit is refused, and that is worth finding
+/// out when the driver starts: Kubernetes accepts the name, and every container would fail.
+impl TryFrom<&DriverName> for Vendor {
+    type Error = NameError;
+
+    fn try_from(driver: &DriverName) -> Result<Self, NameError> {
+        Self::new(driver.as_str())
+    }
+}
+
+/// The full name of a device, `vendor/class=device`: what a kubelet hands to the runtime.
+///
+/// ```
+/// use drakkar_cdi::QualifiedName;
+///
+/// let gpu: QualifiedName = "example.com/gpu=0".parse()?;
+/// assert_eq!((gpu.vendor.as_str(), gpu.class.as_str(), gpu.device.as_str()), ("example.com", "gpu", "0"));
+/// assert_eq!(gpu.to_string(), "example.com/gpu=0");
+/// # Ok::<(), drakkar_cdi::NameError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QualifiedName {
+    /// Who makes the device.
+    pub vendor: Vendor,
+    /// What it is.
+    pub class: Class,
+    /// Which one it is.
+    pub device: DeviceName,
+}
+
+impl QualifiedName {
+    /// `vendor/class`: what the `kind` of the device's spec file says.
+    pub fn kind(&self) -> String {
+        format!("{}/{}", self.vendor, self.class)
+    }
+}
+
+impl FromStr for QualifiedName {
+    type Err = NameError;
+
+    /// Splits at the first `=`, and what is before that at the first `/`.
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let parts = text.split_once('=').and_then(|(kind, device)| Some((split_kind(kind).ok()?, device)));
+        let Some(((vendor, class), device)) = parts else {
+            let problem = NameProblem::Qualified;
+            return Err(NameError { kind: "CDI device", value: text.to_owned(), problem });
+        };
+        Ok(Self { vendor: vendor.parse()?, class: class.parse()?, device: device.parse()? })
+    }
+}
+
+impl fmt::Display for QualifiedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}={}", self.vendor, self.class, self.device)
+    }
+}
