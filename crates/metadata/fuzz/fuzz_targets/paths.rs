@@ -136,6 +136,7 @@ fn stays_below_its_directory(file: &ContainerFile) {
     let directory = match file {
         ContainerFile::Claim { .. } | ContainerFile::Template { .. } => KUBERNETES_DIR,
         ContainerFile::Kep { .. } | ContainerFile::Vep10 { .. } | ContainerFile::EarlyDraft { .. } => KEP_DIR,
+        other => panic!("nobody has said where {other:?} belongs"),
     };
     has_plain_parts_only(path.strip_prefix(directory).expect("a path starts with the directory of its layout"));
 }

@@ -1,0 +1,171 @@
+//! One server.
+
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use drakkar_metadata::name::DriverName;
+use tonic::Code;
+
+use super::double::{Driver, PATIENCE, connect, eventually, in_time, mortal_listener, prepare, unprepare, watch};
+use crate::server::*;
+use crate::socket::listen;
+
+fn serve(path: &Path, driver: &Driver) -> Server {
+    let (listener, file) = listen(path, &DriverName::new("gpu.example.com").unwrap()).unwrap();
+    Server::start(listener, file, driver.routes()).unwrap()
+}
+
+fn patience() -> Instant {
+    Instant::now() + PATIENCE
+}
+
+/// G14: with and without a message, and in a stream.
+#[tokio::test]
+async fn a_panic_in_a_handler_is_an_error_of_that_call_and_of_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let driver = Driver::default();
+    let server = serve(&directory.path().join("dra.sock"), &driver);
+    let channel = connect(server.path()).await.unwrap();
+    let mut reports = watch(&channel).await;
+
+    let error = prepare(&channel, "panic").await.unwrap_err();
+    assert_eq!((error.code(), error.message()), (Code::Internal, "the driver panicked: device 7 is on fire"));
+    let error = unprepare(&channel).await.unwrap_err();
+    assert_eq!((error.code(), error.message()), (Code::Internal, "the driver panicked: no message"));
+    driver.release.notify_one();
+    let error = in_time(reports.message()).await.unwrap_err();
+    assert_eq!((error.code(), error.message()), (Code::Internal, "the driver panicked: the monitor is on fire"));
+
+    prepare(&channel, "fine").await.unwrap();
+    watch(&channel).await;
+    assert!(server.stop(patience()).await.is_empty());
+}
+
+/// G6: a call in flight is waited for, while nobody new gets in.
+#[tokio::test]
+async fn a_server_that_stops_lets_calls_finish() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("dra.sock");
+    let driver = Driver::default();
+    let server = serve(&path, &driver);
+    let channel = connect(&path).await.unwrap();
+    let call = tokio::spawn(async move { prepare(&channel, "wait").await });
+    in_time(driver.entered.notified()).await;
+
+    let stop = tokio::spawn(server.stop(patience()));
+    eventually("the socket is gone", || !path.exists()).await;
+    assert!(connect(&path).await.is_err());
+    assert!(!stop.is_finished() && !driver.finished.load(Ordering::SeqCst));
+
+    driver.release.notify_one();
+    in_time(call).await.unwrap().unwrap();
+    let errors = in_time(stop).await.unwrap();
+    assert!(errors.is_empty(), "{errors:?}");
+    assert!(driver.finished.load(Ordering::SeqCst));
+}
+
+/// G6: what does not end is ended.
+#[tokio::test]
+async fn a_call_that_does_not_finish_in_time_is_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("dra.sock");
+    let driver = Driver::default();
+    let server = serve(&path, &driver);
+    let channel = connect(&path).await.unwrap();
+    let call = tokio::spawn(async move { prepare(&channel, "wait").await });
+    in_time(driver.entered.notified()).await;
+
+    let errors = in_time(server.stop(Instant::now())).await;
+    assert!(matches!(&errors[..], [ServerError::CutOff { .. }]), "{errors:?}");
+    assert!(in_time(call).await.unwrap().is_err());
+    eventually("the handler is dropped", || driver.dropped.load(Ordering::SeqCst)).await;
+    assert!(!driver.finished.load(Ordering::SeqCst));
+}
+
+/// G6: a watch of health never ends by itself, and is no reason to wait.
+#[tokio::test]
+async fn a_stream_ends_when_its_server_stops() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve(&directory.path().join("dra.sock"), &Driver::default());
+    let channel = connect(server.path()).await.unwrap();
+    let mut reports = watch(&channel).await;
+    let errors = in_time(server.stop(patience())).await;
+    assert!(errors.is_empty(), "{errors:?}");
+    let error = in_time(reports.message()).await.unwrap_err();
+    assert_eq!((error.code(), error.message()), (Code::Unavailable, "the driver is shutting down"));
+}
+
+/// A connection on which nothing was ever said is no reason to wait for ever either.
+#[tokio::test]
+async fn a_silent_connection_holds_a_stop_up_until_the_deadline_at_most() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve(&directory.path().join("dra.sock"), &Driver::default());
+    let silent = UnixStream::connect(server.path()).unwrap();
+    prepare(&connect(server.path()).await.unwrap(), "fine").await.unwrap();
+    in_time(server.stop(Instant::now())).await;
+    drop(silent);
+}
+
+/// G15: the owner of a server learns of its death.
+#[tokio::test]
+async fn the_death_of_a_server_is_told_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("dra.sock");
+    let (_, file) = listen(&path, &DriverName::new("gpu.example.com").unwrap()).unwrap();
+    let (listener, mut trigger) = mortal_listener();
+    let mut server = Server::start(listener, file, Driver::default().routes()).unwrap();
+    tokio::select! {
+        biased;
+        error = server.died() => panic!("not dead yet: {error}"),
+        () = tokio::task::yield_now() => {}
+    }
+
+    trigger.write_all(b"!").unwrap();
+    let error = in_time(server.died()).await;
+    assert_eq!(
+        error.to_string(),
+        format!("server of {}: cannot accept connections any more: Invalid argument (os error 22)", path.display())
+    );
+    tokio::select! {
+        biased;
+        error = server.died() => panic!("told twice: {error}"),
+        () = tokio::task::yield_now() => {}
+    }
+    let errors = in_time(server.stop(patience())).await;
+    assert!(errors.is_empty(), "{errors:?}");
+    assert!(!path.exists());
+}
+
+/// G5: RAII.
+#[tokio::test]
+async fn a_dropped_server_takes_its_socket_and_its_connections_along() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("dra.sock");
+    let driver = Driver::default();
+    let server = serve(&path, &driver);
+    let channel = connect(&path).await.unwrap();
+    let call = tokio::spawn(async move { prepare(&channel, "wait").await });
+    in_time(driver.entered.notified()).await;
+    drop(server);
+    assert!(!path.exists());
+    assert!(in_time(call).await.unwrap().is_err());
+    eventually("the handler is dropped", || driver.dropped.load(Ordering::SeqCst)).await;
+}
+
+/// The kubelet sends its deadline with each call; a handler that is over it is dropped.
+#[tokio::test]
+async fn the_deadline_of_a_caller_drops_the_handler() {
+    use crate::proto::dra_v1::dra_plugin_client::DraPluginClient;
+    use crate::proto::dra_v1::{Claim, NodePrepareResourcesRequest};
+    let directory = tempfile::tempdir().unwrap();
+    let driver = Driver::default();
+    let server = serve(&directory.path().join("dra.sock"), &driver);
+    let claim = Claim { name: "wait".to_owned(), ..Claim::default() };
+    let mut request = tonic::Request::new(NodePrepareResourcesRequest { claims: vec![claim] });
+    request.metadata_mut().insert("grpc-timeout", "10m".parse().unwrap());
+    let mut client = DraPluginClient::new(connect(server.path()).await.unwrap());
+    assert!(in_time(client.node_prepare_resources(request)).await.is_err());
+    eventually("the handler is dropped", || driver.dropped.load(Ordering::SeqCst)).await;
+}

@@ -1,0 +1,197 @@
+//! The one seam through which the store touches the file system, so that tests can make any call fail or be the last.
+//!
+//! Every call takes an open directory and the name of one entry in it; no call follows a symbolic link at that name.
+//! A name is checked to be one entry's: nothing that comes from the API can reach another directory, and nothing that
+//! somebody plants in ours is followed out of it.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat, renameat, statat, unlinkat,
+};
+use rustix::io::Errno;
+
+/// The largest file that the store reads; its own have some kilobytes.
+const MAX_SIZE: u64 = 8 * 1024 * 1024;
+/// How long a writer waits for readers of a file. Whoever can read it can lock it, and must not hold up a driver.
+const LOCK_WAIT: Duration = Duration::from_millis(100);
+/// A file that containers read.
+const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
+/// A directory on the way to one.
+const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
+
+/// An open directory.
+#[derive(Debug)]
+pub(crate) struct Directory(OwnedFd);
+
+/// The name of one entry of a directory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry<'a>(&'a str);
+
+impl<'a> Entry<'a> {
+    pub(crate) fn new(name: &'a str) -> io::Result<Self> {
+        let is_entry = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0']);
+        if is_entry { Ok(Self(name)) } else { Err(io::Error::from(io::ErrorKind::InvalidFilename)) }
+    }
+}
+
+impl fmt::Display for Entry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// What the store asks of a file system. Each method is one system call that changes something, or a few that do not.
+pub(crate) trait Files: Send + Sync + 'static {
+    /// Opens a directory by its path, which an operator chose; links on the way are followed.
+    fn open_root(&self, path: &Path) -> io::Result<Directory>;
+    /// Makes a directory, and those on the way to it, at a path that an operator chose.
+    fn make_root(&self, path: &Path) -> io::Result<()>;
+    /// Opens a directory in a directory.
+    fn open_directory(&self, parent: &Directory, name: Entry<'_>) -> io::Result<Directory>;
+    /// Makes a directory; one that is there already is fine.
+    fn make_directory(&self, parent: &Directory, name: Entry<'_>) -> io::Result<()>;
+    /// Reads a whole file.
+    fn read(&self, parent: &Directory, name: Entry<'_>) -> io::Result<Vec<u8>>;
+    /// Makes a file that is not there yet, for everybody to read.
+    fn create(&self, parent: &Directory, name: Entry<'_>) -> io::Result<File>;
+    /// Opens a file for writing into it.
+    fn open_for_update(&self, parent: &Directory, name: Entry<'_>) -> io::Result<File>;
+    /// Locks a file against readers, for as long as it is open; gives up waiting soon and goes on without.
+    fn lock(&self, file: &File) -> io::Result<()>;
+    /// Writes at the start of a file, in one call if the system lets it.
+    fn write(&self, file: &File, content: &[u8]) -> io::Result<()>;
+    /// Gives an entry another name in the same directory, in the place of what was there.
+    fn rename(&self, parent: &Directory, from: Entry<'_>, to: Entry<'_>) -> io::Result<()>;
+    /// Removes a file; one that is not there is fine.
+    fn remove_file(&self, parent: &Directory, name: Entry<'_>) -> io::Result<()>;
+    /// Removes an empty directory; one that is not there is fine.
+    fn remove_directory(&self, parent: &Directory, name: Entry<'_>) -> io::Result<()>;
+    /// The entries of a directory, in lexical order; those whose names are not Unicode are left out: none is ours.
+    fn list(&self, directory: &Directory) -> io::Result<Vec<String>>;
+    /// Whether an entry is there, whatever it is.
+    fn exists(&self, parent: &Directory, name: Entry<'_>) -> io::Result<bool>;
+}
+
+/// The real file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SystemFiles;
+
+impl Files for SystemFiles {
+    fn open_root(&self, path: &Path) -> io::Result<Directory> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Directory(openat(CWD, path, flags, Mode::empty())?))
+    }
+
+    fn make_root(&self, path: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(path)
+    }
+
+    fn open_directory(&self, parent: &Directory, name: Entry<'_>) -> io::Result<Directory> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(Directory(openat(&parent.0, name.0, flags, Mode::empty())?))
+    }
+
+    fn make_directory(&self, parent: &Directory, name: Entry<'_>) -> io::Result<()> {
+        match mkdirat(&parent.0, name.0, DIRECTORY_MODE) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn read(&self, parent: &Directory, name: Entry<'_>) -> io::Result<Vec<u8>> {
+        let file = open_file(parent, name, OFlags::RDONLY)?;
+        let size = fstat(&file)?.st_size;
+        if u64::try_from(size).unwrap_or(u64::MAX) > MAX_SIZE {
+            return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+        }
+        let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or_default() + 1);
+        io::Read::read_to_end(&mut io::Read::take(&file, MAX_SIZE), &mut content)?;
+        Ok(content)
+    }
+
+    fn create(&self, parent: &Directory, name: Entry<'_>) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&parent.0, name.0, flags, FILE_MODE)?;
+        // The process's umask may have taken away what containers need.
+        fchmod(&file, FILE_MODE)?;
+        Ok(File::from(file))
+    }
+
+    fn open_for_update(&self, parent: &Directory, name: Entry<'_>) -> io::Result<File> {
+        open_file(parent, name, OFlags::WRONLY)
+    }
+
+    fn lock(&self, file: &File) -> io::Result<()> {
+        let deadline = Instant::now() + LOCK_WAIT;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(()),
+                Err(std::fs::TryLockError::Error(error)) => return Err(error),
+                Err(std::fs::TryLockError::WouldBlock) if Instant::now() >= deadline => return Ok(()),
+                Err(std::fs::TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(200)),
+            }
+        }
+    }
+
+    fn write(&self, file: &File, content: &[u8]) -> io::Result<()> {
+        file.write_all_at(content, 0)
+    }
+
+    fn rename(&self, parent: &Directory, from: Entry<'_>, to: Entry<'_>) -> io::Result<()> {
+        Ok(renameat(&parent.0, from.0, &parent.0, to.0)?)
+    }
+
+    fn remove_file(&self, parent: &Directory, name: Entry<'_>) -> io::Result<()> {
+        absent_is_fine(unlinkat(&parent.0, name.0, AtFlags::empty()))
+    }
+
+    fn remove_directory(&self, parent: &Directory, name: Entry<'_>) -> io::Result<()> {
+        absent_is_fine(unlinkat(&parent.0, name.0, AtFlags::REMOVEDIR))
+    }
+
+    fn list(&self, directory: &Directory) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(directory.0.as_fd())? {
+            if let Ok(name) = entry?.file_name().to_str()
+                && name != "."
+                && name != ".."
+            {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn exists(&self, parent: &Directory, name: Entry<'_>) -> io::Result<bool> {
+        match statat(&parent.0, name.0, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// Opens a regular file and nothing else. What is not one would block, or do things, when it is opened.
+fn open_file(parent: &Directory, name: Entry<'_>, access: OFlags) -> io::Result<File> {
+    let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(&parent.0, name.0, flags, Mode::empty())?;
+    match FileType::from_raw_mode(fstat(&file)?.st_mode) {
+        FileType::RegularFile => Ok(File::from(file)),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+    }
+}
+
+fn absent_is_fine(outcome: Result<(), Errno>) -> io::Result<()> {
+    match outcome {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
