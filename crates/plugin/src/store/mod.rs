@@ -114,15 +114,17 @@ impl<F: Files> Store<F> {
         let step = Step(claim);
         let plans = self.plan(claim, pod_claim, requests)?;
         let ids = plans.iter().map(|(request, plan)| (request.clone(), plan.device.id().clone())).collect();
-        let place = self.make_place(step)?;
-        let known = self.read_record(step, &place)?;
+        let (place, is_new) = self.make_place(step)?;
+        let known = if is_new { None } else { self.read_record(step, &place)? };
         let outcome = match known {
             Some(known) if known.uid == claim.uid => self.prepare_again(step, &place, pod_claim, &plans, &known),
+            None if is_new => self.prepare_anew(step, &place, pod_claim, &plans),
             other => {
                 // Somebody else's leftovers: a claim of that name that was never unprepared, or half of a prepare.
                 self.remove_specs(step, &place, other.as_ref())?;
                 self.remove_place(step, &place)?;
-                self.prepare_anew(step, pod_claim, &plans)
+                let (place, _) = self.make_place(step)?;
+                self.prepare_anew(step, &place, pod_claim, &plans)
             }
         };
         outcome.map(|()| ids)

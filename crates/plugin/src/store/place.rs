@@ -32,7 +32,8 @@ impl<F: Files> Store<F> {
         Ok(step.on("open", &path, absent_is_none(opened))?.map(|directory| Place { directory, path }))
     }
 
-    pub(super) fn make_place(&self, step: Step<'_>) -> Result<Place, StoreError> {
+    /// The claim's directory, made if need be, and whether it is new.
+    pub(super) fn make_place(&self, step: Step<'_>) -> Result<(Place, bool), StoreError> {
         let root_path = self.settings.plugin_directory.join(HOST_SUBDIR);
         let root_name = step.entry(HOST_SUBDIR, &root_path)?;
         let root = match self.open_root(step)? {
@@ -46,9 +47,9 @@ impl<F: Files> Store<F> {
         let path = self.claim_path(step.0)?;
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let entry = step.entry(name, &path)?;
-        step.on("make directory", &path, self.files.make_directory(&root.directory, entry))?;
+        let is_new = step.on("make directory", &path, self.files.make_directory(&root.directory, entry))?;
         let directory = step.on("open", &path, self.files.open_directory(&root.directory, entry))?;
-        Ok(Place { directory, path })
+        Ok((Place { directory, path }, is_new))
     }
 
     pub(super) fn open_request_directory(

@@ -51,20 +51,20 @@ impl<F: Files> Store<F> {
     pub(super) fn prepare_anew(
         &self,
         step: Step<'_>,
+        place: &Place,
         pod_claim: Option<&PodClaimName>,
         plans: &BTreeMap<RequestName, Plan>,
     ) -> Result<(), StoreError> {
-        let place = self.make_place(step)?;
         let record = self.record(step.0, pod_claim, plans);
         let written = plans
             .iter()
-            .try_for_each(|(request, plan)| self.write_new_file(step, &place, pod_claim, request, plan, 1))
-            .and_then(|()| self.write_record(step, &place, &record))
+            .try_for_each(|(request, plan)| self.write_new_file(step, place, pod_claim, request, plan, 1))
+            .and_then(|()| self.write_record(step, place, &record))
             .and_then(|()| self.write_specs(step, plans, &record));
         if written.is_err() {
             // The first error is the one to tell; what cannot be removed now, the next start removes.
-            let _ = self.remove_specs(step, &place, Some(&record));
-            let _ = self.remove_place(step, &place);
+            let _ = self.remove_specs(step, place, Some(&record));
+            let _ = self.remove_place(step, place);
         }
         written
     }

@@ -24,6 +24,8 @@ const UID: &str = "0d6a3c0e-5c5e-4d53-9d39-0f2f6a1f6a11";
 enum Fault {
     /// It fails with this error, the others work.
     Fail(usize, Errno),
+    /// It and the one after it fail, the others work.
+    FailTwice(usize, Errno),
     /// It is not done, nor is any after it: the process is dead.
     Die(usize),
     /// A write is done to the half, then the process is dead.
@@ -46,6 +48,7 @@ impl FaultyFiles {
         let number = self.calls.fetch_add(1, Ordering::SeqCst);
         match self.fault {
             Fault::Fail(at, errno) if number == at => Err(errno.into()),
+            Fault::FailTwice(at, errno) if number == at || number == at + 1 => Err(errno.into()),
             Fault::Die(at) | Fault::DieHalfWritten(at) if number >= at => Err(io::Error::other("the process is dead")),
             _ => work(),
         }
@@ -62,7 +65,7 @@ impl Files for FaultyFiles {
     fn open_directory(&self, parent: &Directory, name: Entry<'_>) -> io::Result<Directory> {
         self.call(|| SystemFiles.open_directory(parent, name))
     }
-    fn make_directory(&self, parent: &Directory, name: Entry<'_>) -> io::Result<()> {
+    fn make_directory(&self, parent: &Directory, name: Entry<'_>) -> io::Result<bool> {
         self.call(|| SystemFiles.make_directory(parent, name))
     }
     fn read(&self, parent: &Directory, name: Entry<'_>) -> io::Result<Vec<u8>> {
@@ -78,9 +81,12 @@ impl Files for FaultyFiles {
         self.call(|| SystemFiles.lock(file))
     }
     fn write(&self, file: &fs::File, content: &[u8]) -> io::Result<()> {
-        if let Fault::DieHalfWritten(at) = self.fault
-            && self.calls.load(Ordering::SeqCst) == at
-        {
+        // What fails in a write may have been done to the half.
+        let half = match self.fault {
+            Fault::DieHalfWritten(at) | Fault::FailTwice(at, _) => self.calls.load(Ordering::SeqCst) == at,
+            Fault::Fail(..) | Fault::Die(_) => false,
+        };
+        if half {
             SystemFiles.write(file, &content[..content.len() / 2])?;
         }
         self.call(|| SystemFiles.write(file, content))
@@ -553,7 +559,7 @@ impl Scenario {
         let (store, files) = disk.faulty(fault);
         let outcome = store.and_then(|store| (self.call)(&store));
         let at = match fault {
-            Fault::Fail(at, _) | Fault::Die(at) | Fault::DieHalfWritten(at) => at,
+            Fault::Fail(at, _) | Fault::FailTwice(at, _) | Fault::Die(at) | Fault::DieHalfWritten(at) => at,
         };
         let reached = files.calls.load(Ordering::SeqCst) > at;
         (disk, reached, outcome)
@@ -634,6 +640,25 @@ fn any_one_call_may_fail() {
                     assert!(outcome.is_ok(), "{context}");
                     break;
                 }
+            }
+        }
+    }
+}
+
+/// A disk that fails in the middle of a write, and again when the old content is to be put back.
+#[test]
+fn a_disk_that_fails_twice_leaves_old_or_new_after_the_next_start() {
+    for (title, scenario) in SCENARIOS {
+        for at in 0.. {
+            let (disk, reached, outcome) = scenario.run(Fault::FailTwice(at, Errno::IO));
+            let context = format!("{title}, twice from call {at}: {outcome:?}");
+            let recovery = disk.store().recover();
+            assert!(recovery.problems.is_empty(), "{context}: {:?}", recovery.problems);
+            scenario.assert_legal(&disk, &context);
+            Scenario::assert_specs_resolve(&disk, &context);
+            Scenario::assert_usable(&disk, &context);
+            if !reached {
+                break;
             }
         }
     }

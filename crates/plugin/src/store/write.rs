@@ -30,15 +30,18 @@ impl<F: Files> Store<F> {
         self.write_atomically(step, directory, NEXT, &content)?;
         let path = directory.path.join(HOST_FILE);
         let name = step.entry(HOST_FILE, &path)?;
+        let mut is_torn = false;
         let written = self.files.open_for_update(&directory.directory, name).and_then(|file| {
             self.files.lock(&file)?;
-            self.files.write(&file, &content).or_else(|error| {
-                // Half of it may be there. The old content takes no new space; if even that fails, the copy stays
-                // and the next start finishes the update.
-                self.files.write(&file, old)?;
-                Err(error)
+            self.files.write(&file, &content).inspect_err(|_| {
+                // Half of it may be there. The old content takes no new space, so it goes back in.
+                is_torn = self.files.write(&file, old).is_err();
             })
         });
+        if is_torn {
+            // Neither the new nor the old could be written: the copy stays, and whoever comes next finishes the update.
+            return step.on("write", &path, written);
+        }
         let next_path = directory.path.join(NEXT);
         let next = step.entry(NEXT, &next_path)?;
         let removed = self.files.remove_file(&directory.directory, next);
