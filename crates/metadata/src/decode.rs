@@ -264,11 +264,14 @@ impl Decoder {
 
     /// Reads the first document that is usable, one element per claim in it. Only the early draft can have several.
     pub fn decode_claims(&self, stream: &[u8]) -> Result<Vec<Decoded>, DecodeError> {
+        if let Some(decoded) = self.decode_at_once(stream) {
+            return Ok(vec![decoded]);
+        }
         let mut unknown_versions = Vec::new();
         let mut vep10 = None;
         for document in Documents::new(stream) {
             let document = document?;
-            match self.identify(&document)? {
+            match self.identify(document.number, &document.header)? {
                 Identity::Released(_) | Identity::EarlyDraft => return self.decode_document(&document),
                 Identity::Vep10(api_version) => {
                     // To the released rules this is an unknown version: a released one behind it goes first.
@@ -302,7 +305,7 @@ impl Decoder {
 
     fn decode_document(&self, document: &RawDocument<'_>) -> Result<Vec<Decoded>, DecodeError> {
         let one = |metadata, format| Ok(vec![Decoded { metadata, format }]);
-        match self.identify(document)? {
+        match self.identify(document.number, &document.header)? {
             Identity::Released(version) => {
                 let format = Format::Released(version);
                 one(document.parse::<Typed>(format)?.into(), format)
@@ -313,9 +316,33 @@ impl Decoder {
         }
     }
 
-    fn identify(&self, document: &RawDocument<'_>) -> Result<Identity, DecodeError> {
-        let number = document.number;
-        let Header { api_version, kind, claims } = &document.header;
+    /// The way for nearly all files: type and content of each document in one pass. Says nothing about a stream in
+    /// which anything is out of the ordinary, be it only large; then the rules are applied one by one.
+    fn decode_at_once(&self, stream: &[u8]) -> Option<Decoded> {
+        if count_brackets(stream) > MAX_DEPTH {
+            return None;
+        }
+        let mut rest = stream.trim_ascii_start();
+        // Derived code would take a list in the place of the whole document.
+        while rest.starts_with(b"{") {
+            if !looks_released(rest) {
+                let mut documents = serde_json::Deserializer::from_slice(rest).into_iter::<Header<'_>>();
+                let header = documents.next()?.ok()?;
+                let Identity::Unknown(_) = self.identify(0, &header).ok()? else { return None };
+                rest = rest[documents.byte_offset()..].trim_ascii_start();
+                continue;
+            }
+            let typed: Typed = serde_json::Deserializer::from_slice(rest).into_iter().next()?.ok()?;
+            let [api_version, kind] = [&typed.api_version, &typed.kind].map(|text| text.as_deref().map(Cow::Borrowed));
+            let header = Header { api_version, kind, claims: false };
+            let Identity::Released(version) = self.identify(0, &header).ok()? else { return None };
+            return Some(Decoded { metadata: typed.into(), format: Format::Released(version) });
+        }
+        None
+    }
+
+    fn identify(&self, number: usize, header: &Header<'_>) -> Result<Identity, DecodeError> {
+        let Header { api_version, kind, claims } = header;
         let api_version = match api_version {
             Some(text) if is_api_version(text) => text.clone().into_owned(),
             None if self.older_formats && *claims && kind.is_none() => return Ok(Identity::EarlyDraft),
@@ -443,7 +470,7 @@ impl<'a> RawDocument<'a> {
     /// Refuses what would take too much memory or stack. Brackets in strings count too, which does no harm: most
     /// documents have so few brackets of any kind that nothing else has to be looked at.
     fn check_bounds(&self) -> Result<(), DecodeError> {
-        let brackets = self.bytes.iter().filter(|byte| matches!(byte, b'[' | b'{')).count();
+        let brackets = count_brackets(self.bytes);
         if brackets > MAX_DEPTH && is_deeper_than(MAX_DEPTH, self.bytes) {
             return Err(DecodeError::TooDeep { document: self.number });
         }
@@ -514,6 +541,19 @@ fn text_value<'de, A: MapAccess<'de>>(
 #[derive(Deserialize)]
 #[serde(transparent)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// Whether a document starts as those of a version that we know do. A guess, which only chooses how to look closer.
+fn looks_released(document: &[u8]) -> bool {
+    let start = &document[..document.len().min(128)];
+    let names =
+        |version: &Version| start.windows(version.api_version().len()).any(|at| at == version.api_version().as_bytes());
+    Version::ALL.iter().any(names)
+}
+
+/// At least as many as there are objects and lists, and at least as many as they are nested deep.
+fn count_brackets(json: &[u8]) -> usize {
+    json.iter().filter(|byte| matches!(byte, b'[' | b'{')).count()
+}
 
 /// Whether arrays and objects are nested deeper than `limit` in a text that is known to be JSON.
 fn is_deeper_than(limit: usize, json: &[u8]) -> bool {
