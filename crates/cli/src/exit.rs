@@ -112,7 +112,6 @@ impl From<ReadError> for Failure {
 fn what_to_do(error: &ReadError) -> Option<&'static str> {
     match error {
         ReadError::NotFound { .. } => Some("`drakkar list` shows what this container has"),
-        ReadError::NotAFile { .. } => Some("a dash in the place of a file's name reads standard input"),
         ReadError::NotWritten { .. } => Some("`drakkar wait CLAIM/REQUEST` waits until the driver has written it"),
         // Whoever has waited need not be told to wait.
         ReadError::TimedOut { last, .. } if !matches!(**last, ReadError::NotWritten { .. }) => what_to_do(last),

@@ -4,11 +4,12 @@
 //! would get the same name are an error and not a surprise.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use drakkar_metadata::name::RequestName;
 use drakkar_metadata::read::{Discovery, MetadataFile, ReadError};
 use drakkar_metadata::{Device, DeviceAttribute, Query, Reader};
 
@@ -40,17 +41,18 @@ pub(crate) fn exec(reader: &Reader, requests: &[Query], names: &Names, command: 
 /// What to do about a variable that cannot be set.
 const WITHOUT_ATTRIBUTES: &str = "name the requests that you want, or leave out attributes with --no-attributes";
 
-/// The devices of one request, and whose they are.
-#[derive(Debug)]
-struct RequestDevices {
-    claim: String,
-    devices: Vec<Device>,
-}
-
-impl RequestDevices {
-    fn of(claim: &str) -> Self {
-        Self { claim: claim.to_owned(), devices: Vec::new() }
+/// Variables are named by what a pod calls a claim; two claims must not be mixed under one name.
+fn refuse_two_claims_of_one_name(files: &[MetadataFile]) -> Result<(), Failure> {
+    let mut first_of: HashMap<(&str, Option<&RequestName>), &MetadataFile> = HashMap::new();
+    for file in files {
+        let first = *first_of.entry((file.claim_label(), file.request.as_ref())).or_insert(file);
+        if !first.is_of_same_claim(file) {
+            let message = format!("there are two claims that go by the name {} here", file.claim_label());
+            let hint = "name the one that you want; `drakkar list` shows how";
+            return Err(Failure::new(Code::Usage, message).hint(hint));
+        }
     }
+    Ok(())
 }
 
 /// Variables by name.
@@ -86,12 +88,13 @@ impl Variables {
     }
 
     fn of(files: Vec<MetadataFile>, names: &Names) -> Result<Self, Failure> {
-        let mut requests: BTreeMap<(String, String), RequestDevices> = BTreeMap::new();
+        refuse_two_claims_of_one_name(&files)?;
+        let mut requests: BTreeMap<(String, String), Vec<Device>> = BTreeMap::new();
         // Two queries may name the same thing; it is counted once.
         let mut seen = HashSet::new();
         let mut problems: Vec<ReadError> = Vec::new();
         for file in files {
-            let (label, identity) = (file.claim_label().to_owned(), file.claim_identity().to_owned());
+            let label = file.claim_label().to_owned();
             let decoded = match file.content {
                 Ok(decoded) => decoded,
                 Err(error) => {
@@ -104,21 +107,14 @@ impl Variables {
                 if !seen.insert((file.path.clone(), request.name)) {
                     continue;
                 }
-                let entry = requests.entry(key).or_insert_with(|| RequestDevices::of(&identity));
-                if entry.claim != identity {
-                    let message = format!("there are two claims that go by the name {label} here");
-                    return Err(
-                        Failure::new(Code::Usage, message).hint("name the one that you want; `drakkar list` shows how")
-                    );
-                }
-                entry.devices.extend(request.devices);
+                requests.entry(key).or_default().extend(request.devices);
             }
         }
         if let Some(failure) = Failure::all(&problems) {
             return Err(failure);
         }
         let mut variables = Self::default();
-        for ((claim, request), RequestDevices { devices, .. }) in &requests {
+        for ((claim, request), devices) in &requests {
             let base = format!("{}_{}_{}", names.prefix, name_part(claim), name_part(request));
             let source = format!("{claim}/{request}");
             variables.set(format!("{base}_COUNT"), devices.len().to_string(), source.clone())?;

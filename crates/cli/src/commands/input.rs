@@ -25,15 +25,25 @@ impl Input {
         let bytes = if file == Path::new("-") {
             read_standard_input()?
         } else if file.is_absolute() {
-            self.root.read_bytes(file)?
+            self.root.read_bytes(file).map_err(failure)?
         } else {
-            Reader::new().read_bytes(file)?
+            Reader::new().read_bytes(file).map_err(failure)?
         };
         if bytes.is_empty() {
             let error = ReadError::NotWritten { path: file.to_owned() };
             return Err(Failure::new(Code::NotWritten, error.to_string()));
         }
         Ok(bytes)
+    }
+}
+
+fn failure(error: ReadError) -> Failure {
+    match error {
+        // `drakkar validate <(command)`, for example.
+        ReadError::NotAFile { .. } => {
+            Failure::from(error).hint("a dash in the place of a file's name reads standard input")
+        }
+        error => error.into(),
     }
 }
 

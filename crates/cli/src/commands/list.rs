@@ -55,8 +55,7 @@ fn table(files: &[MetadataFile]) -> String {
 /// The claim as one would name it on the command line: by its label, if no other claim here has the same.
 fn claim_text(file: &MetadataFile, files: &[MetadataFile]) -> String {
     let label = file.claim_label();
-    let is_other =
-        |other: &MetadataFile| other.claim_label() == label && other.claim_identity() != file.claim_identity();
+    let is_other = |other: &MetadataFile| other.claim_label() == label && !other.is_of_same_claim(file);
     if files.iter().any(is_other) { qualified_claim(file) } else { label.to_owned() }
 }
 

@@ -91,6 +91,16 @@ drakkar: [..]/link.json: No such file or directory (os error 2)
 }
 
 #[test]
+fn what_is_no_file_is_not_read_and_standard_input_is_pointed_out() {
+    let directory = directory_with(&[]);
+    drakkar().current_dir(&directory).args(["validate", "."]).assert().code(5).stderr_eq(str![[r#"
+drakkar: .: is a directory, not a file
+hint: a dash in the place of a file's name reads standard input
+...
+"#]]);
+}
+
+#[test]
 fn a_file_with_very_much_wrong_in_it_is_told_in_brief() {
     let broken = r#"{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/v1beta1","requests":1}"#;
     let output = drakkar().args(["validate", "-"]).stdin(broken.repeat(5000)).output().unwrap();

@@ -32,42 +32,36 @@ fn help_teaches_by_example_and_lists_the_exit_codes() {
 #[test]
 fn help_fits_eighty_columns_as_it_was_written() {
     for command in COMMANDS {
-        // Wider than anything: what is not wrapped here is not wrapped at eighty columns either.
-        let output = drakkar().args([command, "--help"]).env("COLUMNS", "500").output().unwrap();
-        let help = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(help, help_of(&[command]));
+        let help = help_of(&[command]);
         for line in help.lines() {
             assert!(line.chars().count() <= 80, "{command}: {line}");
         }
-        let text = help.split_once("Options:").unwrap().1;
-        let examples =
-            text.lines().skip_while(|line| !line.is_empty() && !line.starts_with(|c: char| c.is_alphabetic()));
-        let mut lines = examples.filter(|line| line.starts_with(|c: char| c.is_alphabetic())).peekable();
-        while let Some(line) = lines.next() {
-            // A line that was broken by force leaves a stub behind.
-            let is_stub = line.len() < 25 && !line.ends_with([':', '.', '"']);
-            assert!(!is_stub, "{command}: {line:?} before {:?}", lines.peek());
+        // A sentence that was broken by force leaves a stub on a line of its own, at the margin.
+        let is_text = |line: &&str| line.starts_with(|c: char| c.is_alphabetic());
+        for line in help.split_once("Options:").unwrap().1.lines().filter(is_text) {
+            assert!(line.len() >= 25 || line.ends_with([':', '.']), "{command}: {line:?}");
         }
     }
 }
 
 #[test]
-fn a_root_that_is_set_to_nothing_is_the_own_root() {
-    drakkar().args(["list"]).env("DRAKKAR_ROOT", "").assert().code(3).stderr_eq(str![[r#"
-drakkar: no device metadata here[..]
-...
-"#]]);
+fn a_root_that_is_set_to_nothing_is_not_a_mistake() {
+    let output = drakkar().args(["list"]).env("DRAKKAR_ROOT", "").output().unwrap();
+    assert_ne!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
 fn every_example_in_the_help_is_a_command_line_that_is_understood() {
     let mut checked = 0;
+    let directory = TempDir::new().unwrap();
     for command in COMMANDS {
         for line in help_of(&[command]).lines().filter_map(|line| line.strip_prefix("  drakkar ")) {
-            // Only what drakkar itself is given: up to a pipe, a redirection or the explanation beside it.
+            // Only what drakkar itself is given: up to a pipe, a redirection or the explanation beside it. What it
+            // would write into the system, it writes elsewhere.
             let end = ["  ", " |", " >", " &&"].iter().filter_map(|mark| line.find(mark)).min().unwrap_or(line.len());
-            let words = line[..end].split_whitespace();
-            let output = drakkar().args(words).env("DRAKKAR_ROOT", "/nonexistent").stdin("").output().unwrap();
+            let line = line[..end].replace("/usr/local/share/man/man1", directory.path().to_str().unwrap());
+            let output =
+                drakkar().args(line.split_whitespace()).env("DRAKKAR_ROOT", "/nonexistent").stdin("").output().unwrap();
             assert_ne!(output.status.code(), Some(2), "{line}: {}", String::from_utf8_lossy(&output.stderr));
             checked += 1;
         }

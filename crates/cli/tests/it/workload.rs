@@ -29,6 +29,23 @@ net      eth      net.example.com  -       not written yet
 }
 
 #[test]
+fn a_claim_with_a_request_that_is_still_to_come_is_one_claim() {
+    let container = Container::new();
+    let written = encode(&metadata("c", "u", "gpu", vec![device("a.example.com", "d")]), &Versions::default());
+    container.write(&claim("c", "gpu", "a.example.com"), written);
+    container.write(&claim("c", "gpu", "b.example.com"), "");
+    container.write(&claim("c", "nic", "b.example.com"), "");
+    container.drakkar(["list"]).assert().success().stdout_eq(str![[r#"
+CLAIM  REQUEST  DRIVER         DEVICE  DETAILS
+c      gpu      a.example.com  d       0 attributes
+c      gpu      b.example.com  -       not written yet
+c      nic      b.example.com  -       not written yet
+
+"#]]);
+    container.drakkar(["env"]).assert().code(4);
+}
+
+#[test]
 fn list_shows_what_can_be_read_and_says_what_is_broken() {
     let container = Container::with_gpus();
     container.write(&claim("net", "eth", "net.example.com"), "{\"kind\":");

@@ -62,10 +62,14 @@ impl MetadataFile {
         self.content.iter().flat_map(|decoded| &decoded.metadata.requests)
     }
 
-    /// What tells one claim from another: its UID or, where the file has none, the name it goes by.
-    pub fn claim_identity(&self) -> &str {
-        let uid = self.content.as_ref().map_or("", |decoded| decoded.metadata.metadata.uid.as_str());
-        if uid.is_empty() { self.claim.as_str() } else { uid }
+    /// Whether another file is about the same claim: it goes by the same name, or has the same UID. A file that is not
+    /// written yet has none.
+    pub fn is_of_same_claim(&self, other: &Self) -> bool {
+        let uid = |file: &Self| match &file.content {
+            Ok(decoded) if !decoded.metadata.metadata.uid.is_empty() => Some(decoded.metadata.metadata.uid.clone()),
+            _ => None,
+        };
+        self.claim == other.claim || uid(self).is_some_and(|own| uid(other) == Some(own))
     }
 
     /// What tells that two findings are one file: the inode, and, for copies, whose it is. The claim's name is part
@@ -153,9 +157,9 @@ impl Reader {
             self.discover_kep(&mut all);
             found.files = all.files;
             found.files.retain(|file| file.belongs_to(query));
-            let mut claims = found.files.iter().map(MetadataFile::claim_identity);
-            let first = claims.next();
-            if claims.any(|claim| Some(claim) != first) {
+            if let [first, others @ ..] = &found.files[..]
+                && others.iter().any(|file| !file.is_of_same_claim(first))
+            {
                 return ambiguous();
             }
         }
@@ -240,14 +244,9 @@ impl Reader {
     }
 
     fn file(&self, path: &Path, claim: &ClaimKey, request: Option<&RequestName>, driver: &str, found: &mut Found) {
-        if found.is_full() {
-            return found.problem(ReadError::TooMuch { path: self.root.outside(path) });
-        }
-        let (identity, content) = match self.load(path, found.patience) {
-            Ok((identity, bytes)) => {
-                found.size += bytes.len() as u64;
-                (Some(identity), self.decode_one(path, &bytes))
-            }
+        let Some(loaded) = self.load_within_bounds(path, found) else { return };
+        let (identity, content) = match loaded {
+            Ok((identity, bytes)) => (Some(identity), self.decode_one(path, &bytes)),
             Err(error) => (None, Err(error)),
         };
         found.add(MetadataFile {
@@ -261,19 +260,25 @@ impl Reader {
         });
     }
 
+    /// The bytes of a file, counted; none, and a problem, where there is already more than any container has.
+    fn load_within_bounds(&self, path: &Path, found: &mut Found) -> Option<Result<(Identity, Vec<u8>), ReadError>> {
+        if found.is_full() {
+            found.problem(ReadError::TooMuch { path: self.root.outside(path) });
+            return None;
+        }
+        let loaded = self.load(path, found.patience);
+        found.size += loaded.as_ref().map_or(0, |(_, bytes)| bytes.len() as u64);
+        Some(loaded)
+    }
+
     /// An early draft's file: the claims are named inside only, the driver outside only.
     fn early_draft(&self, path: &Path, driver: &str, request: &RequestName, found: &mut Found) {
-        if found.is_full() {
-            return found.problem(ReadError::TooMuch { path: self.root.outside(path) });
-        }
-        let loaded = self
-            .load(path, found.patience)
-            .and_then(|(identity, bytes)| Ok((identity, self.decode_claims(path, &bytes)?)));
+        let Some(loaded) = self.load_within_bounds(path, found) else { return };
+        let loaded = loaded.and_then(|(identity, bytes)| Ok((identity, self.decode_claims(path, &bytes)?)));
         let (identity, claims) = match loaded {
             Ok(loaded) => loaded,
             Err(error) => return found.problem(error),
         };
-        found.size += claims.len() as u64;
         for mut decoded in claims {
             let claim = match ClaimName::new(decoded.metadata.metadata.name.clone()) {
                 Ok(name) => ClaimKey::Claim(name),
@@ -367,7 +372,7 @@ impl Found {
         }
     }
 
-    /// Notes a problem; of those that nobody could read in full, the first.
+    /// Notes a problem; that there is too much, once.
     fn problem(&mut self, problem: ReadError) {
         let is_full = matches!(problem, ReadError::TooMuch { .. });
         let is_known = || self.problems.iter().any(|known| matches!(known, ReadError::TooMuch { .. }));

@@ -53,7 +53,8 @@ impl Reader {
         let mut watches = Watches::new();
         loop {
             watches.cover(self, query);
-            let patience = Patience::until(deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600)));
+            // A deadline that no clock reaches is none.
+            let patience = deadline.map_or_else(Patience::default, Patience::until);
             let missing = match self.read_within(query, patience).and_then(RequestMetadata::complete) {
                 Ok(request) if ready(&request) => return Ok(request),
                 Ok(_) => ReadError::NotReady { query: Box::new(query.clone()) },

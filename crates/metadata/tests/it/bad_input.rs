@@ -181,6 +181,20 @@ fn there_is_an_end_to_what_one_look_reads() {
 }
 
 #[test]
+fn the_same_end_holds_for_the_early_draft() {
+    let tree = Tree::new();
+    for number in 0..12 {
+        let mut content = format!(r#"{{"claims":[{{"claimName":"c{number}","requests":[{{"requestName":"r"}}]}}]}}"#);
+        content.push_str(&"\n".repeat(1024 * 1024 - content.len()));
+        let name = format!("{KEP}/a.x-00000000-0000-0000-0000-0000000000{number:02}-r.json");
+        tree.write(name, content);
+    }
+    let found = tree.reader().discover();
+    assert_eq!(found.files.len(), 8);
+    assert!(matches!(&found.problems[..], [ReadError::TooMuch { .. }]), "{:?}", found.problems);
+}
+
+#[test]
 fn a_directory_with_more_entries_than_any_has_is_refused() {
     let tree = Tree::new();
     let directory = tree.place(path());

@@ -366,3 +366,18 @@ fn two_claims_that_only_their_files_tell_apart_are_not_mixed() {
     let error = tree.reader().read(&query("net/r")).unwrap_err();
     assert_eq!(error.class(), ErrorClass::Ambiguous, "{error}");
 }
+
+#[test]
+fn a_driver_that_is_still_to_write_its_part_makes_no_second_claim_of_it() {
+    let tree = Tree::new();
+    let of = |driver: &str| format!("{KEP}/{driver}/c/metadata.json");
+    let content = String::from_utf8(file(&metadata("c", "r", "a.x", &["d"]))).unwrap();
+    tree.write(
+        of("a.x"),
+        content.replace("metadata.resource.k8s.io", "resource.k8s.io").replace("\"name\": \"d\"", "\"device\": \"d\""),
+    );
+    tree.write(of("b.x"), "");
+    let read = tree.reader().read(&query("c/r")).unwrap();
+    assert_eq!(device_names(read.devices()), ["d"]);
+    assert!(matches!(&read.problems[..], [ReadError::NotWritten { .. }]), "{:?}", read.problems);
+}
