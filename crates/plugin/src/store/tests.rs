@@ -1,11 +1,11 @@
 //! The store's promises, with every system call failing in turn and the process dying between any two of them.
 
+mod faulty;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use drakkar_metadata::name::RequestName;
 use drakkar_metadata::path::Layout;
@@ -13,100 +13,12 @@ use drakkar_metadata::{Device, DeviceMetadata, Request, Versions, decode};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-use super::files::{Directory, Entry, Files, SystemFiles};
+use self::faulty::{Fault, FaultyFiles};
+use super::files::SystemFiles;
 use super::*;
 
 const DRIVER: &str = "gpu.example.com";
 const UID: &str = "0d6a3c0e-5c5e-4d53-9d39-0f2f6a1f6a11";
-
-/// What happens to the call with a given number.
-#[derive(Debug, Clone, Copy)]
-enum Fault {
-    /// It fails with this error, the others work.
-    Fail(usize, Errno),
-    /// It and the one after it fail, the others work.
-    FailTwice(usize, Errno),
-    /// It is not done, nor is any after it: the process is dead.
-    Die(usize),
-    /// A write is done to the half, then the process is dead.
-    DieHalfWritten(usize),
-}
-
-/// The real file system, with one fault.
-#[derive(Debug, Clone)]
-struct FaultyFiles {
-    fault: Fault,
-    calls: Arc<AtomicUsize>,
-}
-
-impl FaultyFiles {
-    fn new(fault: Fault) -> Self {
-        Self { fault, calls: Arc::default() }
-    }
-
-    fn call<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let number = self.calls.fetch_add(1, Ordering::SeqCst);
-        match self.fault {
-            Fault::Fail(at, errno) if number == at => Err(errno.into()),
-            Fault::FailTwice(at, errno) if number == at || number == at + 1 => Err(errno.into()),
-            Fault::Die(at) | Fault::DieHalfWritten(at) if number >= at => Err(io::Error::other("the process is dead")),
-            _ => work(),
-        }
-    }
-}
-
-impl Files for FaultyFiles {
-    fn open_root(&self, path: &Path) -> io::Result<Directory> {
-        self.call(|| SystemFiles.open_root(path))
-    }
-    fn make_root(&self, path: &Path) -> io::Result<()> {
-        self.call(|| SystemFiles.make_root(path))
-    }
-    fn open_directory(&self, parent: &Directory, name: Entry<'_>) -> io::Result<Directory> {
-        self.call(|| SystemFiles.open_directory(parent, name))
-    }
-    fn make_directory(&self, parent: &Directory, name: Entry<'_>) -> io::Result<bool> {
-        self.call(|| SystemFiles.make_directory(parent, name))
-    }
-    fn read(&self, parent: &Directory, name: Entry<'_>) -> io::Result<Vec<u8>> {
-        self.call(|| SystemFiles.read(parent, name))
-    }
-    fn create(&self, parent: &Directory, name: Entry<'_>) -> io::Result<fs::File> {
-        self.call(|| SystemFiles.create(parent, name))
-    }
-    fn open_for_update(&self, parent: &Directory, name: Entry<'_>) -> io::Result<fs::File> {
-        self.call(|| SystemFiles.open_for_update(parent, name))
-    }
-    fn lock(&self, file: &fs::File) -> io::Result<()> {
-        self.call(|| SystemFiles.lock(file))
-    }
-    fn write(&self, file: &fs::File, content: &[u8]) -> io::Result<()> {
-        // What fails in a write may have been done to the half.
-        let half = match self.fault {
-            Fault::DieHalfWritten(at) | Fault::FailTwice(at, _) => self.calls.load(Ordering::SeqCst) == at,
-            Fault::Fail(..) | Fault::Die(_) => false,
-        };
-        if half {
-            SystemFiles.write(file, &content[..content.len() / 2])?;
-        }
-        self.call(|| SystemFiles.write(file, content))
-    }
-    fn rename(&self, parent: &Directory, from: Entry<'_>, to: Entry<'_>) -> io::Result<()> {
-        self.call(|| SystemFiles.rename(parent, from, to))
-    }
-    fn remove_file(&self, parent: &Directory, name: Entry<'_>) -> io::Result<()> {
-        self.call(|| SystemFiles.remove_file(parent, name))
-    }
-    fn remove_directory(&self, parent: &Directory, name: Entry<'_>) -> io::Result<()> {
-        self.call(|| SystemFiles.remove_directory(parent, name))
-    }
-    fn list(&self, directory: &Directory) -> io::Result<Vec<String>> {
-        self.call(|| SystemFiles.list(directory))
-    }
-    fn exists(&self, parent: &Directory, name: Entry<'_>) -> io::Result<bool> {
-        self.call(|| SystemFiles.exists(parent, name))
-    }
-}
 
 /// A node's disk.
 struct Disk(TempDir);
@@ -561,7 +473,7 @@ impl Scenario {
         let at = match fault {
             Fault::Fail(at, _) | Fault::FailTwice(at, _) | Fault::Die(at) | Fault::DieHalfWritten(at) => at,
         };
-        let reached = files.calls.load(Ordering::SeqCst) > at;
+        let reached = files.calls() > at;
         (disk, reached, outcome)
     }
 
