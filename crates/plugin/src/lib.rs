@@ -1,19 +1,33 @@
-//! The kubelet-plugin framework of Drakkar: write a DRA driver in Rust.
-//!
-//! It is being built, room by room. Here today, with their tests, but not yet joined to something that a driver can
-//! start: the wire messages of the kubelet ([`proto`]), sockets that are never stolen and never left behind
-//! ([`socket`]), servers that drain and survive a driver's panic ([`server`]), registration with unmodified kubelets
-//! ([`registration`]), and the metadata of prepared claims on disk, safe against a crash between any two system calls
-//! ([`store`]). The driver's trait, claim retrieval, health and `start` come next.
-#![allow(
-    dead_code,
-    unused_imports,
-    rustdoc::private_intra_doc_links,
-    reason = "the rooms are used by their tests only, until `start` joins them"
-)]
+#![doc = include_str!("../README.md")]
 
-mod proto;
+mod claim;
+mod claims;
+mod driver;
+#[cfg(feature = "clap")]
+mod flags;
+mod health;
+mod helper;
+mod holders;
+mod http_endpoint;
+mod lock;
+mod metrics;
+#[doc(hidden)]
+pub mod proto;
 mod registration;
 mod server;
+mod service;
 mod socket;
+mod start;
 mod store;
+
+pub use claim::{Claim, ClaimRef};
+pub use driver::{BackgroundError, Batch, BoxError, Device, DeviceMetadata, DraPlugin, Outcomes};
+#[cfg(feature = "clap")]
+pub use flags::Flags;
+pub use health::{DeviceHealth, HealthReporter, HealthStatus};
+pub use helper::{Helper, MetadataUpdater, StopError, UpdateError};
+pub use registration::{RegistrationFaults, RegistrationStatus};
+pub use start::{DEFAULT_CDI_DIRECTORY, DEFAULT_KUBELET_ROOT, DeferredMetadata, PluginBuilder, StartError};
+
+pub use drakkar_metadata::{self as metadata, DeviceAttribute, NetworkDeviceData};
+pub use {http, k8s_openapi, kube, prometheus_client, tonic};

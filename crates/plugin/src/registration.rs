@@ -62,7 +62,7 @@ impl SupportedServices {
 
 /// What became of the registration with the kubelet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) enum RegistrationStatus {
+pub enum RegistrationStatus {
     /// The kubelet has not said anything yet.
     #[default]
     Waiting,
@@ -136,19 +136,19 @@ impl proto::registration_server::Registration for Registration {
 
 /// Errors that the registration service shall answer with instead of doing its work.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct RegistrationFaults {
+pub struct RegistrationFaults {
     get_info: Fault,
     notify: Fault,
 }
 
 impl RegistrationFaults {
     /// From now on `GetInfo` fails with this error; `None` heals it.
-    pub(crate) fn fail_get_info(&self, error: Option<&str>) {
+    pub fn fail_get_info(&self, error: Option<&str>) {
         self.get_info.set(error);
     }
 
     /// From now on `NotifyRegistrationStatus` fails with this error; `None` heals it.
-    pub(crate) fn fail_notify(&self, error: Option<&str>) {
+    pub fn fail_notify(&self, error: Option<&str>) {
         self.notify.set(error);
     }
 }

@@ -26,8 +26,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::service::Routes;
 
-pub(crate) use endpoints::{EndpointSettings, Endpoints, StartError, StopError};
+pub(crate) use endpoints::{EndpointSettings, Endpoints};
 use guard::Guard;
+pub(crate) use guard::{Interceptor, Watch};
 use incoming::incoming;
 
 use crate::socket::{SocketError, SocketFile};
@@ -68,7 +69,12 @@ pub(crate) struct Server {
 
 impl Server {
     /// Serves on a socket that listens already. Must be called in a tokio runtime.
-    pub(crate) fn start(listener: UnixListener, file: SocketFile, routes: Routes) -> Result<Self, ServerError> {
+    pub(crate) fn start(
+        listener: UnixListener,
+        file: SocketFile,
+        routes: Routes,
+        watch: Watch,
+    ) -> Result<Self, ServerError> {
         let path = file.path().to_owned();
         let listener = listener
             .set_nonblocking(true)
@@ -77,7 +83,7 @@ impl Server {
         let (draining, close) = (CancellationToken::new(), CancellationToken::new());
         let (died, death) = oneshot::channel();
         let task = tokio::spawn(tonic::transport::Server::builder().serve_with_incoming_shutdown(
-            Guard::new(routes.prepare(), draining.clone()),
+            Guard::new(routes.prepare(), draining.clone(), watch),
             incoming(listener, close.clone(), died),
             draining.clone().cancelled_owned(),
         ));

@@ -20,5 +20,5 @@ mod stale;
 pub(crate) mod watch;
 
 pub(crate) use file::{SocketError, SocketFile, listen};
-pub(crate) use name::{PodUid, PodUidError, SocketNameError, dra_socket, registration_socket};
+pub(crate) use name::{PodUid, SocketNameError, dra_socket, registration_socket};
 pub(crate) use stale::{Sweep, sweep_plugin_directory, sweep_registry};

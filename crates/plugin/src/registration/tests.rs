@@ -14,7 +14,7 @@ use tonic::transport::{Channel, Endpoint};
 use super::*;
 use crate::proto::registration::registration_client::RegistrationClient;
 use crate::proto::registration::registration_server::RegistrationServer;
-use crate::server::Server;
+use crate::server::{Server, Watch};
 use crate::socket::{PodUid, listen, registration_socket};
 use kubelet_frames::{Answer, call_get_info};
 
@@ -31,7 +31,7 @@ fn registration() -> Registration {
 
 fn serve(path: &Path, registration: Registration) -> Server {
     let (listener, file) = listen(path, &driver()).unwrap();
-    Server::start(listener, file, Routes::new(RegistrationServer::new(registration))).unwrap()
+    Server::start(listener, file, Routes::new(RegistrationServer::new(registration)), Watch::default()).unwrap()
 }
 
 async fn client(path: &Path) -> RegistrationClient<Channel> {

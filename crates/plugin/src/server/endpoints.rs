@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::service::Routes;
 
-use super::{Server, ServerError};
+use super::{Server, ServerError, Watch};
 use crate::proto::registration::registration_server::RegistrationServer;
 use crate::registration::{Registration, RegistrationFaults, RegistrationStatus, SupportedServices};
 use crate::socket::{
@@ -41,6 +41,10 @@ pub(crate) struct EndpointSettings {
     pub(crate) serve_dra: bool,
     /// Whether to register with the kubelet; off where another process does.
     pub(crate) register: bool,
+    /// What looks at the calls of the DRA socket.
+    pub(crate) dra_watch: Watch,
+    /// What looks at the calls of the registration socket.
+    pub(crate) registration_watch: Watch,
 }
 
 /// Why an instance did not start.
@@ -95,13 +99,13 @@ impl Endpoints {
         let (status, faults) = (registration.registration_status(), registration.faults());
 
         let dra = match settings.serve_dra {
-            true => Some(serve(&dra_path, &driver, sweep_plugin_directory, routes).await?),
+            true => Some(serve(&dra_path, &driver, sweep_plugin_directory, routes, settings.dra_watch).await?),
             false => None,
         };
         let registration = match settings.register {
             true => {
                 let routes = Routes::new(RegistrationServer::new(registration));
-                Some(serve(&registration_path, &driver, sweep_registry, routes).await?)
+                Some(serve(&registration_path, &driver, sweep_registry, routes, settings.registration_watch).await?)
             }
             false => None,
         };
@@ -189,6 +193,7 @@ async fn serve(
     driver: &DriverName,
     sweep: fn(&Path, &DriverName) -> Sweep,
     routes: Routes,
+    watch: Watch,
 ) -> Result<Server, StartError> {
     let (path, driver) = (path.to_owned(), driver.clone());
     let (listener, file) = tokio::task::spawn_blocking(move || {
@@ -199,7 +204,7 @@ async fn serve(
     })
     .await
     .map_err(StartError::Task)??;
-    Ok(Server::start(listener, file, routes)?)
+    Ok(Server::start(listener, file, routes, watch)?)
 }
 
 fn log(sweep: &Sweep) {

@@ -1,18 +1,22 @@
-//! What stands between a connection and the services: panics become errors, and streams end when the server does.
+//! What stands between a connection and the services: panics become errors, streams end when the server does, and calls
+//! are counted.
 
 use std::any::Any;
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::FutureExt as _;
 use http_body::Frame;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, Request, Response};
 use tonic::codegen::{BoxFuture, Bytes, Service};
+use tonic::{Code, Status};
+
+use crate::metrics::{Call, Method, Metrics, Version};
 
 /// Services behind a guard.
 ///
@@ -22,12 +26,39 @@ use tonic::codegen::{BoxFuture, Bytes, Service};
 pub(super) struct Guard<S> {
     services: S,
     draining: CancellationToken,
+    watch: Watch,
+}
+
+/// What looks at every call of a server.
+#[derive(Clone)]
+pub(crate) struct Watch {
+    /// Counts it.
+    pub(crate) metrics: Metrics,
+    /// May refuse it.
+    pub(crate) interceptor: Option<Interceptor>,
+}
+
+/// Looks at the method and the headers of a call, and may refuse it.
+pub(crate) type Interceptor = Arc<dyn Fn(&str, &HeaderMap) -> Result<(), Status> + Send + Sync>;
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").field("intercepts", &self.interceptor.is_some()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+impl Default for Watch {
+    /// For a driver that only a test has.
+    fn default() -> Self {
+        Self { metrics: Metrics::new(&"test.example.com".parse().unwrap()), interceptor: None }
+    }
 }
 
 impl<S> Guard<S> {
     /// Guards services of a server that is about to end when the token is cancelled.
-    pub(super) fn new(services: S, draining: CancellationToken) -> Self {
-        Self { services, draining }
+    pub(super) fn new(services: S, draining: CancellationToken, watch: Watch) -> Self {
+        Self { services, draining, watch }
     }
 }
 
@@ -46,11 +77,19 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let uri = request.uri().clone();
-        let call = catch_unwind(AssertUnwindSafe(|| self.services.call(request)));
+        let counted = method_of(uri.path()).map(|(method, version)| self.watch.metrics.call(method, version));
+        let interceptor = self.watch.interceptor.clone();
+        let call = catch_unwind(AssertUnwindSafe(|| {
+            if let Some(interceptor) = interceptor {
+                interceptor(uri.path(), request.headers())?;
+            }
+            Ok::<_, Status>(self.services.call(request))
+        }));
         let draining = self.draining.clone();
         Box::pin(async move {
             let response = match call {
-                Ok(call) => AssertUnwindSafe(call).catch_unwind().await,
+                Ok(Ok(call)) => AssertUnwindSafe(call).catch_unwind().await,
+                Ok(Err(refused)) => Ok(Ok(refused.into_http())),
                 Err(panic) => Err(panic),
             };
             let response = match response {
@@ -58,11 +97,11 @@ where
                 Err(panic) => status_of(uri.path(), &*panic).into_http(),
             };
             let method = uri.path().to_owned();
-            Ok(response.map(|body| GuardedBody {
-                body: Some(body),
-                method,
-                draining: Box::pin(draining.cancelled_owned()),
-            }))
+            let mut counted = counted;
+            // An error without a body is told in the headers.
+            end(&mut counted, response.headers());
+            let draining = Box::pin(draining.cancelled_owned());
+            Ok(response.map(|body| GuardedBody { body: Some(body), method, draining, counted }))
         })
     }
 }
@@ -73,12 +112,17 @@ pub(super) struct GuardedBody {
     body: Option<Body>,
     method: String,
     draining: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// The call, until it is known how it ended.
+    counted: Option<Call>,
 }
 
 impl GuardedBody {
     fn end_with(&mut self, status: &Status) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         self.body = None;
         let mut trailers = HeaderMap::new();
+        if let Some(call) = self.counted.take() {
+            call.finish(status.code());
+        }
         Poll::Ready(Some(status.add_header(&mut trailers).map(|()| Frame::trailers(trailers))))
     }
 }
@@ -93,7 +137,14 @@ impl http_body::Body for GuardedBody {
             Ok(Poll::Pending) if self.draining.as_mut().poll(cx).is_ready() => {
                 self.end_with(&Status::unavailable("the driver is shutting down"))
             }
-            Ok(polled) => polled,
+            Ok(polled) => {
+                if let Poll::Ready(Some(Ok(frame))) = &polled
+                    && let Some(trailers) = frame.trailers_ref()
+                {
+                    end(&mut self.counted, trailers);
+                }
+                polled
+            }
             Err(panic) => {
                 let status = status_of(&self.method, &*panic);
                 self.end_with(&status)
@@ -107,6 +158,37 @@ impl http_body::Body for GuardedBody {
 
     fn size_hint(&self) -> http_body::SizeHint {
         self.body.as_ref().map_or_else(http_body::SizeHint::default, http_body::Body::size_hint)
+    }
+}
+
+/// The method and version that a path stands for, if it is one that kubelets call.
+fn method_of(path: &str) -> Option<(Method, Version)> {
+    let (service, method) = path.strip_prefix('/')?.split_once('/')?;
+    let version = match service {
+        "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin" | "pluginregistration.Registration" | "v1.DRAResourceHealth" => {
+            Version::V1
+        }
+        "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin" => Version::V1beta1,
+        "v1alpha1.DRAResourceHealth" => Version::V1alpha1,
+        _ => return None,
+    };
+    let method = match method {
+        "NodePrepareResources" => Method::Prepare,
+        "NodeUnprepareResources" => Method::Unprepare,
+        "GetInfo" => Method::GetInfo,
+        "NotifyRegistrationStatus" => Method::Notify,
+        "NodeWatchResources" => Method::WatchHealth,
+        _ => return None,
+    };
+    Some((method, version))
+}
+
+/// Counts a call whose end is told in these headers or trailers.
+fn end(counted: &mut Option<Call>, headers: &HeaderMap) {
+    if let Some(code) = headers.get(Status::GRPC_STATUS)
+        && let Some(call) = counted.take()
+    {
+        call.finish(Code::from_bytes(code.as_bytes()));
     }
 }
 

@@ -1,23 +1,25 @@
 //! What is in the files: metadata documents, CDI devices and CDI specs.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use drakkar_cdi::MetadataDevice;
 use drakkar_metadata::name::{PodClaimName, RequestName};
-use drakkar_metadata::path::{ContainerFile, HOST_FILE, HOST_SUBDIR, Layout, claim_directory};
+use drakkar_metadata::path::{ContainerFile, HOST_FILE, Layout};
 use drakkar_metadata::{Device, DeviceMetadata, ObjectMeta, Request, decode, validate};
 
+use super::directory::directory_name;
 use super::files::Files;
-use super::record::{ClaimKey, RequestRecord};
+use super::place::Place;
+use super::record::{ClaimRef, RequestRecord};
 use super::{Store, StoreError};
 
 impl<F: Files> Store<F> {
     pub(super) fn document(
         &self,
-        claim: &ClaimKey,
+        claim: &ClaimRef,
         pod_claim: Option<&PodClaimName>,
         request: &RequestName,
-        content: &[Request],
+        requests: Vec<Request>,
         generation: i64,
     ) -> Result<DeviceMetadata, StoreError> {
         let document = DeviceMetadata {
@@ -29,7 +31,7 @@ impl<F: Files> Store<F> {
                 ..ObjectMeta::default()
             },
             pod_claim_name: pod_claim.map(ToString::to_string),
-            requests: content.to_vec(),
+            requests,
         };
         match validate(&document) {
             Ok(()) => Ok(document),
@@ -39,7 +41,7 @@ impl<F: Files> Store<F> {
         }
     }
 
-    pub(super) fn device(&self, claim: &ClaimKey, request: &RequestName) -> Result<MetadataDevice, StoreError> {
+    pub(super) fn device(&self, claim: &ClaimRef, request: &RequestName) -> Result<MetadataDevice, StoreError> {
         MetadataDevice::new(self.settings.driver.clone(), claim.uid.clone(), request.clone()).map_err(|source| {
             StoreError::Cdi { claim: Box::new(claim.clone()), request: request.clone(), source: source.into() }
         })
@@ -47,8 +49,9 @@ impl<F: Files> Store<F> {
 
     pub(super) fn spec(
         &self,
-        claim: &ClaimKey,
+        claim: &ClaimRef,
         pod_claim: Option<&PodClaimName>,
+        claim_path: &Path,
         device: &MetadataDevice,
     ) -> Result<Vec<u8>, StoreError> {
         let (request, driver) = (device.request().clone(), self.settings.driver.clone());
@@ -65,7 +68,7 @@ impl<F: Files> Store<F> {
                 ContainerFile::Kep { claim: claim.name.clone(), request: request.clone(), driver: driver.clone() }
             }
         };
-        let host_path = self.claim_path(claim)?.join(request.as_str()).join(HOST_FILE);
+        let host_path = claim_path.join(request.as_str()).join(HOST_FILE);
         let container_paths = self.settings.layouts.iter().map(|layout| container_path(layout).path());
         let spec = device.spec(host_path, container_paths).map_err(|source| StoreError::Cdi {
             claim: Box::new(claim.clone()),
@@ -74,17 +77,11 @@ impl<F: Files> Store<F> {
         })?;
         Ok(spec.to_json())
     }
-
-    pub(super) fn claim_path(&self, claim: &ClaimKey) -> Result<PathBuf, StoreError> {
-        let directory = claim_directory(&claim.namespace, &claim.name)
-            .map_err(|source| StoreError::Path { claim: Box::new(claim.clone()), source: source.into() })?;
-        Ok(self.settings.plugin_directory.join(HOST_SUBDIR).join(directory))
-    }
 }
 
 /// Groups the devices of an update by the reference for which each was prepared.
 pub(super) fn by_reference(
-    claim: &ClaimKey,
+    claim: &ClaimRef,
     request: &RequestName,
     prepared: &RequestRecord,
     devices: Vec<Device>,
@@ -115,4 +112,16 @@ pub(super) fn by_reference(
 /// The generation of a file's content, if there is any that can be read.
 pub(super) fn generation_of(content: &[u8]) -> Option<i64> {
     decode(content).ok().map(|decoded| decoded.metadata.metadata.generation)
+}
+
+/// Whether a file has no metadata yet: it is empty, or what was in it has been filled with newlines.
+pub(super) fn is_blank(content: &[u8]) -> bool {
+    content.iter().all(|byte| *byte == b'\n')
+}
+
+/// The claim that a file in a claim's directory says it is about, if that claim's files belong there.
+pub(super) fn owner_of(metadata: &DeviceMetadata, place: &Place) -> Option<ClaimRef> {
+    let ObjectMeta { namespace, name, uid, .. } = &metadata.metadata;
+    let claim = ClaimRef { namespace: namespace.parse().ok()?, name: name.parse().ok()?, uid: uid.parse().ok()? };
+    place.is_called(&directory_name(&claim.namespace, &claim.name)).then_some(claim)
 }

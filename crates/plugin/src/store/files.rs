@@ -107,8 +107,7 @@ impl Files for SystemFiles {
     }
 
     fn read(&self, parent: &Directory, name: Entry<'_>) -> io::Result<Vec<u8>> {
-        let file = open_file(parent, name, OFlags::RDONLY)?;
-        let size = fstat(&file)?.st_size;
+        let (file, size) = open_file(parent, name, OFlags::RDONLY)?;
         if u64::try_from(size).unwrap_or(u64::MAX) > MAX_SIZE {
             return Err(io::Error::from(io::ErrorKind::FileTooLarge));
         }
@@ -120,13 +119,15 @@ impl Files for SystemFiles {
     fn create(&self, parent: &Directory, name: Entry<'_>) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&parent.0, name.0, flags, FILE_MODE)?;
-        // The process's umask may have taken away what containers need.
-        fchmod(&file, FILE_MODE)?;
+        // The process's umask may have taken away what containers need. To look is much cheaper than to change.
+        if Mode::from_raw_mode(fstat(&file)?.st_mode) != FILE_MODE {
+            fchmod(&file, FILE_MODE)?;
+        }
         Ok(File::from(file))
     }
 
     fn open_for_update(&self, parent: &Directory, name: Entry<'_>) -> io::Result<File> {
-        open_file(parent, name, OFlags::WRONLY)
+        open_file(parent, name, OFlags::WRONLY).map(|(file, _)| file)
     }
 
     fn lock(&self, file: &File) -> io::Result<()> {
@@ -180,12 +181,14 @@ impl Files for SystemFiles {
     }
 }
 
-/// Opens a regular file and nothing else. What is not one would block, or do things, when it is opened.
-fn open_file(parent: &Directory, name: Entry<'_>, access: OFlags) -> io::Result<File> {
+/// Opens a regular file and nothing else, and says how large it is. What is not one would block, or do things, when it is
+/// opened.
+fn open_file(parent: &Directory, name: Entry<'_>, access: OFlags) -> io::Result<(File, i64)> {
     let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(&parent.0, name.0, flags, Mode::empty())?;
-    match FileType::from_raw_mode(fstat(&file)?.st_mode) {
-        FileType::RegularFile => Ok(File::from(file)),
+    let status = fstat(&file)?;
+    match FileType::from_raw_mode(status.st_mode) {
+        FileType::RegularFile => Ok((File::from(file), status.st_size)),
         _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
     }
 }

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! {plugin directory}/dra-device-metadata/{namespace}_{claim}/
-//!     .claim.json                    the state record: which claim, which requests, which devices
+//!     .claim.json                    the state record: which claim, which requests, which devices it uses
 //!     {request}/metadata.json        what containers see
 //!     {request}/.metadata.json.next  an update on its way (write-ahead copy)
 //! {CDI directory}/{driver}_metadata_{claim UID}_{request}.json
 //! ```
+//!
+//! The directory of a claim whose names are too long for that has a shorter one ([`directory`]).
 //!
 //! # The order of writes
 //!
@@ -25,6 +27,7 @@
 //!
 //! Calls block, briefly. Two calls for the same namespace and name must not overlap; different claims may.
 
+mod directory;
 mod documents;
 mod error;
 mod files;
@@ -44,11 +47,15 @@ use drakkar_metadata::name::{DriverName, PodClaimName, RequestName};
 use drakkar_metadata::path::Layout;
 use drakkar_metadata::{Device, Request, Versions, encode};
 
+use self::directory::directory_name;
 use self::documents::{by_reference, generation_of};
 use self::place::Step;
+use self::write::Presence;
 pub(crate) use error::StoreError;
-pub(crate) use files::{Directory, Entry, Files, SystemFiles};
-pub(crate) use record::ClaimKey;
+pub(crate) use files::{Directory, Files, SystemFiles};
+pub use record::ClaimRef;
+pub(crate) use record::DeviceUse;
+pub(crate) use recover::RecoveredClaim;
 
 /// How the store is set up.
 #[derive(Debug, Clone)]
@@ -104,27 +111,31 @@ impl<F: Files> Store<F> {
     /// Writes what containers are to see of a claim, and gives the CDI ids that make them see it.
     ///
     /// A claim that is prepared already, with the same devices, keeps its files, their generation and what updates
-    /// have put into them. On failure, what this call wrote is removed.
+    /// have put into them. On failure, what this call wrote is removed. `uses` is what the next start tells of it.
     pub(crate) fn prepare(
         &self,
-        claim: &ClaimKey,
+        claim: &ClaimRef,
         pod_claim: Option<&PodClaimName>,
         requests: &[PreparedRequest],
+        uses: &[DeviceUse],
     ) -> Result<BTreeMap<RequestName, QualifiedName>, StoreError> {
         let step = Step(claim);
-        let plans = self.plan(claim, pod_claim, requests)?;
+        let name = directory_name(&claim.namespace, &claim.name);
+        let plans = self.plan(claim, pod_claim, &self.root_path().join(&name), requests)?;
+        let record = self.record(claim, pod_claim, &plans, uses);
         let ids = plans.iter().map(|(request, plan)| (request.clone(), plan.device.id().clone())).collect();
-        let (place, is_new) = self.make_place(step)?;
+        let root = self.make_root(step)?;
+        let (place, is_new) = self.make_place(step, &root, &name)?;
         let known = if is_new { None } else { self.read_record(step, &place)? };
         let outcome = match known {
-            Some(known) if known.uid == claim.uid => self.prepare_again(step, &place, pod_claim, &plans, &known),
-            None if is_new => self.prepare_anew(step, &place, pod_claim, &plans),
+            Some(known) if known.claim.uid == claim.uid => self.prepare_again(step, &place, record, &plans, &known),
+            None if is_new => self.prepare_anew(step, &root, &place, &record, &plans),
             other => {
                 // Somebody else's leftovers: a claim of that name that was never unprepared, or half of a prepare.
                 self.remove_specs(step, &place, other.as_ref())?;
-                self.remove_place(step, &place)?;
-                let (place, _) = self.make_place(step)?;
-                self.prepare_anew(step, &place, pod_claim, &plans)
+                self.remove_place(step, &root, &place, other.as_ref())?;
+                let (place, _) = self.make_place(step, &root, &name)?;
+                self.prepare_anew(step, &root, &place, &record, &plans)
             }
         };
         outcome.map(|()| ids)
@@ -135,16 +146,18 @@ impl<F: Files> Store<F> {
     /// Only devices that were prepared for the request can be described. On failure the old content stays.
     pub(crate) fn update(
         &self,
-        claim: &ClaimKey,
+        claim: &ClaimRef,
         request: &RequestName,
         devices: Vec<Device>,
     ) -> Result<i64, StoreError> {
         let step = Step(claim);
         let not_prepared = || StoreError::NotPrepared { claim: Box::new(claim.clone()) };
-        let place = self.open_place(step)?.ok_or_else(not_prepared)?;
+        let root = self.open_root(step)?.ok_or_else(not_prepared)?;
+        let name = directory_name(&claim.namespace, &claim.name);
+        let place = self.open_place(step, &root, &name)?.ok_or_else(not_prepared)?;
         let mut record = self.read_record(step, &place)?.ok_or_else(not_prepared)?;
-        if record.uid != claim.uid {
-            return Err(StoreError::OtherClaim { claim: Box::new(claim.clone()), prepared: record.uid });
+        if record.claim.uid != claim.uid {
+            return Err(StoreError::OtherClaim { claim: Box::new(claim.clone()), prepared: record.claim.uid });
         }
         let Some(prepared) = record.requests.get(request) else {
             let prepared = record.requests.into_keys().collect();
@@ -159,33 +172,44 @@ impl<F: Files> Store<F> {
         self.finish_update(step, &directory)?;
         let old = self.read_metadata(step, &directory)?;
         let generation = generation_of(&old).map_or(1, |generation| generation.saturating_add(1));
-        let document = self.document(claim, record.pod_claim.as_ref(), request, &content, generation)?;
+        let document = self.document(claim, record.pod_claim.as_ref(), request, content, generation)?;
         self.write_in_place(step, &directory, &old, encode(&document, &self.settings.versions))?;
         if was_gated {
             let device = self.device(claim, request)?;
-            let spec = self.spec(claim, record.pod_claim.as_ref(), &device)?;
+            let spec = self.spec(claim, record.pod_claim.as_ref(), &place.path, &device)?;
             if let Some(prepared) = record.requests.get_mut(request) {
                 prepared.gated = false;
             }
             self.write_record(step, &place, &record)?;
-            self.write_spec(step, &device, &spec)?;
+            self.write_spec(step, &self.make_cdi(step)?, &device, &spec, Presence::Likely)?;
         }
         Ok(generation)
     }
 
+    /// Whether this very claim is prepared, as far as the disk knows.
+    pub(crate) fn is_prepared(&self, claim: &ClaimRef) -> Result<bool, StoreError> {
+        let step = Step(claim);
+        let Some(root) = self.open_root(step)? else { return Ok(false) };
+        let name = directory_name(&claim.namespace, &claim.name);
+        let Some(place) = self.open_place(step, &root, &name)? else { return Ok(false) };
+        Ok(self.read_record(step, &place)?.is_some_and(|record| record.claim.uid == claim.uid))
+    }
+
     /// Removes what was written for a claim. What was never prepared is removed already; what was prepared for
     /// another claim of that name stays.
-    pub(crate) fn unprepare(&self, claim: &ClaimKey) -> Result<(), StoreError> {
+    pub(crate) fn unprepare(&self, claim: &ClaimRef) -> Result<(), StoreError> {
         let step = Step(claim);
-        let Some(place) = self.open_place(step)? else { return Ok(()) };
+        let Some(root) = self.open_root(step)? else { return Ok(()) };
+        let name = directory_name(&claim.namespace, &claim.name);
+        let Some(place) = self.open_place(step, &root, &name)? else { return Ok(()) };
         let record = self.read_record(step, &place)?;
-        if record.as_ref().is_some_and(|record| record.uid != claim.uid) {
+        if record.as_ref().is_some_and(|record| record.claim.uid != claim.uid) {
             return Ok(());
         }
         if record.is_none() && !self.is_leftover_of(step, &place)? {
             return Ok(());
         }
         self.remove_specs(step, &place, record.as_ref())?;
-        self.remove_place(step, &place)
+        self.remove_place(step, &root, &place, record.as_ref())
     }
 }

@@ -7,7 +7,7 @@ use drakkar_metadata::name::RequestName;
 use drakkar_metadata::path::HOST_SUBDIR;
 
 use super::files::{Directory, Entry, Files};
-use super::record::ClaimKey;
+use super::record::ClaimRef;
 use super::{Store, StoreError};
 
 /// A directory that is open, and where it is, for messages.
@@ -17,35 +17,46 @@ pub(super) struct Place {
     pub(super) path: PathBuf,
 }
 
+impl Place {
+    /// Whether this is the directory's name.
+    pub(super) fn is_called(&self, name: &str) -> bool {
+        self.path.file_name().is_some_and(|own| own == name)
+    }
+}
+
 impl<F: Files> Store<F> {
+    /// Where the directories of claims are.
+    pub(super) fn root_path(&self) -> PathBuf {
+        self.settings.plugin_directory.join(HOST_SUBDIR)
+    }
+
     pub(super) fn open_root(&self, step: Step<'_>) -> Result<Option<Place>, StoreError> {
-        let path = self.settings.plugin_directory.join(HOST_SUBDIR);
+        let path = self.root_path();
         let opened = self.files.open_directory(&self.plugin, step.entry(HOST_SUBDIR, &path)?);
         Ok(step.on("open", &path, absent_is_none(opened))?.map(|directory| Place { directory, path }))
     }
 
-    pub(super) fn open_place(&self, step: Step<'_>) -> Result<Option<Place>, StoreError> {
-        let path = self.claim_path(step.0)?;
-        let Some(root) = self.open_root(step)? else { return Ok(None) };
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    pub(super) fn make_root(&self, step: Step<'_>) -> Result<Place, StoreError> {
+        if let Some(root) = self.open_root(step)? {
+            return Ok(root);
+        }
+        let path = self.root_path();
+        let name = step.entry(HOST_SUBDIR, &path)?;
+        step.on("make directory", &path, self.files.make_directory(&self.plugin, name))?;
+        let directory = step.on("open", &path, self.files.open_directory(&self.plugin, name))?;
+        Ok(Place { directory, path })
+    }
+
+    /// The directory of that name, if it is there.
+    pub(super) fn open_place(&self, step: Step<'_>, root: &Place, name: &str) -> Result<Option<Place>, StoreError> {
+        let path = root.path.join(name);
         let opened = self.files.open_directory(&root.directory, step.entry(name, &path)?);
         Ok(step.on("open", &path, absent_is_none(opened))?.map(|directory| Place { directory, path }))
     }
 
-    /// The claim's directory, made if need be, and whether it is new.
-    pub(super) fn make_place(&self, step: Step<'_>) -> Result<(Place, bool), StoreError> {
-        let root_path = self.settings.plugin_directory.join(HOST_SUBDIR);
-        let root_name = step.entry(HOST_SUBDIR, &root_path)?;
-        let root = match self.open_root(step)? {
-            Some(root) => root,
-            None => {
-                step.on("make directory", &root_path, self.files.make_directory(&self.plugin, root_name))?;
-                let directory = step.on("open", &root_path, self.files.open_directory(&self.plugin, root_name))?;
-                Place { directory, path: root_path }
-            }
-        };
-        let path = self.claim_path(step.0)?;
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    /// The directory of that name, made if need be, and whether it is new.
+    pub(super) fn make_place(&self, step: Step<'_>, root: &Place, name: &str) -> Result<(Place, bool), StoreError> {
+        let path = root.path.join(name);
         let entry = step.entry(name, &path)?;
         let is_new = step.on("make directory", &path, self.files.make_directory(&root.directory, entry))?;
         let directory = step.on("open", &path, self.files.open_directory(&root.directory, entry))?;
@@ -74,16 +85,27 @@ impl<F: Files> Store<F> {
         Ok(Place { directory: step.on("open", &path, opened)?, path })
     }
 
+    /// The directory of CDI specs, if it is there. It is opened for each call: it may be wiped and made anew at any time.
     pub(super) fn open_cdi(&self, step: Step<'_>) -> Result<Option<Place>, StoreError> {
         let path = self.settings.cdi_directory.clone();
         let opened = self.files.open_root(&path);
         Ok(step.on("open", &path, absent_is_none(opened))?.map(|directory| Place { directory, path }))
     }
+
+    /// The directory of CDI specs, made if need be.
+    pub(super) fn make_cdi(&self, step: Step<'_>) -> Result<Place, StoreError> {
+        if let Some(cdi) = self.open_cdi(step)? {
+            return Ok(cdi);
+        }
+        let path = self.settings.cdi_directory.clone();
+        step.on("make directory", &path, self.files.make_root(&path))?;
+        Ok(Place { directory: step.on("open", &path, self.files.open_root(&path))?, path })
+    }
 }
 
 /// The claim on whose behalf something is done: what errors name.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Step<'a>(pub(super) &'a ClaimKey);
+pub(super) struct Step<'a>(pub(super) &'a ClaimRef);
 
 impl Step<'_> {
     pub(super) fn on<T>(self, action: &'static str, path: &Path, outcome: io::Result<T>) -> Result<T, StoreError> {

@@ -7,6 +7,7 @@
 //! its own checksum, and the boot that it was written in.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use drakkar_metadata::name::{ClaimName, ClaimUid, Namespace, PodClaimName, RequestName};
 use serde::{Deserialize, Serialize};
@@ -15,21 +16,44 @@ use serde::{Deserialize, Serialize};
 pub(crate) const FILE: &str = ".claim.json";
 const FORMAT: u32 = 1;
 
-/// Which claim.
+/// Which claim: a namespace and a name, and the UID that tells it from others that had or will have them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct ClaimKey {
-    pub(crate) namespace: Namespace,
-    pub(crate) name: ClaimName,
-    pub(crate) uid: ClaimUid,
+pub struct ClaimRef {
+    /// The namespace that the claim is in.
+    pub namespace: Namespace,
+    /// The claim's name, which another claim can have once this one is deleted.
+    pub name: ClaimName,
+    /// What no other claim ever has.
+    pub uid: ClaimUid,
+}
+
+impl fmt::Display for ClaimRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{} (uid {})", self.namespace, self.name, self.uid)
+    }
+}
+
+/// A device, or a share of one, that a claim keeps others from using.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DeviceUse {
+    pub(crate) pool: String,
+    pub(crate) device: String,
+    /// Which share of a device that several claims can have at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) share_id: Option<String>,
 }
 
 /// What is known of a prepared claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
-    pub(crate) uid: ClaimUid,
+    /// The directory's name does not always tell namespace and name, and a record that was copied lies.
+    pub(crate) claim: ClaimRef,
     pub(crate) pod_claim: Option<PodClaimName>,
     pub(crate) boot: String,
     pub(crate) requests: BTreeMap<RequestName, RequestRecord>,
+    /// The devices that the claim uses, without those that it only looks at (admin access).
+    pub(crate) uses: Vec<DeviceUse>,
 }
 
 /// What is known of one request of it.
@@ -41,28 +65,48 @@ pub(crate) struct RequestRecord {
     pub(crate) gated: bool,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Wire {
+struct Written<'a> {
     format: u32,
+    namespace: &'a str,
+    name: &'a str,
+    uid: &'a str,
+    pod_claim: Option<&'a str>,
+    boot: &'a str,
+    requests: BTreeMap<&'a str, &'a RequestRecord>,
+    uses: &'a [DeviceUse],
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Read {
+    format: u32,
+    namespace: String,
+    name: String,
     uid: String,
     pod_claim: Option<String>,
     boot: String,
     requests: BTreeMap<String, RequestRecord>,
+    uses: Vec<DeviceUse>,
 }
 
 impl Record {
     /// One line of JSON, and one with its checksum.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let wire = Wire {
+        let written = Written {
             format: FORMAT,
-            uid: self.uid.to_string(),
-            pod_claim: self.pod_claim.as_ref().map(ToString::to_string),
-            boot: self.boot.clone(),
-            requests: self.requests.iter().map(|(name, request)| (name.to_string(), request.clone())).collect(),
+            namespace: self.claim.namespace.as_str(),
+            name: self.claim.name.as_str(),
+            uid: self.claim.uid.as_str(),
+            pod_claim: self.pod_claim.as_ref().map(PodClaimName::as_str),
+            boot: &self.boot,
+            requests: self.requests.iter().map(|(name, request)| (name.as_str(), request)).collect(),
+            uses: &self.uses,
         };
+        let mut bytes = Vec::with_capacity(1024);
         // Strings, numbers and lists of them into memory: there is nothing that could fail.
-        let mut bytes = serde_json::to_vec(&wire).unwrap_or_default();
+        let _ = serde_json::to_writer(&mut bytes, &written);
         let checksum = crc32fast::hash(&bytes);
         bytes.extend_from_slice(format!("\n{checksum:08x}\n").as_bytes());
         bytes
@@ -76,19 +120,24 @@ impl Record {
         if checksum != crc32fast::hash(json) {
             return None;
         }
-        let wire: Wire = serde_json::from_slice(json).ok()?;
-        if wire.format != FORMAT {
+        let read: Read = serde_json::from_slice(json).ok()?;
+        if read.format != FORMAT {
             return None;
         }
         let mut requests = BTreeMap::new();
-        for (name, request) in wire.requests {
+        for (name, request) in read.requests {
             requests.insert(RequestName::new(name).ok()?, request);
         }
         Some(Self {
-            uid: ClaimUid::new(wire.uid).ok()?,
-            pod_claim: wire.pod_claim.map(PodClaimName::new).transpose().ok()?,
-            boot: wire.boot,
+            claim: ClaimRef {
+                namespace: Namespace::new(read.namespace).ok()?,
+                name: ClaimName::new(read.name).ok()?,
+                uid: ClaimUid::new(read.uid).ok()?,
+            },
+            pod_claim: read.pod_claim.map(PodClaimName::new).transpose().ok()?,
+            boot: read.boot,
             requests,
+            uses: read.uses,
         })
     }
 }
@@ -99,7 +148,11 @@ mod tests {
 
     fn record() -> Record {
         Record {
-            uid: "0d6a3c0e-5c5e-4d53-9d39-0f2f6a1f6a11".parse().unwrap(),
+            claim: ClaimRef {
+                namespace: "default".parse().unwrap(),
+                name: "train".parse().unwrap(),
+                uid: "0d6a3c0e-5c5e-4d53-9d39-0f2f6a1f6a11".parse().unwrap(),
+            },
             pod_claim: Some("gpus".parse().unwrap()),
             boot: "boot".into(),
             requests: [(
@@ -107,6 +160,10 @@ mod tests {
                 RequestRecord { devices: vec![("gpu/large".into(), "pool".into(), "gpu-0".into())], gated: true },
             )]
             .into(),
+            uses: vec![
+                DeviceUse { pool: "pool".into(), device: "gpu-0".into(), share_id: None },
+                DeviceUse { pool: "pool".into(), device: "nic-0".into(), share_id: Some("a1".into()) },
+            ],
         }
     }
 

@@ -8,183 +8,223 @@ use std::io;
 
 use drakkar_cdi::MetadataDevice;
 use drakkar_metadata::decode;
-use drakkar_metadata::name::{ClaimName, ClaimUid, Namespace, RequestName};
+use drakkar_metadata::name::{ClaimUid, RequestName};
 use drakkar_metadata::path::HOST_SUBDIR;
 
 use super::Store;
-use super::documents::generation_of;
+use super::directory::claim_of;
+use super::documents::{generation_of, is_blank, owner_of};
 use super::error::StoreError;
 use super::files::{Entry, Files};
 use super::place::{Place, Step};
-use super::record::{ClaimKey, Record, RequestRecord};
-use super::write::{NEXT, temporary};
+use super::record::{self, ClaimRef, DeviceUse, Record, RequestRecord};
+use super::write::{NEXT, Presence, temporary};
 
 /// What a start found.
 #[derive(Debug, Default)]
 pub(crate) struct Recovery {
     /// The claims that are prepared, as far as the disk knows. Whether the API still has them is to be asked.
-    pub(crate) claims: Vec<ClaimKey>,
+    pub(crate) claims: Vec<RecoveredClaim>,
     /// What could not be brought in order.
     pub(crate) problems: Vec<StoreError>,
+}
+
+/// A claim that was prepared before the start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RecoveredClaim {
+    pub(crate) claim: ClaimRef,
+    /// The devices that it keeps others from using. Of a claim that a driver built on the Go framework prepared, they
+    /// are those that its files name: these files do not tell shares and admin access.
+    pub(crate) uses: Vec<DeviceUse>,
+}
+
+/// What an entry among the directories of claims turned out to be.
+enum Found {
+    /// A claim that is prepared.
+    Claim(Place, Record),
+    /// Rubbish, which is gone now.
+    Nothing,
+    /// Nothing of ours, left alone. It can be a claim's only if it is a directory.
+    Foreign { is_directory: bool },
 }
 
 impl<F: Files> Store<F> {
     /// Brings everything on disk into a state between two calls. To be called before any other.
     pub(crate) fn recover(&self) -> Recovery {
         let mut recovery = Recovery::default();
-        let path = self.settings.plugin_directory.join(HOST_SUBDIR);
+        let mut knows_all = true;
+        let path = self.root_path();
         let root = Entry::new(HOST_SUBDIR).and_then(|name| self.files.open_directory(&self.plugin, name));
-        let names = match root.and_then(|root| self.files.list(&root)) {
-            Ok(names) => names,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        let found = root.and_then(|directory| Ok((self.files.list(&directory)?, directory)));
+        let (names, root) = match found {
+            Ok((names, directory)) => (names, Place { directory, path }),
             Err(source) => {
                 // Without knowing which claims there are, no spec can be said to be nobody's.
-                recovery.problems.push(StoreError::Root { path, source });
+                if source.kind() != io::ErrorKind::NotFound {
+                    knows_all = false;
+                    recovery.problems.push(StoreError::Root { path, source });
+                }
+                self.remove_specs_of_nobody(&mut recovery, knows_all);
                 return recovery;
             }
         };
-        let mut unknown = false;
         for name in names {
-            match self.recover_claim(&name) {
-                Ok(Some(claim)) => recovery.claims.push(claim),
-                Ok(None) => {}
+            match self.find_claim(&root, &name) {
+                Ok(Found::Claim(place, record)) => {
+                    self.restore(&place, &record, &mut recovery.problems);
+                    recovery.claims.push(RecoveredClaim { claim: record.claim, uses: record.uses });
+                }
+                Ok(Found::Nothing) => {}
+                Ok(Found::Foreign { is_directory }) => {
+                    knows_all &= !is_directory;
+                    let text = "not the directory of a claim; left alone";
+                    let source = io::Error::new(io::ErrorKind::InvalidFilename, text);
+                    recovery.problems.push(StoreError::Root { path: root.path.join(&name), source });
+                }
                 Err(problem) => {
-                    unknown = true;
+                    knows_all = false;
                     recovery.problems.push(problem);
                 }
             }
         }
-        if !unknown {
-            self.remove_unknown_specs(&mut recovery);
-        }
+        self.remove_specs_of_nobody(&mut recovery, knows_all);
         recovery
     }
 
-    fn recover_claim(&self, directory: &str) -> Result<Option<ClaimKey>, StoreError> {
-        let path = self.settings.plugin_directory.join(HOST_SUBDIR).join(directory);
-        let foreign = || StoreError::Root {
-            path: path.clone(),
-            source: io::Error::new(io::ErrorKind::InvalidFilename, "not the directory of a claim; left alone"),
+    /// Whose directory this is. One that is nobody's is removed.
+    fn find_claim(&self, root: &Place, directory: &str) -> Result<Found, StoreError> {
+        let (Some((namespace, name)), Ok(uid)) = (claim_of(directory), ClaimUid::new("unknown")) else {
+            return Ok(Found::Foreign { is_directory: self.is_directory(root, directory) });
         };
-        let names = directory.split_once('_').ok_or_else(foreign)?;
-        let (namespace, name) = (Namespace::new(names.0), ClaimName::new(names.1));
-        let (Ok(namespace), Ok(name), Ok(nobody)) = (namespace, name, ClaimUid::new("unknown")) else {
-            return Err(foreign());
-        };
-        let mut claim = ClaimKey { namespace, name, uid: nobody };
-        let Some(place) = self.open_place(Step(&claim))? else { return Ok(None) };
-        let record = match self.read_record(Step(&claim), &place)? {
-            Some(record) => record,
-            None => match self.adopt(&mut claim, &place)? {
-                Some(record) => record,
-                None => {
-                    // Half of a prepare or of an unprepare: nobody has been told of it.
-                    let step = Step(&claim);
-                    self.remove_specs(step, &place, None)?;
-                    self.remove_place(step, &place)?;
-                    return Ok(None);
-                }
-            },
-        };
-        claim.uid = record.uid.clone();
-        self.restore(&claim, &place, &record)?;
-        Ok(Some(claim))
+        let nobody = ClaimRef { namespace, name, uid };
+        let step = Step(&nobody);
+        let Some(place) = self.open_place(step, root, directory)? else { return Ok(Found::Nothing) };
+        if let Some(record) = self.read_record(step, &place)? {
+            return Ok(Found::Claim(place, record));
+        }
+        if let Some(record) = self.adopt(step, &place)? {
+            self.write_record(Step(&record.claim), &place, &record)?;
+            return Ok(Found::Claim(place, record));
+        }
+        // Half of a prepare or of an unprepare: nobody has been told of it.
+        self.remove_specs(step, &place, None)?;
+        self.remove_place(step, root, &place, None)?;
+        Ok(Found::Nothing)
+    }
+
+    /// Whether an entry that has no claim's name is a directory, or may be one.
+    fn is_directory(&self, root: &Place, name: &str) -> bool {
+        let opened = Entry::new(name).and_then(|name| self.files.open_directory(&root.directory, name));
+        opened.map_or_else(|error| error.kind() != io::ErrorKind::NotADirectory, |_| true)
     }
 
     /// Files without a record whose specs are there are those of a driver that was built on the Go framework: they
     /// are in use, and get a record.
-    fn adopt(&self, claim: &mut ClaimKey, place: &Place) -> Result<Option<Record>, StoreError> {
-        let files = self.request_files(Step(claim), place)?;
-        let mut record: Option<Record> = None;
-        for (request, content) in files {
+    fn adopt(&self, step: Step<'_>, place: &Place) -> Result<Option<Record>, StoreError> {
+        let mut adopted: Option<Record> = None;
+        for (request, content) in self.request_files(step, place)? {
             let Ok(decoded) = decode(&content) else { return Ok(None) };
             let metadata = decoded.metadata;
-            let Ok(uid) = ClaimUid::new(metadata.metadata.uid) else { return Ok(None) };
-            claim.uid = uid.clone();
-            let step = Step(claim);
-            let device = self.device(claim, &request)?;
+            let Some(claim) = owner_of(&metadata, place) else { return Ok(None) };
+            let step = Step(&claim);
+            let device = self.device(&claim, &request)?;
             let Some(cdi) = self.open_cdi(step)? else { return Ok(None) };
             let (name, path) = (device.file_name(), cdi.path.join(device.file_name()));
             if !step.on("look at", &path, self.files.exists(&cdi.directory, step.entry(&name, &path)?))? {
                 return Ok(None);
             }
-            let record = record.get_or_insert_with(|| Record {
-                uid: uid.clone(),
+            let record = adopted.get_or_insert_with(|| Record {
+                claim: claim.clone(),
                 pod_claim: metadata.pod_claim_name.and_then(|name| name.parse().ok()),
                 boot: self.settings.boot.clone(),
                 requests: Default::default(),
+                uses: Vec::new(),
             });
-            if record.uid != uid {
+            if record.claim != claim {
                 return Ok(None);
             }
-            let devices = metadata.requests.into_iter().flat_map(|request| {
-                let reference = request.name;
-                request.devices.into_iter().map(move |device| (reference.clone(), device.pool, device.name))
-            });
-            record.requests.insert(request, RequestRecord { devices: devices.collect(), gated: false });
+            let mut devices = Vec::new();
+            for reference in metadata.requests {
+                for device in reference.devices {
+                    let used = DeviceUse { pool: device.pool.clone(), device: device.name.clone(), share_id: None };
+                    if !record.uses.contains(&used) {
+                        record.uses.push(used);
+                    }
+                    devices.push((reference.name.clone(), device.pool, device.name));
+                }
+            }
+            record.requests.insert(request, RequestRecord { devices, gated: false });
         }
-        if let Some(record) = &record {
-            self.write_record(Step(claim), place, record)?;
-        }
-        Ok(record)
+        Ok(adopted)
     }
 
     /// Finishes updates, removes what was on its way, and writes specs that are gone.
-    fn restore(&self, claim: &ClaimKey, place: &Place, record: &Record) -> Result<(), StoreError> {
-        let step = Step(claim);
-        for name in step.on("list", &place.path, self.files.list(&place.directory))? {
-            let is_request = RequestName::new(name.as_str()).is_ok_and(|name| record.requests.contains_key(&name));
-            if !is_request && name != super::record::FILE {
-                self.remove_request(step, place, &name)?;
+    fn restore(&self, place: &Place, record: &Record, problems: &mut Vec<StoreError>) {
+        let step = Step(&record.claim);
+        let is_known = |name: &String| {
+            name == record::FILE || RequestName::new(name).is_ok_and(|name| record.requests.contains_key(&name))
+        };
+        match step.on("list", &place.path, self.files.list(&place.directory)) {
+            Ok(names) => {
+                let rubbish = names.iter().filter(|name| !is_known(name));
+                problems.extend(rubbish.filter_map(|name| self.remove_request(step, place, name).err()));
             }
+            Err(problem) => problems.push(problem),
         }
-        for (request, prepared) in &record.requests {
-            let Some(directory) = self.open_request_directory(step, place, request)? else {
-                // The next prepare writes it; until then no container may be created with it.
-                self.remove_spec(step, &self.device(claim, request)?)?;
-                continue;
-            };
+        let requests = record.requests.iter();
+        problems.extend(
+            requests.filter_map(|(request, prepared)| self.restore_request(place, record, request, prepared).err()),
+        );
+    }
+
+    fn restore_request(
+        &self,
+        place: &Place,
+        record: &Record,
+        request: &RequestName,
+        prepared: &RequestRecord,
+    ) -> Result<(), StoreError> {
+        let step = Step(&record.claim);
+        let device = self.device(&record.claim, request)?;
+        let mut is_ready = false;
+        // Without a directory the next prepare writes it; until then no container may be created with it.
+        if let Some(directory) = self.open_request_directory(step, place, request)? {
             self.finish_update(step, &directory)?;
             let leftover = temporary(NEXT);
             let path = directory.path.join(&leftover);
             step.on("remove", &path, self.files.remove_file(&directory.directory, step.entry(&leftover, &path)?))?;
             let content = self.read_metadata(step, &directory)?;
-            let device = self.device(claim, request)?;
-            let is_whole = content.is_empty() || generation_of(&content).is_some();
-            if is_whole && !prepared.gated {
-                let spec = self.spec(claim, record.pod_claim.as_ref(), &device)?;
-                self.write_spec(step, &device, &spec)?;
-            } else {
-                self.remove_spec(step, &device)?;
-            }
+            let is_whole = is_blank(&content) || generation_of(&content).is_some();
+            is_ready = is_whole && !prepared.gated;
         }
-        Ok(())
+        if is_ready {
+            let spec = self.spec(&record.claim, record.pod_claim.as_ref(), &place.path, &device)?;
+            self.write_spec(step, &self.make_cdi(step)?, &device, &spec, Presence::Likely)
+        } else if let Some(cdi) = self.open_cdi(step)? {
+            self.remove_spec(step, &cdi, &device)
+        } else {
+            Ok(())
+        }
     }
 
-    /// Removes specs of ours that belong to no claim that is prepared, and those that were on their way.
-    fn remove_unknown_specs(&self, recovery: &mut Recovery) {
+    /// Removes specs of ours that were on their way and, where all claims are known, those that belong to none.
+    fn remove_specs_of_nobody(&self, recovery: &mut Recovery, knows_all: bool) {
         let path = &self.settings.cdi_directory;
-        let problem = |source| StoreError::Root { path: path.clone(), source };
-        let cdi = match self.files.open_root(path) {
-            Ok(cdi) => cdi,
+        let found = self.files.open_root(path).and_then(|cdi| Ok((self.files.list(&cdi)?, cdi)));
+        let (names, cdi) = match found {
+            Ok(found) => found,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(source) => return recovery.problems.push(problem(source)),
+            Err(source) => return recovery.problems.push(StoreError::Root { path: path.clone(), source }),
         };
-        let names = match self.files.list(&cdi) {
-            Ok(names) => names,
-            Err(source) => return recovery.problems.push(problem(source)),
-        };
-        let known: HashSet<&str> = recovery.claims.iter().map(|claim| claim.uid.as_str()).collect();
+        let prepared: HashSet<&str> = recovery.claims.iter().map(|found| found.claim.uid.as_str()).collect();
         for name in names {
             let final_name = name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp"));
             let Some(device) = MetadataDevice::from_file_name(final_name.unwrap_or(&name)) else { continue };
-            let is_ours = *device.driver() == self.settings.driver;
-            let is_used = final_name.is_none() && known.contains(device.claim_uid().as_str());
-            if is_ours && !is_used {
+            let is_nobodys = knows_all && !prepared.contains(device.claim_uid().as_str());
+            if *device.driver() == self.settings.driver && (final_name.is_some() || is_nobodys) {
                 let removed = Entry::new(&name).and_then(|name| self.files.remove_file(&cdi, name));
                 if let Err(source) = removed {
                     recovery.problems.push(StoreError::Root { path: path.join(&name), source });
-                    return;
                 }
             }
         }

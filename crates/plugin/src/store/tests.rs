@@ -1,7 +1,10 @@
 //! The store's promises, with every system call failing in turn and the process dying between any two of them.
 
+mod faults;
 mod faulty;
+mod recovery;
 
+use crate::store::recover::Recovery;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -14,7 +17,6 @@ use rustix::io::Errno;
 use tempfile::TempDir;
 
 use self::faulty::{Fault, FaultyFiles};
-use super::files::SystemFiles;
 use super::*;
 
 const DRIVER: &str = "gpu.example.com";
@@ -76,8 +78,11 @@ impl Disk {
 
     /// What containers of the claim would see of a request.
     fn seen(&self, request: &str) -> Option<DeviceMetadata> {
-        let path = self.path(&format!("plugin/dra-device-metadata/default_my-claim/{request}/metadata.json"));
-        let content = fs::read(path).ok()?;
+        self.seen_of(&claim(), request)
+    }
+
+    fn seen_of(&self, claim: &ClaimRef, request: &str) -> Option<DeviceMetadata> {
+        let content = fs::read(self.file_of(claim, request)).ok()?;
         if content.is_empty() {
             return None;
         }
@@ -86,6 +91,11 @@ impl Disk {
                 .unwrap_or_else(|error| panic!("torn: {error}: {}", String::from_utf8_lossy(&content)))
                 .metadata,
         )
+    }
+
+    fn file_of(&self, claim: &ClaimRef, request: &str) -> PathBuf {
+        let directory = directory_name(&claim.namespace, &claim.name);
+        self.path("plugin/dra-device-metadata").join(directory).join(request).join("metadata.json")
     }
 
     fn has_spec(&self, request: &str) -> bool {
@@ -98,12 +108,27 @@ impl Disk {
     }
 }
 
-fn claim() -> ClaimKey {
-    ClaimKey { namespace: "default".parse().unwrap(), name: "my-claim".parse().unwrap(), uid: UID.parse().unwrap() }
+fn claim() -> ClaimRef {
+    ClaimRef { namespace: "default".parse().unwrap(), name: "my-claim".parse().unwrap(), uid: UID.parse().unwrap() }
 }
 
-fn successor() -> ClaimKey {
-    ClaimKey { uid: "f1f1f1f1-5c5e-4d53-9d39-0f2f6a1f6a22".parse().unwrap(), ..claim() }
+/// A claim whose namespace and name do not fit into one name together.
+fn long_claim() -> ClaimRef {
+    ClaimRef { namespace: "n".repeat(63).parse().unwrap(), name: "c".repeat(253).parse().unwrap(), ..claim() }
+}
+
+/// A later claim of the same name.
+fn successor(of: &ClaimRef) -> ClaimRef {
+    ClaimRef { uid: "f1f1f1f1-5c5e-4d53-9d39-0f2f6a1f6a22".parse().unwrap(), ..of.clone() }
+}
+
+/// What a claim with [`two_requests`] uses.
+fn uses() -> Vec<DeviceUse> {
+    vec![device_use("gpu-0", None), device_use("nic-0", Some("a1b2"))]
+}
+
+fn device_use(device: &str, share_id: Option<&str>) -> DeviceUse {
+    DeviceUse { pool: "pool".into(), device: device.into(), share_id: share_id.map(Into::into) }
 }
 
 fn device(name: &str, model: &str) -> Device {
@@ -128,6 +153,10 @@ fn two_requests() -> Vec<PreparedRequest> {
     ]
 }
 
+fn claims(recovery: &Recovery) -> Vec<ClaimRef> {
+    recovery.claims.iter().map(|found| found.claim.clone()).collect()
+}
+
 fn name(text: &str) -> RequestName {
     text.parse().unwrap()
 }
@@ -135,7 +164,7 @@ fn name(text: &str) -> RequestName {
 #[test]
 fn prepare_writes_file_record_and_spec_and_gives_the_ids() {
     let disk = Disk::new();
-    let ids = disk.store().prepare(&claim(), None, &two_requests()).unwrap();
+    let ids = disk.store().prepare(&claim(), None, &two_requests(), &uses()).unwrap();
     let ids: Vec<String> = ids.values().map(ToString::to_string).collect();
     assert_eq!(ids, [format!("{DRIVER}/metadata={UID}_gpu"), format!("{DRIVER}/metadata={UID}_net")]);
     assert_eq!(
@@ -164,10 +193,125 @@ fn prepare_writes_file_record_and_spec_and_gives_the_ids() {
     }
 }
 
+/// Together they can be 317 bytes, and a directory's name 255.
+#[test]
+fn a_claim_with_the_longest_names_is_prepared_updated_and_unprepared_like_any_other() {
+    let disk = Disk::new();
+    let store = disk.store();
+    let claim = long_claim();
+    let neighbour = ClaimRef {
+        name: format!("{}x", "c".repeat(252)).parse().unwrap(),
+        uid: "11111111-5c5e-4d53-9d39-0f2f6a1f6a33".parse().unwrap(),
+        ..long_claim()
+    };
+    store.prepare(&claim, None, &two_requests(), &uses()).unwrap();
+    store.prepare(&neighbour, None, &two_requests(), &uses()).unwrap();
+    assert_eq!(disk.seen_of(&claim, "gpu").unwrap().metadata.name, claim.name.as_str());
+    let spec = fs::read_to_string(disk.path(&format!("cdi/{DRIVER}_metadata_{UID}_gpu.json"))).unwrap();
+    assert!(spec.contains(disk.file_of(&claim, "gpu").to_str().unwrap()), "{spec}");
+    assert_eq!(store.update(&claim, &name("gpu"), vec![device("gpu-0", "second")]).unwrap(), 2);
+
+    let recovery = disk.store().recover();
+    assert!(recovery.problems.is_empty(), "{:?}", recovery.problems);
+    let mut found = claims(&recovery);
+    found.sort_by(|one, other| one.name.cmp(&other.name));
+    assert_eq!(found, [claim.clone(), neighbour.clone()]);
+
+    store.unprepare(&claim).unwrap();
+    assert!(disk.seen_of(&claim, "gpu").is_none());
+    assert_eq!(disk.seen_of(&neighbour, "gpu").unwrap().metadata.uid, neighbour.uid.as_str());
+    store.unprepare(&neighbour).unwrap();
+    assert_eq!(disk.files_but_root(), Vec::<String>::new());
+}
+
+#[test]
+fn the_longest_names_of_driver_and_request_fit_and_a_uid_that_does_not_is_refused_before_anything_is_written() {
+    let disk = Disk::new();
+    let driver = format!("{}.example.com", "d".repeat(51));
+    let settings = Settings { driver: driver.parse().unwrap(), ..disk.settings() };
+    let store = Store::open(SystemFiles, settings).unwrap();
+    let longest = [request(&"r".repeat(63), Delivery::Now, vec![device("gpu-0", "first")])];
+    store.prepare(&claim(), None, &longest, &[]).unwrap();
+    assert!(disk.path(&format!("cdi/{driver}_metadata_{UID}_{}.json", "r".repeat(63))).exists());
+    store.unprepare(&claim()).unwrap();
+
+    let before = disk.all();
+    // The spec's name has 251 bytes, and the one under which it is written first five more.
+    let claim =
+        ClaimRef { uid: "u".repeat(251 - 63 - 63 - "_metadata_".len() - "_.json".len()).parse().unwrap(), ..claim() };
+    let error = store.prepare(&claim, None, &longest, &[]).unwrap_err().to_string();
+    assert!(error.contains("the file name must be no more than 255 bytes, has 256"), "{error}");
+    assert_eq!(disk.all(), before);
+}
+
+/// Each call is a few system calls, and on ext4 these are where the time goes.
+#[test]
+fn prepare_and_unprepare_make_no_call_in_vain() {
+    let disk = Disk::new();
+    let (store, files) = disk.faulty(Fault::Die(usize::MAX));
+    let store = store.unwrap();
+    let gpu = [request("gpu", Delivery::Now, vec![device("gpu-0", "first")])];
+    let counted = |work: &dyn Fn()| {
+        let before = files.calls();
+        work();
+        files.calls() - before
+    };
+    store.prepare(&successor(&long_claim()), None, &gpu, &uses()).unwrap();
+    // Open the root; make and open two directories; create and write three files; open the CDI directory; rename one.
+    assert_eq!(counted(&|| drop(store.prepare(&claim(), None, &gpu, &uses()).unwrap())), 13);
+    // Open the root and two directories; read the record; open the CDI directory; remove three files, two directories.
+    assert_eq!(counted(&|| store.unprepare(&claim()).unwrap()), 10);
+}
+
+/// Containers do not run as the driver's user.
+#[test]
+fn everybody_can_read_metadata_and_specs_whatever_the_umask_is() {
+    let disk = Disk::new();
+    let umask = nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+    let prepared = disk.store().prepare(&claim(), None, &two_requests(), &uses());
+    nix::sys::stat::umask(umask);
+    prepared.unwrap();
+    for file in [disk.file_of(&claim(), "gpu"), disk.path(&format!("cdi/{DRIVER}_metadata_{UID}_gpu.json"))] {
+        let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o644, "{}", file.display());
+    }
+}
+
+/// `/var/run` may be cleaned at any time.
+#[test]
+fn a_cdi_directory_that_is_wiped_or_made_anew_is_noticed() {
+    let disk = Disk::new();
+    let store = disk.store();
+    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    fs::remove_dir_all(disk.path("cdi")).unwrap();
+    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    assert!(disk.has_spec("gpu") && disk.has_spec("net"));
+    fs::remove_dir_all(disk.path("cdi")).unwrap();
+    fs::create_dir(disk.path("cdi")).unwrap();
+    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    assert!(disk.has_spec("gpu") && disk.has_spec("net"));
+    fs::remove_dir_all(disk.path("cdi")).unwrap();
+    store.unprepare(&claim()).unwrap();
+    assert_eq!(disk.files_but_root(), Vec::<String>::new());
+}
+
+#[test]
+fn unprepare_removes_what_else_lies_in_the_claims_directory() {
+    let disk = Disk::new();
+    let store = disk.store();
+    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    fs::write(disk.file_of(&claim(), "gpu").with_file_name(".metadata.json.next.tmp"), "{").unwrap();
+    fs::write(disk.file_of(&claim(), "gpu").with_file_name("planted"), "").unwrap();
+    fs::create_dir(disk.path("plugin/dra-device-metadata/default_my-claim/other")).unwrap();
+    fs::write(disk.path("plugin/dra-device-metadata/default_my-claim/.claim.json.tmp"), "{").unwrap();
+    store.unprepare(&claim()).unwrap();
+    assert_eq!(disk.files_but_root(), Vec::<String>::new());
+}
+
 #[test]
 fn a_claim_from_a_template_is_mounted_under_the_name_of_the_pods_entry() {
     let disk = Disk::new();
-    disk.store().prepare(&claim(), Some(&"gpus".parse().unwrap()), &two_requests()).unwrap();
+    disk.store().prepare(&claim(), Some(&"gpus".parse().unwrap()), &two_requests(), &uses()).unwrap();
     assert_eq!(disk.seen("gpu").unwrap().pod_claim_name.as_deref(), Some("gpus"));
     let spec = fs::read_to_string(disk.path(&format!("cdi/{DRIVER}_metadata_{UID}_gpu.json"))).unwrap();
     assert!(spec.contains("/resourceclaimtemplates/gpus/gpu/"), "{spec}");
@@ -178,27 +322,46 @@ fn a_claim_from_a_template_is_mounted_under_the_name_of_the_pods_entry() {
 fn prepare_again_answers_the_same_and_touches_nothing() {
     let disk = Disk::new();
     let store = disk.store();
-    let first = store.prepare(&claim(), None, &two_requests()).unwrap();
+    let first = store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
     store.update(&claim(), &name("net"), vec![device("nic-0", "second")]).unwrap();
     let before = disk.all();
     let inode = |path: &str| std::os::unix::fs::MetadataExt::ino(&fs::metadata(disk.path(path)).unwrap());
     let record = inode("plugin/dra-device-metadata/default_my-claim/.claim.json");
-    assert_eq!(store.prepare(&claim(), None, &two_requests()).unwrap(), first);
+    assert_eq!(store.prepare(&claim(), None, &two_requests(), &uses()).unwrap(), first);
     assert_eq!(disk.all(), before);
     assert_eq!(inode("plugin/dra-device-metadata/default_my-claim/.claim.json"), record);
     assert_eq!(disk.seen("net").unwrap().requests[0].devices, [device("nic-0", "second")]);
 }
 
 #[test]
+fn prepare_again_writes_a_file_that_is_gone_or_could_not_be_written() {
+    let disk = Disk::new();
+    let store = disk.store();
+    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    let file = disk.file_of(&claim(), "gpu");
+    let damages: [fn(&Path); 4] = [
+        |file| fs::write(file, "").unwrap(),
+        |file| fs::write(file, "{\"kind").unwrap(),
+        |file| fs::remove_file(file).unwrap(),
+        |file| fs::remove_dir_all(file.parent().unwrap()).unwrap(),
+    ];
+    for damage in damages {
+        damage(&file);
+        store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+        assert_eq!(disk.seen("gpu").unwrap().requests[0].devices, [device("gpu-0", "first")]);
+    }
+}
+
+#[test]
 fn prepare_again_with_other_devices_writes_a_new_generation_into_the_same_file() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, &two_requests()).unwrap();
+    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
     let path = disk.path("plugin/dra-device-metadata/default_my-claim/gpu/metadata.json");
     let inode = || std::os::unix::fs::MetadataExt::ino(&fs::metadata(&path).unwrap());
     let before = inode();
     let other = [request("gpu", Delivery::Now, vec![device("gpu-7", "other")])];
-    store.prepare(&claim(), None, &other).unwrap();
+    store.prepare(&claim(), None, &other, &[]).unwrap();
     assert_eq!(disk.seen("gpu").unwrap().metadata.generation, 2);
     assert_eq!(disk.seen("gpu").unwrap().requests[0].devices, [device("gpu-7", "other")]);
     assert_eq!(inode(), before);
@@ -210,7 +373,8 @@ fn prepare_again_with_other_devices_writes_a_new_generation_into_the_same_file()
 fn an_update_is_seen_through_the_same_inode_and_never_shrinks_the_file() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, &[request("gpu", Delivery::Now, vec![device("gpu-0", &"long".repeat(15))])]).unwrap();
+    let long = [request("gpu", Delivery::Now, vec![device("gpu-0", &"long".repeat(15))])];
+    store.prepare(&claim(), None, &long, &[]).unwrap();
     let path = disk.path("plugin/dra-device-metadata/default_my-claim/gpu/metadata.json");
     let mounted = fs::File::open(&path).unwrap();
     let length = mounted.metadata().unwrap().len();
@@ -226,7 +390,7 @@ fn an_update_is_seen_through_the_same_inode_and_never_shrinks_the_file() {
 fn the_first_update_of_deferred_metadata_is_generation_one_and_keeps_the_subrequest() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, &two_requests()).unwrap();
+    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
     assert_eq!(store.update(&claim(), &name("net"), vec![device("nic-0", "now")]).unwrap(), 1);
     assert_eq!(disk.seen("net").unwrap().requests[0].name, "net/fast");
     assert_eq!(store.update(&claim(), &name("net"), vec![]).unwrap(), 2);
@@ -238,16 +402,16 @@ fn a_gated_request_has_no_spec_before_its_first_update() {
     let disk = Disk::new();
     let store = disk.store();
     let gated = [request("net", Delivery::Gated, vec![device("nic-0", "a")])];
-    let ids = store.prepare(&claim(), None, &gated).unwrap();
+    let ids = store.prepare(&claim(), None, &gated, &[]).unwrap();
     assert_eq!(ids.len(), 1);
     assert!(!disk.has_spec("net"));
-    store.prepare(&claim(), None, &gated).unwrap();
+    store.prepare(&claim(), None, &gated, &[]).unwrap();
     disk.store().recover();
     assert!(!disk.has_spec("net"));
     assert_eq!(store.update(&claim(), &name("net"), vec![device("nic-0", "b")]).unwrap(), 1);
     assert!(disk.has_spec("net"));
     // A repeated prepare, and a start after a reboot, leave the gate open.
-    store.prepare(&claim(), None, &gated).unwrap();
+    store.prepare(&claim(), None, &gated, &[]).unwrap();
     assert!(disk.has_spec("net"));
     fs::remove_file(disk.path(&format!("cdi/{DRIVER}_metadata_{UID}_net.json"))).unwrap();
     disk.store().recover();
@@ -264,9 +428,9 @@ fn an_update_is_refused_for_what_was_not_prepared() {
         error(store.update(&claim(), &name("gpu"), vec![])),
         format!("claim default/my-claim (uid {UID}): not prepared here, so there is no metadata to update")
     );
-    store.prepare(&claim(), None, &two_requests()).unwrap();
+    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
     let before = disk.all();
-    assert!(error(store.update(&successor(), &name("gpu"), vec![])).contains("is another, with uid 0d6a3c0e"));
+    assert!(error(store.update(&successor(&claim()), &name("gpu"), vec![])).contains("is another, with uid 0d6a3c0e"));
     assert!(error(store.update(&claim(), &name("tpu"), vec![])).contains("not one of those prepared here: gpu, net"));
     let foreign = error(store.update(&claim(), &name("gpu"), vec![device("nic-0", "x")]));
     assert!(foreign.contains("device pool/nic-0 was not prepared for it"), "{foreign}");
@@ -283,7 +447,7 @@ fn metadata_that_is_not_valid_fails_the_prepare_before_anything_is_written() {
     let before = disk.all();
     let mut requests = two_requests();
     requests[1].references[0].devices[0].pool = "Not A Pool".into();
-    let error = disk.store().prepare(&claim(), None, &requests).unwrap_err().to_string();
+    let error = disk.store().prepare(&claim(), None, &requests, &[]).unwrap_err().to_string();
     assert!(error.contains("request net: the driver's metadata is not valid"), "{error}");
     assert_eq!(disk.all(), before);
 }
@@ -293,7 +457,7 @@ fn unprepare_leaves_nothing_and_twice_is_fine() {
     let disk = Disk::new();
     let store = disk.store();
     store.unprepare(&claim()).unwrap();
-    store.prepare(&claim(), None, &two_requests()).unwrap();
+    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
     store.unprepare(&claim()).unwrap();
     assert_eq!(disk.files_but_root(), Vec::<String>::new());
     store.unprepare(&claim()).unwrap();
@@ -304,71 +468,13 @@ fn unprepare_leaves_nothing_and_twice_is_fine() {
 fn a_late_unprepare_of_an_older_uid_leaves_the_new_claim_alone() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, &two_requests()).unwrap();
-    store.prepare(&successor(), None, &two_requests()).unwrap();
+    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    store.prepare(&successor(&claim()), None, &two_requests(), &uses()).unwrap();
     assert!(!disk.has_spec("gpu"), "the spec of the claim that is gone is gone");
     let before = disk.all();
     store.unprepare(&claim()).unwrap();
     assert_eq!(disk.all(), before);
-    assert_eq!(disk.seen("gpu").unwrap().metadata.uid, successor().uid.as_str());
-}
-
-#[test]
-fn specs_that_a_reboot_wiped_are_restored_from_the_records() {
-    let disk = Disk::new();
-    disk.store().prepare(&claim(), None, &two_requests()).unwrap();
-    let before = disk.all();
-    fs::remove_dir_all(disk.path("cdi")).unwrap();
-    let store = Store::open(SystemFiles, Settings { boot: "next boot".into(), ..disk.settings() }).unwrap();
-    let recovery = store.recover();
-    assert!(recovery.problems.is_empty(), "{:?}", recovery.problems);
-    assert_eq!(recovery.claims, [claim()]);
-    assert_eq!(disk.all(), before);
-    // In another boot nothing is believed: the files are written anew, and count on.
-    store.prepare(&claim(), None, &two_requests()).unwrap();
-    assert_eq!(disk.seen("gpu").unwrap().metadata.generation, 2);
-}
-
-#[test]
-fn files_of_a_go_driver_are_adopted_and_rubbish_is_removed() {
-    let disk = Disk::new();
-    disk.store().prepare(&claim(), None, &two_requests()).unwrap();
-    let store = disk.store();
-    store.update(&claim(), &name("net"), vec![device("nic-0", "x")]).unwrap();
-    fs::remove_file(disk.path("plugin/dra-device-metadata/default_my-claim/.claim.json")).unwrap();
-    fs::create_dir_all(disk.path("plugin/dra-device-metadata/default_half/gpu")).unwrap();
-    fs::write(disk.path("plugin/dra-device-metadata/default_half/gpu/metadata.json"), "{\"kind").unwrap();
-    fs::write(disk.path(&format!("cdi/{DRIVER}_metadata_dead_gpu.json")), "{}").unwrap();
-    fs::write(disk.path(&format!("cdi/.{DRIVER}_metadata_{UID}_gpu.json.tmp")), "{").unwrap();
-    fs::write(disk.path("cdi/other.example.com_metadata_dead_gpu.json"), "{}").unwrap();
-    let recovery = store.recover();
-    assert!(recovery.problems.is_empty(), "{:?}", recovery.problems);
-    assert_eq!(recovery.claims, [claim()]);
-    assert!(disk.has_spec("gpu") && disk.has_spec("net"));
-    let names = disk.files_but_root();
-    assert!(names.contains(&"cdi/other.example.com_metadata_dead_gpu.json".to_owned()));
-    assert!(
-        !names.iter().any(|name| name.contains("half")
-            || name.contains(".tmp")
-            || name.contains("example.com_metadata_dead") && name.contains("gpu.example")),
-        "{names:?}"
-    );
-    store.unprepare(&claim()).unwrap();
-}
-
-#[test]
-fn one_bad_entry_is_reported_left_alone_and_keeps_nothing_from_being_done() {
-    let disk = Disk::new();
-    disk.store().prepare(&claim(), None, &two_requests()).unwrap();
-    fs::write(disk.path("plugin/dra-device-metadata/README"), "hello").unwrap();
-    fs::create_dir(disk.path("plugin/dra-device-metadata/Not_A Claim")).unwrap();
-    fs::remove_file(disk.path(&format!("cdi/{DRIVER}_metadata_{UID}_gpu.json"))).unwrap();
-    let recovery = disk.store().recover();
-    assert_eq!(recovery.claims, [claim()]);
-    assert_eq!(recovery.problems.len(), 2, "{:?}", recovery.problems);
-    assert!(recovery.problems[1].to_string().contains("README"), "{:?}", recovery.problems);
-    assert!(disk.has_spec("gpu"));
-    assert!(disk.path("plugin/dra-device-metadata/README").exists());
+    assert_eq!(disk.seen("gpu").unwrap().metadata.uid, successor(&claim()).uid.as_str());
 }
 
 #[test]
@@ -378,7 +484,7 @@ fn planted_links_are_neither_followed_nor_written_through() {
         fs::create_dir(disk.path("outside")).unwrap();
         fs::create_dir_all(disk.path("plugin").join(planted).parent().unwrap()).unwrap();
         std::os::unix::fs::symlink(disk.path("outside"), disk.path("plugin").join(planted)).unwrap();
-        let error = disk.store().prepare(&claim(), None, &two_requests()).unwrap_err().to_string();
+        let error = disk.store().prepare(&claim(), None, &two_requests(), &uses()).unwrap_err().to_string();
         assert!(error.contains(planted), "{error}");
         disk.store().recover();
         assert!(disk.store().unprepare(&claim()).is_err());
@@ -386,7 +492,7 @@ fn planted_links_are_neither_followed_nor_written_through() {
     }
     // Below the claim's own directory, links go with the claim, and what they point at stays.
     let disk = Disk::new();
-    disk.store().prepare(&claim(), None, &two_requests()).unwrap();
+    disk.store().prepare(&claim(), None, &two_requests(), &uses()).unwrap();
     fs::create_dir(disk.path("outside")).unwrap();
     fs::write(disk.path("outside/metadata.json"), "precious").unwrap();
     std::os::unix::fs::symlink(disk.path("outside"), disk.path("plugin/dra-device-metadata/default_my-claim/x"))
@@ -398,194 +504,4 @@ fn planted_links_are_neither_followed_nor_written_through() {
     disk.store().unprepare(&claim()).unwrap();
     assert_eq!(fs::read_to_string(disk.path("outside/metadata.json")).unwrap(), "precious");
     assert!(!disk.path("plugin/dra-device-metadata/default_my-claim").exists());
-}
-
-/// A call on the store, and what may be on disk when it is over, one way or the other.
-struct Scenario {
-    before: fn(&Store<SystemFiles>),
-    call: fn(&Store<FaultyFiles>) -> Result<(), StoreError>,
-    /// The models that containers may see of the request `gpu`; `None` for no file.
-    legal: &'static [Option<&'static str>],
-}
-
-const SCENARIOS: [(&str, Scenario); 6] = [
-    (
-        "prepare",
-        Scenario {
-            before: |_| {},
-            call: |store| store.prepare(&claim(), None, &two_requests()).map(drop),
-            legal: &[None, Some("first")],
-        },
-    ),
-    (
-        "prepare again",
-        Scenario {
-            before: |store| drop(store.prepare(&claim(), None, &two_requests()).unwrap()),
-            call: |store| store.prepare(&claim(), None, &two_requests()).map(drop),
-            legal: &[Some("first")],
-        },
-    ),
-    (
-        "prepare with other devices",
-        Scenario {
-            before: |store| drop(store.prepare(&claim(), None, &two_requests()).unwrap()),
-            call: |store| {
-                store
-                    .prepare(&claim(), None, &[request("gpu", Delivery::Now, vec![device("gpu-1", "other")])])
-                    .map(drop)
-            },
-            legal: &[Some("first"), Some("other")],
-        },
-    ),
-    (
-        "prepare a successor",
-        Scenario {
-            before: |store| drop(store.prepare(&successor(), None, &two_requests()).unwrap()),
-            call: |store| store.prepare(&claim(), None, &two_requests()).map(drop),
-            legal: &[None, Some("first")],
-        },
-    ),
-    (
-        "update",
-        Scenario {
-            before: |store| drop(store.prepare(&claim(), None, &two_requests()).unwrap()),
-            call: |store| store.update(&claim(), &name("gpu"), vec![device("gpu-0", "second, and longer")]).map(drop),
-            legal: &[Some("first"), Some("second, and longer")],
-        },
-    ),
-    (
-        "unprepare",
-        Scenario {
-            before: |store| drop(store.prepare(&claim(), None, &two_requests()).unwrap()),
-            call: |store| store.unprepare(&claim()),
-            legal: &[None, Some("first")],
-        },
-    ),
-];
-
-impl Scenario {
-    /// Runs the call with a fault; says whether the fault was ever reached, and how the call ended.
-    fn run(&self, fault: Fault) -> (Disk, bool, Result<(), StoreError>) {
-        let disk = Disk::new();
-        (self.before)(&disk.store());
-        let (store, files) = disk.faulty(fault);
-        let outcome = store.and_then(|store| (self.call)(&store));
-        let at = match fault {
-            Fault::Fail(at, _) | Fault::FailTwice(at, _) | Fault::Die(at) | Fault::DieHalfWritten(at) => at,
-        };
-        let reached = files.calls() > at;
-        (disk, reached, outcome)
-    }
-
-    /// Nothing torn is ever to be seen, by a container that runs or by one that is created now.
-    fn assert_legal(&self, disk: &Disk, context: &str) {
-        let seen = disk.seen("gpu").and_then(|metadata| {
-            let model = metadata.requests[0].devices[0].attributes["model"].string.clone();
-            (metadata.metadata.uid == UID).then_some(model).flatten()
-        });
-        assert!(self.legal.contains(&seen.as_deref()), "{context}: {seen:?}\n{:#?}", disk.all());
-    }
-
-    /// A spec names a file that is there and whole.
-    fn assert_specs_resolve(disk: &Disk, context: &str) {
-        for request in ["gpu", "net"] {
-            let file = disk.path(&format!("plugin/dra-device-metadata/default_my-claim/{request}/metadata.json"));
-            assert!(!disk.has_spec(request) || file.exists(), "{context}: {request}\n{:#?}", disk.all());
-        }
-    }
-
-    /// Whatever has happened, the kubelet's next calls work, and in the end nothing is left.
-    fn assert_usable(disk: &Disk, context: &str) {
-        let store = disk.store();
-        store.prepare(&claim(), None, &two_requests()).unwrap_or_else(|error| panic!("{context}: {error}"));
-        assert!(disk.seen("gpu").is_some(), "{context}");
-        assert!(disk.has_spec("gpu") && disk.has_spec("net"), "{context}");
-        store.unprepare(&claim()).unwrap_or_else(|error| panic!("{context}: {error}"));
-        assert_eq!(disk.files_but_root(), Vec::<String>::new(), "{context}");
-    }
-}
-
-#[test]
-fn the_process_may_die_between_any_two_calls() {
-    for (title, scenario) in SCENARIOS {
-        for kind in [Fault::Die as fn(usize) -> Fault, Fault::DieHalfWritten] {
-            for at in 0.. {
-                let (disk, reached, _) = scenario.run(kind(at));
-                let context = format!("{title}, dead at call {at}");
-                Scenario::assert_specs_resolve(&disk, &context);
-                let recovery = disk.store().recover();
-                assert!(recovery.problems.is_empty(), "{context}: {:?}", recovery.problems);
-                scenario.assert_legal(&disk, &context);
-                Scenario::assert_specs_resolve(&disk, &context);
-                let leftovers =
-                    disk.files_but_root().into_iter().filter(|name| name.contains(".tmp") || name.contains(".next"));
-                assert_eq!(leftovers.collect::<Vec<_>>(), Vec::<String>::new(), "{context}");
-                Scenario::assert_usable(&disk, &context);
-                if !reached {
-                    assert!(at > 4, "{title} makes only {at} calls");
-                    break;
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn any_one_call_may_fail() {
-    for (title, scenario) in SCENARIOS {
-        for errno in [Errno::NOSPC, Errno::ACCESS, Errno::IO, Errno::ROFS] {
-            for at in 0.. {
-                let (disk, reached, outcome) = scenario.run(Fault::Fail(at, errno));
-                let context = format!("{title}, {errno:?} at call {at}: {outcome:?}");
-                scenario.assert_legal(&disk, &context);
-                Scenario::assert_specs_resolve(&disk, &context);
-                if let Err(error) = &outcome {
-                    let message = error.to_string();
-                    let names_path = message.contains(&disk.0.path().to_string_lossy().into_owned());
-                    assert!(names_path, "{context}");
-                }
-                let recovery = disk.store().recover();
-                assert!(recovery.problems.is_empty(), "{context}: {:?}", recovery.problems);
-                scenario.assert_legal(&disk, &context);
-                Scenario::assert_usable(&disk, &context);
-                if !reached {
-                    assert!(outcome.is_ok(), "{context}");
-                    break;
-                }
-            }
-        }
-    }
-}
-
-/// A disk that fails in the middle of a write, and again when the old content is to be put back.
-#[test]
-fn a_disk_that_fails_twice_leaves_old_or_new_after_the_next_start() {
-    for (title, scenario) in SCENARIOS {
-        for at in 0.. {
-            let (disk, reached, outcome) = scenario.run(Fault::FailTwice(at, Errno::IO));
-            let context = format!("{title}, twice from call {at}: {outcome:?}");
-            let recovery = disk.store().recover();
-            assert!(recovery.problems.is_empty(), "{context}: {:?}", recovery.problems);
-            scenario.assert_legal(&disk, &context);
-            Scenario::assert_specs_resolve(&disk, &context);
-            Scenario::assert_usable(&disk, &context);
-            if !reached {
-                break;
-            }
-        }
-    }
-}
-
-#[test]
-fn a_prepare_that_fails_leaves_nothing() {
-    for at in 1.. {
-        let (disk, reached, outcome) = SCENARIOS[0].1.run(Fault::Fail(at, Errno::NOSPC));
-        if outcome.is_err() {
-            let left: Vec<String> = disk.files_but_root().into_iter().filter(|name| !name.ends_with('/')).collect();
-            assert_eq!(left, Vec::<String>::new(), "no space at call {at}");
-        }
-        if !reached {
-            break;
-        }
-    }
 }

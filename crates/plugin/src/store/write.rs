@@ -4,17 +4,27 @@ use std::io;
 
 use drakkar_cdi::MetadataDevice;
 use drakkar_metadata::decode;
-use drakkar_metadata::name::{ClaimUid, RequestName};
+use drakkar_metadata::name::RequestName;
 use drakkar_metadata::path::HOST_FILE;
 
-use super::documents::generation_of;
-use super::files::Files;
+use super::directory::directory_name;
+use super::documents::{generation_of, is_blank, owner_of};
+use super::files::{Directory, Entry, Files};
 use super::place::{Place, Step};
-use super::record::{self, ClaimKey, Record};
+use super::record::{self, ClaimRef, Record};
 use super::{Store, StoreError};
 
 /// The write-ahead copy of an update.
 pub(super) const NEXT: &str = ".metadata.json.next";
+
+/// Whether a spec is expected to be there when it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// Then it is looked at first: runtimes read all specs again whenever one is written.
+    Likely,
+    /// Then it is just written.
+    Unlikely,
+}
 
 impl<F: Files> Store<F> {
     /// Replaces a file's content so that whoever has it open or mounted sees the new one, and a crash at any moment
@@ -59,10 +69,15 @@ impl<F: Files> Store<F> {
             Err(error) => return step.on("read", &next_path, Err(error)),
         };
         // A copy is renamed into place when it is whole, so one that cannot be read is not of this boot.
-        if generation_of(&content).is_some() || content.iter().all(|byte| *byte == b'\n') {
+        if generation_of(&content).is_some() || is_blank(&content) {
             let path = directory.path.join(HOST_FILE);
             let name = step.entry(HOST_FILE, &path)?;
-            let file = step.on("open", &path, self.files.open_for_update(&directory.directory, name))?;
+            let opened = match self.files.open_for_update(&directory.directory, name) {
+                // Gone while its copy is not: it was being removed.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => self.files.create(&directory.directory, name),
+                opened => opened,
+            };
+            let file = step.on("open", &path, opened)?;
             step.on("lock", &path, self.files.lock(&file))?;
             step.on("write", &path, self.files.write(&file, &content))?;
         }
@@ -73,12 +88,24 @@ impl<F: Files> Store<F> {
         self.write_atomically(step, place, record::FILE, &record.encode())
     }
 
-    /// The record, if there is a whole one.
+    /// Writes the record of a directory that has none, straight to its place: nobody looks for it there before the call
+    /// is over, and half of one is none at the next start.
+    pub(super) fn write_first_record(&self, step: Step<'_>, place: &Place, record: &Record) -> Result<(), StoreError> {
+        let path = place.path.join(record::FILE);
+        let name = step.entry(record::FILE, &path)?;
+        let file = step.on("create", &path, self.files.create(&place.directory, name))?;
+        step.on("write", &path, self.files.write(&file, &record.encode()))
+    }
+
+    /// The record, if there is a whole one that is of the claim whose directory this is.
     pub(super) fn read_record(&self, step: Step<'_>, place: &Place) -> Result<Option<Record>, StoreError> {
         let path = place.path.join(record::FILE);
         let name = step.entry(record::FILE, &path)?;
         match self.files.read(&place.directory, name) {
-            Ok(bytes) => Ok(Record::decode(&bytes)),
+            Ok(bytes) => Ok(Record::decode(&bytes).filter(|record| {
+                let ClaimRef { namespace, name, .. } = &record.claim;
+                place.is_called(&directory_name(namespace, name))
+            })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => step.on("read", &path, Err(error)),
         }
@@ -124,39 +151,33 @@ impl<F: Files> Store<F> {
             .and_then(|file| self.files.write(&file, content))
             .and_then(|()| self.files.rename(parent, temporary, name));
         if written.is_err() {
-            // The first error is the one to tell; the next write of this file removes what is left.
+            // The first error is the one to tell; the next write of this file, or the next start, removes what is left.
             let _ = self.files.remove_file(parent, temporary);
         }
         step.on("write", &path, written)
     }
 
-    pub(super) fn write_spec(&self, step: Step<'_>, device: &MetadataDevice, spec: &[u8]) -> Result<(), StoreError> {
-        let cdi = match self.open_cdi(step)? {
-            Some(cdi) => cdi,
-            None => {
-                let path = &self.settings.cdi_directory;
-                step.on("make directory", path, self.files.make_root(path))?;
-                let directory = step.on("open", path, self.files.open_root(path))?;
-                Place { directory, path: path.clone() }
-            }
-        };
+    pub(super) fn write_spec(
+        &self,
+        step: Step<'_>,
+        cdi: &Place,
+        device: &MetadataDevice,
+        spec: &[u8],
+        presence: Presence,
+    ) -> Result<(), StoreError> {
         let name = device.file_name();
         let path = cdi.path.join(&name);
         let entry = step.entry(&name, &path)?;
-        // Runtimes read all specs again whenever one is written: one that is right is left alone.
-        if self.files.read(&cdi.directory, entry).is_ok_and(|present| present == spec) {
+        if presence == Presence::Likely && self.files.read(&cdi.directory, entry).is_ok_and(|present| present == spec) {
             return Ok(());
         }
-        self.write_atomically(step, &cdi, &name, spec)
+        self.write_atomically(step, cdi, &name, spec)
     }
 
-    pub(super) fn remove_spec(&self, step: Step<'_>, device: &MetadataDevice) -> Result<(), StoreError> {
-        let Some(cdi) = self.open_cdi(step)? else { return Ok(()) };
+    pub(super) fn remove_spec(&self, step: Step<'_>, cdi: &Place, device: &MetadataDevice) -> Result<(), StoreError> {
         let name = device.file_name();
         let path = cdi.path.join(&name);
-        step.on("remove", &path, self.files.remove_file(&cdi.directory, step.entry(&name, &path)?))?;
-        let temporary = temporary(&name);
-        step.on("remove", &path, self.files.remove_file(&cdi.directory, step.entry(&temporary, &path)?))
+        step.on("remove", &path, self.files.remove_file(&cdi.directory, step.entry(&name, &path)?))
     }
 
     /// Removes the specs of a claim's requests: those that its record names or, without one, those that its files
@@ -167,17 +188,21 @@ impl<F: Files> Store<F> {
         place: &Place,
         record: Option<&Record>,
     ) -> Result<(), StoreError> {
-        let of = |uid: &ClaimUid| ClaimKey { uid: uid.clone(), ..step.0.clone() };
+        let Some(cdi) = self.open_cdi(step)? else { return Ok(()) };
         if let Some(record) = record {
-            return record
-                .requests
-                .keys()
-                .try_for_each(|request| self.remove_spec(step, &self.device(&of(&record.uid), request)?));
+            let mut requests = record.requests.keys();
+            return requests
+                .try_for_each(|request| self.remove_spec(step, &cdi, &self.device(&record.claim, request)?));
         }
         for (request, content) in self.request_files(step, place)? {
-            let uid = decode(&content).ok().and_then(|decoded| decoded.metadata.metadata.uid.parse().ok());
-            let uid = uid.unwrap_or_else(|| step.0.uid.clone());
-            self.remove_spec(step, &self.device(&of(&uid), &request)?)?;
+            let owner = match decode(&content) {
+                // A file that was copied here from elsewhere: the spec is that of the claim that it is from.
+                Ok(decoded) => owner_of(&decoded.metadata, place),
+                Err(_) => Some(step.0.clone()),
+            };
+            if let Some(owner) = owner {
+                self.remove_spec(step, &cdi, &self.device(&owner, &request)?)?;
+            }
         }
         Ok(())
     }
@@ -207,18 +232,24 @@ impl<F: Files> Store<F> {
     }
 
     /// Removes a claim's directory: its record first, so that what a crash leaves is known to be rubbish.
-    pub(super) fn remove_place(&self, step: Step<'_>, place: &Place) -> Result<(), StoreError> {
-        for name in [record::FILE.to_owned(), temporary(record::FILE)] {
-            let path = place.path.join(&name);
-            step.on("remove", &path, self.files.remove_file(&place.directory, step.entry(&name, &path)?))?;
+    ///
+    /// What the record names is removed by name. Only if that leaves something is the directory listed.
+    pub(super) fn remove_place(
+        &self,
+        step: Step<'_>,
+        root: &Place,
+        place: &Place,
+        record: Option<&Record>,
+    ) -> Result<(), StoreError> {
+        let path = place.path.join(record::FILE);
+        let entry = step.entry(record::FILE, &path)?;
+        step.on("remove", &path, self.files.remove_file(&place.directory, entry))?;
+        for request in record.iter().flat_map(|record| record.requests.keys()) {
+            self.remove_request(step, place, request.as_str())?;
         }
-        for name in step.on("list", &place.path, self.files.list(&place.directory))? {
-            self.remove_request(step, place, &name)?;
-        }
-        let Some(root) = self.open_root(step)? else { return Ok(()) };
         let name = place.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let entry = step.entry(name, &place.path)?;
-        step.on("remove", &place.path, self.files.remove_directory(&root.directory, entry))
+        self.remove_directory(step, &root.directory, entry, place, |name| self.remove_request(step, place, name))
     }
 
     /// Removes an entry of a claim's directory: a request's directory with what we put there, or a planted file.
@@ -227,16 +258,37 @@ impl<F: Files> Store<F> {
         let entry = step.entry(name, &path)?;
         match self.files.open_directory(&place.directory, entry) {
             Ok(directory) => {
-                for file in step.on("list", &path, self.files.list(&directory))? {
-                    let path = path.join(&file);
-                    step.on("remove", &path, self.files.remove_file(&directory, step.entry(&file, &path)?))?;
-                }
-                step.on("remove", &path, self.files.remove_directory(&place.directory, entry))
+                let request = Place { directory, path };
+                let remove = |name: &str| {
+                    let path = request.path.join(name);
+                    step.on("remove", &path, self.files.remove_file(&request.directory, step.entry(name, &path)?))
+                };
+                remove(HOST_FILE)?;
+                self.remove_directory(step, &place.directory, entry, &request, remove)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             // Not a directory, or a link: it is not followed, and goes as what it is.
             Err(_) => step.on("remove", &path, self.files.remove_file(&place.directory, entry)),
         }
+    }
+
+    /// Removes a directory, and before that, if it turns out to have any, its entries.
+    fn remove_directory(
+        &self,
+        step: Step<'_>,
+        parent: &Directory,
+        name: Entry<'_>,
+        place: &Place,
+        remove_entry: impl Fn(&str) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        match self.files.remove_directory(parent, name) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+            removed => return step.on("remove", &place.path, removed),
+        }
+        for entry in step.on("list", &place.path, self.files.list(&place.directory))? {
+            remove_entry(&entry)?;
+        }
+        step.on("remove", &place.path, self.files.remove_directory(parent, name))
     }
 }
 

@@ -43,6 +43,8 @@ impl Node {
             services: SupportedServices::new(services).unwrap(),
             serve_dra: true,
             register: true,
+            dra_watch: Watch::default(),
+            registration_watch: Watch::default(),
         }
     }
 
@@ -189,7 +191,7 @@ impl Endpoints {
     fn make_mortal(&mut self, dra: bool, path: &Path) -> UnixStream {
         let (_, file) = crate::socket::listen(path, &DriverName::new("gpu.example.com").unwrap()).unwrap();
         let (listener, trigger) = mortal_listener();
-        let server = Server::start(listener, file, Driver::default().routes()).unwrap();
+        let server = Server::start(listener, file, Driver::default().routes(), Watch::default()).unwrap();
         *if dra { self.dra_mut() } else { self.registration_mut() } = Some(server);
         trigger
     }

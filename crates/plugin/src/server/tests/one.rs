@@ -14,7 +14,7 @@ use crate::socket::listen;
 
 fn serve(path: &Path, driver: &Driver) -> Server {
     let (listener, file) = listen(path, &DriverName::new("gpu.example.com").unwrap()).unwrap();
-    Server::start(listener, file, driver.routes()).unwrap()
+    Server::start(listener, file, driver.routes(), Watch::default()).unwrap()
 }
 
 fn patience() -> Instant {
@@ -115,7 +115,7 @@ async fn the_death_of_a_server_is_told_once() {
     let path = directory.path().join("dra.sock");
     let (_, file) = listen(&path, &DriverName::new("gpu.example.com").unwrap()).unwrap();
     let (listener, mut trigger) = mortal_listener();
-    let mut server = Server::start(listener, file, Driver::default().routes()).unwrap();
+    let mut server = Server::start(listener, file, Driver::default().routes(), Watch::default()).unwrap();
     tokio::select! {
         biased;
         error = server.died() => panic!("not dead yet: {error}"),

@@ -1,0 +1,259 @@
+//! Fetching claims from the API server: one GET for each, all of a batch at once, each with an outcome of its own.
+//!
+//! The API of claims is `resource.k8s.io`, in the newest version that the server has: v1 is tried first, and only where
+//! the server answers that it does not know that version is it asked for those that it does. A claim that does not
+//! exist costs one request, not one for each version. Trouble that passes (connections, 429, 5xx) is tried again a few
+//! times, because a kubelet that gets an error comes back after a minute at the earliest.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use drakkar_metadata::name::{ClaimUid, DriverName};
+use http::{Request, StatusCode, header};
+use http_body_util::BodyExt as _;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, Status};
+use kube::client::Body;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::claim::{Claim, ClaimRef};
+use crate::metrics::{ApiAnswer, Metrics};
+
+/// How many requests may be on their way at once.
+const CONCURRENCY: usize = 64;
+/// How long the API server may take for one answer.
+const TRY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pauses between tries, each lengthened by up to as much again.
+const PAUSES: [Duration; 4] =
+    [Duration::from_millis(50), Duration::from_millis(150), Duration::from_millis(500), Duration::from_millis(1000)];
+/// The versions of the API that are understood, the best first.
+const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
+/// The index in [`VERSIONS`] of the one with another form of requests.
+const V1BETA1: u8 = 2;
+/// More than any object that an API server stores.
+const MAX_BODY: usize = 8 * 1024 * 1024;
+
+/// Why a claim could not be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FetchError {
+    #[error("get resourceclaim {claim}: it does not exist")]
+    NotFound { claim: Box<ClaimRef> },
+    #[error("get resourceclaim {claim}: the claim of that name is now another, with uid {found}")]
+    WrongUid { claim: Box<ClaimRef>, found: String },
+    #[error("resourceclaim {claim} is not allocated")]
+    NotAllocated { claim: Box<ClaimRef> },
+    #[error("resourceclaim {claim} is allocated, but no device of it is from driver {driver}")]
+    NothingForDriver { claim: Box<ClaimRef>, driver: DriverName },
+    #[error("get resourceclaim {claim}: {source}")]
+    Api { claim: Box<ClaimRef>, source: ApiError },
+}
+
+/// Why the API server gave no usable answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApiError {
+    #[error("no answer from the API server: {0}")]
+    Send(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("no answer from the API server within {} s", TRY_TIMEOUT.as_secs())]
+    Timeout,
+    #[error("the API server answered {status}: {message}")]
+    Status { status: StatusCode, message: String },
+    #[error("the API server serves none of {}", VERSIONS.map(|version| format!("resource.k8s.io/{version}")).join(", "))]
+    NoVersion,
+    #[error("the API server's answer is not what was asked for: {0}")]
+    Decode(#[source] serde_json::Error),
+}
+
+impl ApiError {
+    fn passes(&self) -> bool {
+        match self {
+            Self::Send(_) | Self::Timeout => true,
+            Self::Status { status, .. } => {
+                *status == StatusCode::TOO_MANY_REQUESTS
+                    || (status.is_server_error() && *status != StatusCode::NOT_IMPLEMENTED)
+            }
+            Self::NoVersion | Self::Decode(_) => false,
+        }
+    }
+}
+
+/// What a GET of a claim found.
+enum Found {
+    Claim(Box<ResourceClaim>),
+    /// There is no such claim.
+    NoClaim,
+    /// There is no such version of the API.
+    NoVersion,
+}
+
+/// Where claims are fetched from.
+#[derive(Clone)]
+pub(crate) struct ClaimSource {
+    client: kube::Client,
+    driver: DriverName,
+    version: Arc<AtomicU8>,
+    slots: Arc<Semaphore>,
+    metrics: Metrics,
+}
+
+impl std::fmt::Debug for ClaimSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClaimSource").field("driver", &self.driver).finish_non_exhaustive()
+    }
+}
+
+impl ClaimSource {
+    pub(crate) fn new(client: kube::Client, driver: DriverName, metrics: Metrics) -> Self {
+        Self { client, driver, version: Arc::default(), slots: Arc::new(Semaphore::new(CONCURRENCY)), metrics }
+    }
+
+    /// The claim, if it is the one that is meant, is allocated, and has devices of the driver.
+    pub(crate) async fn fetch(&self, reference: &ClaimRef) -> Result<Claim, FetchError> {
+        let claim = || Box::new(reference.clone());
+        let object = match self.get(reference).await {
+            Ok(Some(object)) => object,
+            Ok(None) => return Err(FetchError::NotFound { claim: claim() }),
+            Err(source) => return Err(FetchError::Api { claim: claim(), source }),
+        };
+        let found = object.metadata.uid.as_deref().unwrap_or_default();
+        if found != reference.uid.as_str() {
+            return Err(FetchError::WrongUid { claim: claim(), found: found.to_owned() });
+        }
+        if object.status.as_ref().is_none_or(|status| status.allocation.is_none()) {
+            return Err(FetchError::NotAllocated { claim: claim() });
+        }
+        let fetched = Claim::new(reference.clone(), self.driver.clone(), object);
+        if fetched.results().next().is_none() {
+            return Err(FetchError::NothingForDriver { claim: claim(), driver: self.driver.clone() });
+        }
+        Ok(fetched)
+    }
+
+    /// Whether the API server knows for sure that this claim is gone: no claim of the name, or one with another UID.
+    pub(crate) async fn is_gone(&self, reference: &ClaimRef) -> Result<bool, FetchError> {
+        match self.get(reference).await {
+            Ok(object) => Ok(object.and_then(|object| object.metadata.uid).as_deref() != Some(reference.uid.as_str())),
+            Err(source) => Err(FetchError::Api { claim: Box::new(reference.clone()), source }),
+        }
+    }
+
+    /// The object of that name, if there is one.
+    async fn get(&self, claim: &ClaimRef) -> Result<Option<ResourceClaim>, ApiError> {
+        // The semaphore is never closed.
+        let _slot = self.slots.acquire().await.ok();
+        let mut pauses = PAUSES.iter();
+        loop {
+            let error = match self.get_in_version(claim).await {
+                Ok(found) => return Ok(found),
+                Err(error) => error,
+            };
+            let Some(pause) = pauses.next().filter(|_| error.passes()) else { return Err(error) };
+            tracing::debug!(%claim, %error, "getting the claim failed, and is tried again");
+            tokio::time::sleep(*pause + pause.mul_f64(jitter(&claim.uid))).await;
+        }
+    }
+
+    async fn get_in_version(&self, claim: &ClaimRef) -> Result<Option<ResourceClaim>, ApiError> {
+        let version = self.version.load(Ordering::Relaxed);
+        match self.get_once(claim, version).await? {
+            Found::Claim(object) => return Ok(Some(*object)),
+            Found::NoClaim => return Ok(None),
+            Found::NoVersion => {}
+        }
+        // The first request of all, or the API server is not the one of a minute ago.
+        let version = self.discover().await?;
+        self.version.store(version, Ordering::Relaxed);
+        match self.get_once(claim, version).await? {
+            Found::Claim(object) => Ok(Some(*object)),
+            Found::NoClaim => Ok(None),
+            Found::NoVersion => Err(ApiError::NoVersion),
+        }
+    }
+
+    async fn get_once(&self, claim: &ClaimRef, version: u8) -> Result<Found, ApiError> {
+        let path = format!(
+            "/apis/resource.k8s.io/{}/namespaces/{}/resourceclaims/{}",
+            VERSIONS[usize::from(version) % VERSIONS.len()],
+            claim.namespace,
+            claim.name
+        );
+        let (status, body) = self.ask(&path).await?;
+        match status {
+            StatusCode::OK if version == V1BETA1 => {
+                let mut object = serde_json::from_slice(&body).map_err(ApiError::Decode)?;
+                requests_of_v1beta1(&mut object);
+                Ok(Found::Claim(serde_json::from_value(object).map_err(ApiError::Decode)?))
+            }
+            StatusCode::OK => Ok(Found::Claim(serde_json::from_slice(&body).map_err(ApiError::Decode)?)),
+            // A server that has the resource names it in its answer.
+            StatusCode::NOT_FOUND => {
+                let details = serde_json::from_slice::<Status>(&body).ok().and_then(|status| status.details);
+                let named = details.is_some_and(|details| details.name.as_deref() == Some(claim.name.as_str()));
+                Ok(if named { Found::NoClaim } else { Found::NoVersion })
+            }
+            status => Err(failure(status, &body)),
+        }
+    }
+
+    /// The best version that the server has.
+    async fn discover(&self) -> Result<u8, ApiError> {
+        let group: APIGroup = match self.ask("/apis/resource.k8s.io").await? {
+            (StatusCode::OK, body) => serde_json::from_slice(&body).map_err(ApiError::Decode)?,
+            (StatusCode::NOT_FOUND, _) => return Err(ApiError::NoVersion),
+            (status, body) => return Err(failure(status, &body)),
+        };
+        let best = (0u8..).zip(VERSIONS).find(|(_, version)| group.versions.iter().any(|has| has.version == *version));
+        let (index, version) = best.ok_or(ApiError::NoVersion)?;
+        tracing::info!(version, "the API server's version of resource.k8s.io");
+        Ok(index)
+    }
+
+    async fn ask(&self, path: &str) -> Result<(StatusCode, Vec<u8>), ApiError> {
+        let request = Request::get(path)
+            .header(header::ACCEPT, "application/json")
+            .body(Body::empty())
+            .map_err(|source| ApiError::Send(source.into()))?;
+        let get = self.metrics.api_get();
+        let answer = timeout(TRY_TIMEOUT, async {
+            let response = self.client.send(request).await.map_err(|source| ApiError::Send(source.into()))?;
+            let (head, body) = response.into_parts();
+            let body = http_body_util::Limited::new(body, MAX_BODY).collect().await.map_err(ApiError::Send)?;
+            Ok((head.status, Vec::from(body.to_bytes())))
+        });
+        let answer = answer.await.unwrap_or(Err(ApiError::Timeout));
+        if let Ok((status, _)) = &answer {
+            get.finish(ApiAnswer::of_status(status.as_u16()));
+        }
+        answer
+    }
+}
+
+/// An error with what the server says about it, if that is the API's kind of error.
+fn failure(status: StatusCode, body: &[u8]) -> ApiError {
+    let message = serde_json::from_slice::<Status>(body).ok().and_then(|status| status.message);
+    let message = message.unwrap_or_else(|| String::from_utf8_lossy(&body[..body.len().min(200)]).trim().to_owned());
+    ApiError::Status { status, message }
+}
+
+/// Brings the requests of a v1beta1 claim into the form that they have had since: what is asked for exactly is in an
+/// object of its own.
+fn requests_of_v1beta1(claim: &mut serde_json::Value) {
+    let requests = claim.pointer_mut("/spec/devices/requests").and_then(|requests| requests.as_array_mut());
+    for request in requests.into_iter().flatten().filter_map(|request| request.as_object_mut()) {
+        let fields = std::mem::take(request);
+        let (own, exactly) = fields.into_iter().partition(|(field, _)| field == "name" || field == "firstAvailable");
+        *request = own;
+        let exactly: serde_json::Map<_, _> = exactly;
+        if !exactly.is_empty() {
+            request.insert("exactly".to_owned(), exactly.into());
+        }
+    }
+}
+
+/// A number below 1 that differs from claim to claim and from time to time, so that they do not all come back at once.
+fn jitter(uid: &ClaimUid) -> f64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    let hash = RandomState::new().hash_one(uid);
+    f64::from(u32::try_from(hash >> 32).unwrap_or_default()) / f64::from(u32::MAX)
+}

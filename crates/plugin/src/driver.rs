@@ -1,0 +1,230 @@
+//! What a driver implements, and what it gives to the framework.
+//!
+//! A driver is one type with two duties: [`DraPlugin::prepare`] and [`DraPlugin::unprepare`], one claim at a time.
+//! Everything else has a default: what to do about trouble in the background, health, and whole batches.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+
+use drakkar_metadata::name::ClaimUid;
+use drakkar_metadata::{DeviceAttribute, NetworkDeviceData};
+use futures::stream::{self, StreamExt as _};
+use futures::{FutureExt as _, future};
+
+use crate::claim::{Claim, ClaimRef};
+use crate::health::HealthReporter;
+
+/// Any error of a driver. `?` makes one of every error, `anyhow`'s included; a text becomes one with `.into()`.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A DRA driver: what the framework asks of it. Shared by all calls, so state is behind a lock of the driver's own.
+///
+/// Futures are dropped, at an `await`, when the kubelet's deadline passes or the driver is stopped: a driver that must
+/// not be interrupted spawns a task and awaits that.
+pub trait DraPlugin: Send + Sync + 'static {
+    /// Makes the devices of a claim ready, and says which they are.
+    ///
+    /// Called again for a claim that is prepared, while containers use it: after a restart of the kubelet, and when
+    /// another pod comes to share it. The answer must then be the same, and nothing may be disturbed.
+    ///
+    /// An allocated request for which no device is returned counts as prepared too: the framework passes its devices
+    /// on, and the metadata comes later ([`crate::MetadataUpdater`]).
+    fn prepare(&self, claim: &Claim) -> impl Future<Output = Result<Vec<Device>, BoxError>> + Send;
+
+    /// Undoes [`Self::prepare`]. The claim may be gone from the API server, and may never have been prepared, here or
+    /// at all: that is success. A failure is tried again.
+    fn unprepare(&self, claim: &ClaimRef) -> impl Future<Output = Result<(), BoxError>> + Send;
+
+    /// Told of trouble that no call of the kubelet can be answered with. After an error that
+    /// [is fatal](BackgroundError::is_fatal) the driver has no service any more and should end.
+    fn handle_error(&self, error: &BackgroundError) {
+        if error.is_fatal() {
+            tracing::error!(%error, "the driver cannot go on");
+        } else {
+            tracing::warn!(%error, "trouble in the background");
+        }
+    }
+
+    /// Watches the health of the driver's devices, and reports it for as long as the future lives. `None`, the default,
+    /// means that the driver does not watch it: then the kubelet is not told of a health service.
+    ///
+    /// Called when the driver starts, to see which of the two it is, and when a kubelet first asks; then the future
+    /// is polled. If it fails or panics, all devices are of unknown health, and it is called again after a while.
+    fn watch_health(&self, reports: HealthReporter) -> Option<impl Future<Output = Result<(), BoxError>> + Send> {
+        let _ = reports;
+        None::<future::Ready<Result<(), BoxError>>>
+    }
+
+    /// Prepares all claims of one call of the kubelet: those of one pod. Calls [`Self::prepare`] for each, unless a
+    /// driver has a better way for many.
+    fn prepare_batch(&self, claims: &Batch<Claim>) -> impl Future<Output = Outcomes<Vec<Device>>> + Send {
+        claims.each(|claim| self.prepare(claim))
+    }
+
+    /// Unprepares all claims of one call of the kubelet. Calls [`Self::unprepare`] for each, unless a driver has a
+    /// better way for many.
+    fn unprepare_batch(&self, claims: &Batch<ClaimRef>) -> impl Future<Output = Outcomes<()>> + Send {
+        claims.each(|claim| self.unprepare(claim))
+    }
+}
+
+/// A device that a driver has prepared.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Device {
+    /// The requests of the claim that it is for, as `request` or `request/subrequest`; none means all of them.
+    pub requests: Vec<String>,
+    /// The pool that it is from.
+    pub pool_name: String,
+    /// Its name in the pool.
+    pub device_name: String,
+    /// The CDI devices by which it gets into containers, as `vendor/class=name`.
+    pub cdi_device_ids: Vec<String>,
+    /// Which share of a device that several claims may have. Taken from the allocation if it is not given here.
+    pub share_id: Option<String>,
+    /// What containers are told of it, in addition to driver, pool and name.
+    pub metadata: Option<DeviceMetadata>,
+}
+
+/// What containers are told of a device.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DeviceMetadata {
+    /// Attributes by name: bare (`model`) in the driver's own domain, or with a domain (`example.com/model`).
+    pub attributes: BTreeMap<String, DeviceAttribute>,
+    /// What a network device looks like in the pod.
+    pub network_data: Option<NetworkDeviceData>,
+}
+
+impl DeviceMetadata {
+    /// With an attribute more.
+    ///
+    /// ```
+    /// # use drakkar_plugin::DeviceMetadata;
+    /// let metadata = DeviceMetadata::default().attribute("model", "m1").attribute("cores", 64);
+    /// assert_eq!(metadata.attributes.len(), 2);
+    /// ```
+    #[must_use]
+    pub fn attribute(mut self, name: impl Into<String>, value: impl Into<DeviceAttribute>) -> Self {
+        self.attributes.insert(name.into(), value.into());
+        self
+    }
+}
+
+/// What became of each claim of a batch. Every claim needs an entry; one that is missing has failed.
+pub type Outcomes<T> = HashMap<ClaimUid, Result<T, BoxError>>;
+
+/// The claims of one call of the kubelet.
+#[derive(Debug)]
+pub struct Batch<T> {
+    claims: Vec<T>,
+    concurrency: usize,
+}
+
+/// Something that is about one claim.
+pub(crate) trait OfClaim {
+    fn uid(&self) -> &ClaimUid;
+}
+
+impl OfClaim for Claim {
+    fn uid(&self) -> &ClaimUid {
+        &self.reference().uid
+    }
+}
+
+impl OfClaim for ClaimRef {
+    fn uid(&self) -> &ClaimUid {
+        &self.uid
+    }
+}
+
+impl<T> Batch<T> {
+    /// A batch of which so many claims may be worked on at once.
+    pub(crate) fn new(claims: Vec<T>, concurrency: usize) -> Self {
+        Self { claims, concurrency: concurrency.max(1) }
+    }
+
+    pub(crate) fn into_claims(self) -> Vec<T> {
+        self.claims
+    }
+}
+
+/// A batch that is worked on one claim after the other.
+impl<T> From<Vec<T>> for Batch<T> {
+    fn from(claims: Vec<T>) -> Self {
+        Self::new(claims, 1)
+    }
+}
+
+#[allow(private_bounds, reason = "there are batches of claims and of references to claims, and no others")]
+impl<T: OfClaim> Batch<T> {
+    /// Does something for each claim: one after the other, or several at once where the driver's calls are not
+    /// [serialized](crate::PluginBuilder::serialize). A panic is the error of that claim.
+    pub async fn each<'a, R, W>(&'a self, mut work: impl FnMut(&'a T) -> W) -> Outcomes<R>
+    where
+        W: Future<Output = Result<R, BoxError>> + Send,
+    {
+        let works = self.claims.iter().map(|claim| {
+            // The call itself may panic too: a driver may do its work before it returns the future.
+            let work = std::panic::catch_unwind(AssertUnwindSafe(|| work(claim)));
+            async move {
+                let outcome = match work {
+                    Ok(work) => AssertUnwindSafe(work).catch_unwind().await,
+                    Err(panic) => Err(panic),
+                };
+                (claim.uid().clone(), outcome.unwrap_or_else(|panic| Err(Panicked::from(&*panic).into())))
+            }
+        });
+        // Made before they are run: a stream that made them would keep the closure across an await.
+        stream::iter(works.collect::<Vec<_>>()).buffer_unordered(self.concurrency).collect().await
+    }
+}
+
+impl<T> std::ops::Deref for Batch<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.claims
+    }
+}
+
+/// The driver panicked.
+#[derive(Debug, thiserror::Error)]
+#[error("the driver panicked: {0}")]
+pub(crate) struct Panicked(String);
+
+impl From<&(dyn std::any::Any + Send)> for Panicked {
+    fn from(panic: &(dyn std::any::Any + Send)) -> Self {
+        let text = panic
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("no message");
+        Self(text.to_owned())
+    }
+}
+
+/// Trouble that no call of the kubelet can be answered with.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {source}")]
+pub struct BackgroundError {
+    what: &'static str,
+    source: BoxError,
+    is_fatal: bool,
+}
+
+impl BackgroundError {
+    /// Trouble that passes, or that the driver can live with.
+    pub(crate) fn recoverable(what: &'static str, source: impl Into<BoxError>) -> Self {
+        Self { what, source: source.into(), is_fatal: false }
+    }
+
+    /// Trouble after which the driver has no service.
+    pub(crate) fn fatal(what: &'static str, source: impl Into<BoxError>) -> Self {
+        Self { what, source: source.into(), is_fatal: true }
+    }
+
+    /// Whether the driver is without service now, and should end so that it is started again.
+    pub fn is_fatal(&self) -> bool {
+        self.is_fatal
+    }
+}

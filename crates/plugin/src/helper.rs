@@ -1,0 +1,277 @@
+//! A running driver: what its owner can ask of it, and who looks after its parts.
+//!
+//! One task owns the servers. It ends them when it is told to, or when one of them dies: then the driver is told, and what
+//! is left of the servers goes, since a driver that is registered but cannot serve is worse than none. The HTTP endpoint
+//! stays until the end and says what happened.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt as _};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::claim::ClaimRef;
+use crate::driver::{BackgroundError, BoxError, Device, DraPlugin};
+use crate::health::HealthHub;
+use crate::http_endpoint::HttpEndpoint;
+use crate::metrics::Metrics;
+use crate::registration::{RegistrationFaults, RegistrationStatus};
+use crate::server::Endpoints;
+use crate::service::{ClaimError, Service};
+use crate::start::Background;
+use crate::store::StoreError;
+
+/// How many claims are looked up at once when orphans are looked for: nothing waits for it.
+const ORPHAN_CONCURRENCY: usize = 4;
+/// How long the parts that have nothing to finish may take to end.
+const END: Duration = Duration::from_secs(1);
+
+/// Updates what containers see of their devices, also those that run.
+///
+/// A network driver knows addresses only after the pod's sandbox is there: it keeps an `Arc<dyn MetadataUpdater>` where
+/// its NRI hook finds it.
+pub trait MetadataUpdater: Send + Sync {
+    /// Replaces the metadata of one request (`request` or `request/subrequest`) of a prepared claim by what is known of
+    /// these devices, and gives the file's new generation. Only devices that were prepared for the request can be told
+    /// of; requests, CDI devices and share ids of the devices do not matter here.
+    fn update_request_metadata<'a>(
+        &'a self,
+        claim: &'a ClaimRef,
+        request: &'a str,
+        devices: Vec<Device>,
+    ) -> BoxFuture<'a, Result<i64, UpdateError>>;
+}
+
+/// Why metadata was not updated. Containers see what they saw before.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct UpdateError(ClaimError);
+
+impl UpdateError {
+    /// Whether there is nothing to update: the claim, or the request of it, is not prepared here with metadata.
+    pub fn is_not_prepared(&self) -> bool {
+        use StoreError::{NoSuchRequest, NotPrepared, OtherClaim};
+        matches!(self.0, ClaimError::Store(NotPrepared { .. } | OtherClaim { .. } | NoSuchRequest { .. }))
+    }
+}
+
+/// Why a driver did not end as it should. It has ended nevertheless.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct StopError(#[source] BoxError);
+
+/// The parts of a running driver.
+pub(crate) struct Running {
+    pub(crate) endpoints: Endpoints,
+    pub(crate) http: Option<HttpEndpoint>,
+    pub(crate) health: Option<Arc<HealthHub>>,
+    /// Why the driver has no service any more.
+    pub(crate) fatal: watch::Sender<Option<String>>,
+    pub(crate) drain: Duration,
+    pub(crate) background: Background,
+    pub(crate) metrics: Metrics,
+}
+
+/// A running driver. It ends, at once, when this is dropped; [`Helper::stop`] is the polite way.
+pub struct Helper {
+    updater: Arc<dyn MetadataUpdater>,
+    registration: watch::Receiver<RegistrationStatus>,
+    fatal: watch::Receiver<Option<String>>,
+    faults: RegistrationFaults,
+    metrics: Metrics,
+    dra_socket: Option<PathBuf>,
+    registration_socket: Option<PathBuf>,
+    http_address: Option<SocketAddr>,
+    stop: CancellationToken,
+    supervisor: AbortOnDropHandle<Result<(), StopError>>,
+}
+
+impl std::fmt::Debug for Helper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Helper")
+            .field("dra_socket", &self.dra_socket)
+            .field("registration_socket", &self.registration_socket)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Helper {
+    pub(crate) fn new<P: DraPlugin>(running: Running, service: Arc<Service<P>>, recovered: Vec<ClaimRef>) -> Self {
+        let stop = CancellationToken::new();
+        Self {
+            updater: Arc::new(Updater(service.clone())),
+            registration: running.endpoints.registration_status(),
+            fatal: running.fatal.subscribe(),
+            faults: running.endpoints.registration_faults(),
+            metrics: running.metrics.clone(),
+            dra_socket: running.endpoints.dra_socket().map(Path::to_owned),
+            registration_socket: running.endpoints.registration_socket().map(Path::to_owned),
+            http_address: running.http.as_ref().map(HttpEndpoint::local_address),
+            stop: stop.clone(),
+            supervisor: AbortOnDropHandle::new(tokio::spawn(supervise(running, service, recovered, stop))),
+        }
+    }
+
+    /// Replaces what containers see of one request; see [`MetadataUpdater::update_request_metadata`].
+    pub async fn update_request_metadata(
+        &self,
+        claim: &ClaimRef,
+        request: &str,
+        devices: Vec<Device>,
+    ) -> Result<i64, UpdateError> {
+        self.updater.update_request_metadata(claim, request, devices).await
+    }
+
+    /// The same, to be kept elsewhere: for example by the NRI plugin of a network driver.
+    pub fn metadata_updater(&self) -> Arc<dyn MetadataUpdater> {
+        self.updater.clone()
+    }
+
+    /// What the kubelet last said about the registration, and whatever it says later.
+    pub fn registration_status(&self) -> watch::Receiver<RegistrationStatus> {
+        self.registration.clone()
+    }
+
+    /// Makes the calls with which a kubelet registers the driver fail, for tests of what happens then.
+    pub fn registration_faults(&self) -> RegistrationFaults {
+        self.faults.clone()
+    }
+
+    /// Lets the driver add metrics of its own to those that the HTTP endpoint serves.
+    pub fn register_metrics(&self, register: impl FnOnce(&mut prometheus_client::registry::Registry)) {
+        self.metrics.with_registry(register);
+    }
+
+    /// Where the kubelet calls the driver, if this instance serves that.
+    pub fn dra_socket(&self) -> Option<&Path> {
+        self.dra_socket.as_deref()
+    }
+
+    /// Where the kubelet finds the driver, if this instance registers.
+    pub fn registration_socket(&self) -> Option<&Path> {
+        self.registration_socket.as_deref()
+    }
+
+    /// Where the HTTP endpoint is, if there is one. Tells the port that the system chose for port 0.
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http_address
+    }
+
+    /// Waits until the driver has lost its service, which it should not, and says why.
+    pub async fn died(&mut self) -> StopError {
+        match self.fatal.wait_for(Option::is_some).await {
+            Ok(reason) => StopError(reason.clone().unwrap_or_default().into()),
+            Err(closed) => StopError(closed.into()),
+        }
+    }
+
+    /// Ends the driver: the kubelet is told first, calls in flight may finish, nothing is left behind.
+    pub async fn stop(self) -> Result<(), StopError> {
+        self.stop.cancel();
+        match self.supervisor.await {
+            Ok(stopped) => stopped,
+            Err(error) => Err(StopError(error.into())),
+        }
+    }
+
+    /// Runs until the process is told to end (SIGTERM, SIGINT) or the driver loses its service, and stops.
+    pub async fn run_until_signal(mut self) -> Result<(), StopError> {
+        let signals = signal(SignalKind::terminate()).and_then(|term| Ok((term, signal(SignalKind::interrupt())?)));
+        let (mut terminate, mut interrupt) = signals.map_err(|error| StopError(error.into()))?;
+        let died = tokio::select! {
+            _ = terminate.recv() => None,
+            _ = interrupt.recv() => None,
+            error = self.died() => Some(error),
+        };
+        let stopped = self.stop().await;
+        died.map_or(stopped, Err)
+    }
+}
+
+struct Updater<P>(Arc<Service<P>>);
+
+impl<P: DraPlugin> MetadataUpdater for Updater<P> {
+    fn update_request_metadata<'a>(
+        &'a self,
+        claim: &'a ClaimRef,
+        request: &'a str,
+        devices: Vec<Device>,
+    ) -> BoxFuture<'a, Result<i64, UpdateError>> {
+        Box::pin(async move { self.0.update(claim, request, devices).await.map_err(UpdateError) })
+    }
+}
+
+async fn supervise<P: DraPlugin>(
+    running: Running,
+    service: Arc<Service<P>>,
+    recovered: Vec<ClaimRef>,
+    stop: CancellationToken,
+) -> Result<(), StopError> {
+    let Running { mut endpoints, http, health, fatal, drain, background, metrics } = running;
+    let orphans = {
+        let (background, metrics) = (background.clone(), metrics.clone());
+        AbortOnDropHandle::new(tokio::spawn(collect_orphans(service, recovered, background, metrics)))
+    };
+    let mut registration = endpoints.registration_status();
+    let died = loop {
+        tokio::select! {
+            () = stop.cancelled() => break None,
+            error = endpoints.died() => break Some(error),
+            Ok(()) = registration.changed() => {
+                metrics.set_registered(*registration.borrow_and_update() == RegistrationStatus::Registered);
+            }
+        }
+    };
+    drop(orphans);
+    if let Some(error) = died {
+        fatal.send_replace(Some(error.to_string()));
+        background(BackgroundError::fatal("serve the kubelet", error));
+    }
+    metrics.set_registered(false);
+    let stopped = endpoints.stop(drain).await.map_err(|error| StopError(error.into()));
+    stop.cancelled().await;
+    if let Some(health) = health
+        && let Err(error) = health.stop(Instant::now() + END).await
+    {
+        tracing::warn!(%error, "the end of the driver");
+    }
+    if let Some(http) = http
+        && let Err(error) = http.stop(Instant::now() + END).await
+    {
+        tracing::warn!(%error, "the end of the driver");
+    }
+    stopped
+}
+
+/// Removes what is left of claims that the API server has no more: nobody will unprepare them.
+async fn collect_orphans<P: DraPlugin>(
+    service: Arc<Service<P>>,
+    recovered: Vec<ClaimRef>,
+    background: Background,
+    metrics: Metrics,
+) {
+    let looked_up = recovered.into_iter().map(|claim| {
+        let service = &service;
+        async move { (claim.clone(), service.collect(claim).await) }
+    });
+    let mut looked_up = stream::iter(looked_up.collect::<Vec<_>>()).buffer_unordered(ORPHAN_CONCURRENCY);
+    while let Some((claim, outcome)) = looked_up.next().await {
+        match outcome {
+            Ok(false) => {}
+            Ok(true) => {
+                tracing::info!(%claim, "removed the metadata of a claim that is gone");
+                metrics.recovered(0, 0, 1);
+            }
+            Err(error) => {
+                background(BackgroundError::recoverable("look for claims that are gone", error));
+            }
+        }
+    }
+}

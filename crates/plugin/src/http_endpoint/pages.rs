@@ -1,0 +1,223 @@
+//! What is on the pages: health in the manner of Kubernetes' components, metrics, and a status for people.
+//!
+//! Pages tell what the instance is and how it fares. They never name claims, pods or devices.
+
+use std::fmt::Write as _;
+use std::future::ready;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use axum::extract::RawQuery;
+use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::map_response;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get};
+use drakkar_metadata::Time;
+use drakkar_metadata::name::DriverName;
+use drakkar_metadata::show::Printable;
+use tokio::sync::{Mutex, watch};
+
+use crate::metrics::{self, Metrics};
+use crate::registration::RegistrationStatus;
+
+/// The pages, for those who do not know them.
+const LIST: &str = "\
+/healthz   whether the driver works (?verbose: check by check)
+/livez     the same
+/readyz    whether the kubelet uses the driver, too
+/metrics   OpenMetrics
+/statusz   for people: what runs here
+";
+
+/// Where the content of the pages comes from.
+#[derive(Debug, Clone)]
+pub(crate) struct Pages {
+    /// The name on top of the status page.
+    pub(crate) driver: DriverName,
+    /// What the kubelet says. When the sender is gone, so is the registration service.
+    pub(crate) registration: watch::Receiver<RegistrationStatus>,
+    /// Why the driver cannot go on, once that is so. Everybody can read it: it is not to name claims.
+    pub(crate) fatal: watch::Receiver<Option<String>>,
+    /// The metrics of the instance.
+    pub(crate) metrics: Metrics,
+    /// Further lines of the status page: node, services, sockets and whatever else does not change.
+    pub(crate) status: Vec<(String, String)>,
+}
+
+/// One question of a health page.
+#[derive(Debug, Clone, Copy)]
+enum Check {
+    Servers,
+    Registration,
+}
+
+/// What is asked on which page.
+const HEALTH: [(&str, &[Check]); 3] =
+    [("healthz", &[Check::Servers]), ("livez", &[Check::Servers]), ("readyz", &[Check::Servers, Check::Registration])];
+
+impl Check {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Servers => "servers",
+            Self::Registration => "registration",
+        }
+    }
+
+    /// Fails with the reason.
+    fn run(self, pages: &Pages) -> Result<(), String> {
+        match self {
+            Self::Servers => match &*pages.fatal.borrow() {
+                None => Ok(()),
+                Some(reason) => Err(Printable::cut(reason).to_string()),
+            },
+            Self::Registration if pages.registration.has_changed().is_err() => {
+                Err("the registration service has ended".to_owned())
+            }
+            Self::Registration => match &*pages.registration.borrow() {
+                RegistrationStatus::Registered => Ok(()),
+                RegistrationStatus::Waiting => Err("waiting for the kubelet to register the driver".to_owned()),
+                RegistrationStatus::Failed { error } => {
+                    Err(format!("the kubelet refused the registration: {}", Printable::cut(error)))
+                }
+            },
+        }
+    }
+}
+
+impl Pages {
+    /// All pages, ready to be served.
+    pub(super) fn router(self) -> Router {
+        let pages = Arc::new(self);
+        let mut router = Router::new()
+            .route("/", get(|| ready(list(StatusCode::OK, ""))))
+            .route("/metrics", metrics(pages.metrics.clone()))
+            .route("/statusz", {
+                let pages = Arc::clone(&pages);
+                get(move || ready(pages.statusz(SystemTime::now())))
+            });
+        for (page, checks) in HEALTH {
+            router = router.route(&format!("/{page}"), health(&pages, page, checks));
+            for check in checks {
+                let path = format!("/{page}/{}", check.name());
+                router = router.route(&path, health(&pages, page, std::slice::from_ref(check)));
+            }
+        }
+        router
+            .fallback(|| ready(list(StatusCode::NOT_FOUND, "404: there is no such page\n\n")))
+            .method_not_allowed_fallback(|| ready(not_allowed()))
+            .layer(map_response(|response: Response| ready(hardened(response))))
+    }
+
+    /// The answer to some checks: `ok`, or the reasons why not; with `?verbose` check by check.
+    fn health(&self, page: &str, checks: &[Check], verbose: bool) -> (StatusCode, String) {
+        let verdicts: Vec<_> = checks.iter().map(|check| (check.name(), check.run(self))).collect();
+        let passed = verdicts.iter().all(|(_, verdict)| verdict.is_ok());
+        let code = if passed { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        let lines = verdicts.into_iter().filter_map(|(name, verdict)| match verdict {
+            Ok(()) => verbose.then(|| format!("[+]{name} ok\n")),
+            Err(reason) if verbose => Some(format!("[-]{name} failed: {reason}\n")),
+            Err(reason) => Some(format!("{reason}\n")),
+        });
+        let text: String = match (passed, verbose) {
+            (true, false) => "ok".to_owned(),
+            (_, false) => lines.collect(),
+            (true, true) => lines.chain([format!("{page} check passed\n")]).collect(),
+            (false, true) => lines.chain([format!("{page} check failed\n")]).collect(),
+        };
+        (code, text)
+    }
+
+    fn statusz(&self, now: SystemTime) -> String {
+        let started = self.metrics.started();
+        let up = now.duration_since(started).unwrap_or_default().as_secs();
+        let registration = match Check::Registration.run(self) {
+            Ok(()) => "registered".to_owned(),
+            Err(reason) => reason,
+        };
+        let servers = match Check::Servers.run(self) {
+            Ok(()) => "alive".to_owned(),
+            Err(reason) => reason,
+        };
+        let lines = [
+            ("Started", date(started)),
+            ("Up", format!("{} hr {:02} min {:02} sec", up / 3600, up / 60 % 60, up % 60)),
+            ("Version", format!("drakkar-plugin {}", env!("CARGO_PKG_VERSION"))),
+            ("Driver", self.driver.to_string()),
+            ("Registration", registration),
+            ("Servers", servers),
+            ("Prepared claims", self.metrics.prepared_claims().to_string()),
+        ];
+        let further = self.status.iter().map(|(name, value)| (name.as_str(), value.clone()));
+        let mut text = format!(
+            "{} statusz\nWarning: this page is for people. Its format changes without notice: do not let programs read it.\n\n",
+            self.driver
+        );
+        for (name, value) in lines.into_iter().chain(further) {
+            // Writing to a string cannot fail.
+            writeln!(text, "{}: {}", Printable::whole(name), Printable::whole(value)).ok();
+        }
+        text
+    }
+}
+
+fn health(pages: &Arc<Pages>, page: &'static str, checks: &'static [Check]) -> MethodRouter {
+    let pages = Arc::clone(pages);
+    get(move |RawQuery(query): RawQuery| {
+        let verbose = query.is_some_and(|query| query.split('&').any(|part| part.split('=').next() == Some("verbose")));
+        ready(pages.health(page, checks, verbose))
+    })
+}
+
+/// Reads `/proc`, so it is done where blocking is no harm. One at a time: those threads are for the files of claims.
+fn metrics(metrics: Metrics) -> MethodRouter {
+    let turns = Arc::new(Mutex::new(()));
+    get(move || {
+        let (metrics, turns) = (metrics.clone(), Arc::clone(&turns));
+        async move {
+            let turn = turns.lock_owned().await;
+            let encode = move || {
+                let text = metrics.encode();
+                // The turn ends with the work, also when nobody waits for it any more.
+                drop(turn);
+                text
+            };
+            match tokio::task::spawn_blocking(encode).await {
+                Ok(Ok(text)) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+                Ok(Err(_)) => failed("a metric cannot be encoded"),
+                Err(error) => failed(&error.to_string()),
+            }
+        }
+    })
+}
+
+/// Our own metrics cannot fail; those that a driver has added can.
+fn failed(error: &str) -> Response {
+    tracing::error!(error, "http endpoint: no metrics");
+    (StatusCode::INTERNAL_SERVER_ERROR, "metrics failed: see the log\n").into_response()
+}
+
+fn list(code: StatusCode, before: &str) -> (StatusCode, String) {
+    (code, format!("{before}{LIST}"))
+}
+
+fn not_allowed() -> Response {
+    (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET,HEAD")], "405: only GET and HEAD\n").into_response()
+}
+
+/// Nothing here is to be kept or to be taken for something else than it is.
+fn hardened(mut response: Response) -> Response {
+    const HEADERS: [(HeaderName, HeaderValue); 2] = [
+        (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ];
+    response.headers_mut().extend(HEADERS);
+    response
+}
+
+fn date(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let time = i64::try_from(seconds).ok().and_then(|seconds| Time::from_unix_seconds(seconds).ok());
+    time.map_or_else(|| "unknown".to_owned(), |time| time.to_string())
+}

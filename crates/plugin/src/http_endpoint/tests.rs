@@ -1,0 +1,403 @@
+//! The endpoint over loopback sockets, asked byte by byte.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::Ipv4Addr;
+
+use drakkar_metadata::name::DriverName;
+use rstest::rstest;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::watch;
+
+use super::*;
+use crate::metrics::Metrics;
+use crate::registration::RegistrationStatus;
+
+/// Far longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, future).await.expect("it hangs")
+}
+
+/// An endpoint, and what its pages look at.
+struct Driver {
+    endpoint: HttpEndpoint,
+    registration: watch::Sender<RegistrationStatus>,
+    fatal: watch::Sender<Option<String>>,
+    metrics: Metrics,
+}
+
+impl Driver {
+    fn start() -> Self {
+        Self::start_with(Limits::default())
+    }
+
+    fn start_with(limits: Limits) -> Self {
+        let (registration, fatal) = (watch::Sender::default(), watch::Sender::default());
+        let driver = DriverName::new("gpu.example.com").unwrap();
+        let metrics = Metrics::new(&driver);
+        let pages = Pages {
+            driver,
+            registration: registration.subscribe(),
+            fatal: fatal.subscribe(),
+            metrics: metrics.clone(),
+            status: vec![
+                ("Node".to_owned(), "node-1".to_owned()),
+                ("Metadata".to_owned(), "on, v1alpha1, layouts kep and kubernetes".to_owned()),
+                ("DRA socket".to_owned(), "/var/lib/kubelet/plugins/gpu.example.com/dra\nforged: line".to_owned()),
+            ],
+        };
+        let endpoint = HttpEndpoint::start_with(ANY_PORT, pages, limits).unwrap();
+        Self { endpoint, registration, fatal, metrics }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        in_time(TcpStream::connect(self.endpoint.local_address())).await.unwrap()
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: node-1\r\n\r\n")).await
+    }
+
+    async fn ask(&self, request: &str) -> Answer {
+        let mut stream = self.connect().await;
+        stream.write_all(request.as_bytes()).await.unwrap();
+        Answer::read(&mut stream).await
+    }
+
+    /// What a page says, and whether that is good news.
+    async fn status(&self, path: &str) -> (u16, String) {
+        let answer = self.get(path).await;
+        assert_eq!(answer.headers["content-type"], "text/plain; charset=utf-8");
+        (answer.code, answer.body)
+    }
+}
+
+#[derive(Debug, PartialEq)]
+struct Answer {
+    code: u16,
+    headers: BTreeMap<String, String>,
+    body: String,
+}
+
+impl Answer {
+    /// Reads to the end of the connection, which each answer comes with.
+    async fn read(stream: &mut TcpStream) -> Self {
+        let text = read_to_end(stream).await;
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
+        let mut lines = head.lines();
+        let code = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let header = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_lowercase(), value.to_owned()));
+        Self { code, headers: lines.map(|line| header(line).unwrap()).collect(), body: body.to_owned() }
+    }
+}
+
+/// All that comes. An end by reset is an end, too: the peer had not read all that was sent.
+async fn read_to_end(stream: &mut TcpStream) -> String {
+    let mut bytes = vec![];
+    in_time(stream.read_to_end(&mut bytes)).await.ok();
+    String::from_utf8(bytes).unwrap()
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_driver_is_alive_until_a_fatal_error(#[values("healthz", "livez")] page: &str) {
+    let driver = Driver::start();
+    assert_eq!(driver.status(&format!("/{page}")).await, (200, "ok".to_owned()));
+    let verbose = format!("[+]servers ok\n{page} check passed\n");
+    assert_eq!(driver.status(&format!("/{page}?verbose")).await, (200, verbose.clone()));
+    assert_eq!(driver.status(&format!("/{page}?a=b&verbose=1")).await, (200, verbose));
+    assert_eq!(driver.status(&format!("/{page}?verbosely")).await, (200, "ok".to_owned()));
+    assert_eq!(driver.status(&format!("/{page}/servers")).await, (200, "ok".to_owned()));
+
+    driver.fatal.send_replace(Some("server of /run/dra.sock: cannot accept\nconnections".to_owned()));
+    let reason = "server of /run/dra.sock: cannot accept\\nconnections";
+    assert_eq!(driver.status(&format!("/{page}")).await, (503, format!("{reason}\n")));
+    let verbose = format!("[-]servers failed: {reason}\n{page} check failed\n");
+    assert_eq!(driver.status(&format!("/{page}?verbose")).await, (503, verbose));
+}
+
+#[tokio::test]
+async fn a_driver_is_ready_while_it_is_registered() {
+    let driver = Driver::start();
+    let waiting = "waiting for the kubelet to register the driver";
+    assert_eq!(driver.status("/readyz").await, (503, format!("{waiting}\n")));
+    let verbose = format!("[+]servers ok\n[-]registration failed: {waiting}\nreadyz check failed\n");
+    assert_eq!(driver.status("/readyz?verbose").await, (503, verbose));
+    assert_eq!(driver.status("/readyz/registration").await, (503, format!("{waiting}\n")));
+    assert_eq!(driver.status("/readyz/servers").await, (200, "ok".to_owned()));
+    // To wait for the kubelet is no reason to be restarted.
+    assert_eq!(driver.status("/livez").await, (200, "ok".to_owned()));
+
+    driver.registration.send_replace(RegistrationStatus::Failed { error: "no such\r\nversion".to_owned() });
+    let refused = "the kubelet refused the registration: no such\\r\\nversion";
+    assert_eq!(driver.status("/readyz").await, (503, format!("{refused}\n")));
+
+    driver.registration.send_replace(RegistrationStatus::Registered);
+    assert_eq!(driver.status("/readyz").await, (200, "ok".to_owned()));
+    let verbose = "[+]servers ok\n[+]registration ok\nreadyz check passed\n";
+    assert_eq!(driver.status("/readyz?verbose").await, (200, verbose.to_owned()));
+
+    driver.fatal.send_replace(Some("out of luck".to_owned()));
+    assert_eq!(driver.status("/readyz").await, (503, "out of luck\n".to_owned()));
+    let verbose = "[-]servers failed: out of luck\n[+]registration ok\nreadyz check failed\n";
+    assert_eq!(driver.status("/readyz?verbose").await, (503, verbose.to_owned()));
+}
+
+#[tokio::test]
+async fn a_driver_whose_registration_service_has_ended_is_not_ready() {
+    let mut driver = Driver::start();
+    driver.registration.send_replace(RegistrationStatus::Registered);
+    assert_eq!(driver.status("/readyz").await.0, 200);
+    driver.registration = watch::Sender::default();
+    assert_eq!(driver.status("/readyz").await, (503, "the registration service has ended\n".to_owned()));
+    assert_eq!(driver.status("/livez").await.0, 200);
+}
+
+#[tokio::test]
+async fn metrics_come_as_openmetrics_and_fresh() {
+    let driver = Driver::start();
+    let answer = driver.get("/metrics").await;
+    assert_eq!(answer.code, 200);
+    assert_eq!(answer.headers["content-type"], "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert!(answer.body.ends_with("# EOF\n"));
+    assert!(answer.body.contains("\ndrakkar_plugin_prepared_claims 0\n"));
+    driver.metrics.set_prepared_claims(3);
+    assert!(driver.get("/metrics").await.body.contains("\ndrakkar_plugin_prepared_claims 3\n"));
+}
+
+#[tokio::test]
+async fn many_scrapes_at_once_are_all_answered() {
+    let driver = Driver::start();
+    let answers = futures::future::join_all((0..32).map(|_| driver.get("/metrics"))).await;
+    assert!(answers.iter().all(|answer| answer.code == 200 && answer.body.ends_with("# EOF\n")));
+}
+
+/// A collector of a driver can fail. That is an error of the scrape and of nothing else.
+#[tokio::test]
+async fn metrics_of_a_driver_that_panic_break_the_scrape_and_nothing_else() {
+    #[derive(Debug)]
+    struct Broken;
+    impl prometheus_client::collector::Collector for Broken {
+        fn encode(&self, _: prometheus_client::encoding::DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+            panic!("as told")
+        }
+    }
+    let driver = Driver::start();
+    driver.metrics.with_registry(|registry| registry.register_collector(Box::new(Broken)));
+    for _ in 0..2 {
+        let answer = driver.get("/metrics").await;
+        assert_eq!((answer.code, answer.body.as_str()), (500, "metrics failed: see the log\n"));
+    }
+    assert_eq!(driver.status("/livez").await.0, 200);
+}
+
+#[tokio::test]
+async fn the_status_page_tells_people_what_runs_here() {
+    let driver = Driver::start();
+    driver.registration.send_replace(RegistrationStatus::Registered);
+    driver.metrics.set_prepared_claims(12);
+    let (code, text) = driver.status("/statusz").await;
+    assert_eq!(code, 200);
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("gpu.example.com statusz"));
+    assert!(lines.next().unwrap().starts_with("Warning: "));
+    assert_eq!(lines.next(), Some(""));
+    let started = lines.next().unwrap();
+    assert!(started.starts_with("Started: 20") && started.ends_with('Z'), "{started}");
+    let up = lines.next().unwrap();
+    assert!(up.starts_with("Up: ") && up.ends_with(" sec"), "{up}");
+    let rest: Vec<&str> = lines.collect();
+    let version = format!("Version: drakkar-plugin {}", env!("CARGO_PKG_VERSION"));
+    let expected = [
+        &version,
+        "Driver: gpu.example.com",
+        "Registration: registered",
+        "Servers: alive",
+        "Prepared claims: 12",
+        "Node: node-1",
+        "Metadata: on, v1alpha1, layouts kep and kubernetes",
+        "DRA socket: /var/lib/kubelet/plugins/gpu.example.com/dra\\nforged: line",
+    ];
+    assert_eq!(rest, expected);
+}
+
+#[tokio::test]
+async fn who_does_not_know_the_pages_is_told() {
+    let driver = Driver::start();
+    let (code, pages) = driver.status("/").await;
+    assert_eq!(code, 200);
+    for page in ["/healthz", "/livez", "/readyz", "/metrics", "/statusz"] {
+        assert!(pages.contains(page), "{page} is not in {pages}");
+        assert_ne!(driver.get(page).await.code, 404, "{page}");
+    }
+    for path in
+        ["/nonsense", "/readyz/nonsense", "/livez/registration", "/metrics/", "//", "/%2e%2e/etc/passwd", "/%ff"]
+    {
+        let expected = format!("404: there is no such page\n\n{pages}");
+        assert_eq!(driver.status(path).await, (404, expected), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn head_is_get_without_the_body() {
+    let driver = Driver::start();
+    for page in ["/", "/healthz", "/livez", "/readyz", "/metrics", "/statusz", "/nonsense"] {
+        let get = driver.get(page).await;
+        let head = driver.ask(&format!("HEAD {page} HTTP/1.1\r\nHost: node-1\r\n\r\n")).await;
+        assert_eq!((head.code, head.body.as_str()), (get.code, ""), "{page}");
+        assert_eq!(head.headers["content-type"], get.headers["content-type"], "{page}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn other_methods_are_refused(
+    #[values("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW")] method: &str,
+) {
+    let driver = Driver::start();
+    for page in ["/", "/healthz", "/readyz/registration", "/metrics", "/statusz"] {
+        let answer = driver.ask(&format!("{method} {page} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")).await;
+        assert_eq!((answer.code, answer.body.as_str()), (405, "405: only GET and HEAD\n"), "{method} {page}");
+        assert_eq!(answer.headers["allow"], "GET,HEAD", "{method} {page}");
+    }
+}
+
+#[tokio::test]
+async fn no_answer_is_kept_or_taken_for_something_else() {
+    let driver = Driver::start();
+    let mut answers = vec![driver.ask("POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await];
+    for page in ["/", "/healthz", "/readyz", "/metrics", "/statusz", "/nonsense"] {
+        answers.push(driver.get(page).await);
+    }
+    for answer in answers {
+        assert_eq!(answer.headers["x-content-type-options"], "nosniff", "{answer:?}");
+        assert_eq!(answer.headers["cache-control"], "no-store", "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn weird_requests_do_no_harm() {
+    let driver = Driver::start();
+    let long = "x".repeat(1024 * 1024);
+    let requests = [
+        "GET /livez HTTP/1.0\r\n\r\n".to_owned(),
+        "GET http://elsewhere/livez HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+        "CONNECT node-1:80 HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+        "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+        "GET /livez HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n".to_owned(),
+        "GET /livez HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n".to_owned(),
+        "GET /livez HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n".to_owned(),
+        "GET /livez?%%%&&==&verbose&\u{1f980} HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(),
+        "GET\r\n\r\n".to_owned(),
+        "\0\0\0\0\r\n\r\n".to_owned(),
+        "\u{16}\u{3}\u{1}\u{2}\r\n\r\n".to_owned(),
+        format!("GET /{long} HTTP/1.1\r\nHost: a\r\n\r\n"),
+        format!("GET /livez HTTP/1.1\r\nHost: a\r\nX: {long}\r\n\r\n"),
+        format!("GET /livez HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(1000)),
+        format!("POST /livez HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{long}", long.len()),
+    ];
+    for request in requests {
+        let mut stream = driver.connect().await;
+        // Who is refused early cannot send the rest.
+        in_time(stream.write_all(request.as_bytes())).await.ok();
+        let answer = read_to_end(&mut stream).await;
+        let start = request.chars().take(60).collect::<String>();
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1."), "{start:?}: {answer:?}");
+        assert!(!answer.contains(" 500 "), "{start:?}: {answer:?}");
+    }
+    assert_eq!(driver.status("/livez").await, (200, "ok".to_owned()));
+}
+
+#[tokio::test]
+async fn who_does_not_send_a_request_is_disconnected() {
+    let limits = Limits { header: Duration::from_millis(50), connection: PATIENCE * 2, ..Limits::default() };
+    let driver = Driver::start_with(limits);
+    let mut silent = driver.connect().await;
+    let mut slow = driver.connect().await;
+    slow.write_all(b"GET /livez HTTP/1.1\r\nHost:").await.unwrap();
+    for stream in [&mut silent, &mut slow] {
+        let answer = read_to_end(stream).await;
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_does_not_last_longer_than_it_may() {
+    let limits = Limits { header: PATIENCE * 2, connection: Duration::from_millis(50), ..Limits::default() };
+    let driver = Driver::start_with(limits);
+    assert_eq!(read_to_end(&mut driver.connect().await).await, "");
+}
+
+#[tokio::test]
+async fn a_probe_is_answered_even_if_others_hold_all_connections() {
+    let limits = Limits { header: PATIENCE * 2, connection: PATIENCE * 2, connections: 4, ..Limits::default() };
+    let driver = Driver::start_with(limits);
+    let mut idle = vec![];
+    for _ in 0..4 {
+        idle.push(driver.connect().await);
+    }
+    assert_eq!(driver.status("/livez").await, (200, "ok".to_owned()));
+    // The oldest had to go, and it alone.
+    assert_eq!(read_to_end(&mut idle[0]).await, "");
+    for mut stream in idle.drain(1..) {
+        stream.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        assert_eq!(Answer::read(&mut stream).await.code, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_an_error_that_says_which_and_what_to_do() {
+    let driver = Driver::start();
+    let address = driver.endpoint.local_address();
+    let pages = Pages {
+        driver: DriverName::new("other.example.com").unwrap(),
+        registration: driver.registration.subscribe(),
+        fatal: driver.fatal.subscribe(),
+        metrics: driver.metrics.clone(),
+        status: vec![],
+    };
+    let error = HttpEndpoint::start(address, pages.clone()).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("http endpoint {address}: ")), "{error}");
+    assert!(error.contains("in use") && error.contains("choose another port with --http-endpoint"), "{error}");
+
+    // An address for documentation, which nobody has.
+    let error = HttpEndpoint::start("192.0.2.1:0".parse().unwrap(), pages).unwrap_err().to_string();
+    assert!(error.contains("192.0.2.1:0") && error.contains("does not have that address"), "{error}");
+}
+
+#[tokio::test]
+async fn a_stop_ends_connections_without_a_request_and_frees_the_port() {
+    let driver = Driver::start_with(Limits { header: PATIENCE * 2, connection: PATIENCE * 2, ..Limits::default() });
+    let address = driver.endpoint.local_address();
+    let mut idle = driver.connect().await;
+    // Connections are accepted in their order: after this one, the idle one is being served.
+    assert_eq!(driver.status("/livez").await.0, 200);
+    in_time(driver.endpoint.stop(Instant::now() + PATIENCE)).await.unwrap();
+    assert_eq!(read_to_end(&mut idle).await, "");
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_beyond_its_deadline() {
+    let driver = Driver::start_with(Limits { header: PATIENCE * 2, connection: PATIENCE * 2, ..Limits::default() });
+    let mut slow = driver.connect().await;
+    slow.write_all(b"GET /livez HTTP/1.1\r\n").await.unwrap();
+    assert_eq!(driver.status("/livez").await.0, 200);
+    let address = driver.endpoint.local_address();
+    let error = in_time(driver.endpoint.stop(Instant::now())).await.unwrap_err().to_string();
+    assert_eq!(error, format!("http endpoint {address}: connections did not end in time and were closed"));
+    assert_eq!(read_to_end(&mut slow).await, "");
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_dropped_takes_its_connections_along() {
+    let driver = Driver::start_with(Limits { header: PATIENCE * 2, connection: PATIENCE * 2, ..Limits::default() });
+    let mut idle = driver.connect().await;
+    assert_eq!(driver.status("/livez").await.0, 200);
+    drop(driver);
+    assert_eq!(read_to_end(&mut idle).await, "");
+}

@@ -1,0 +1,72 @@
+//! docs/metrics.md tells the truth: all metrics are in it, with their type and labels, and nothing else; and its alerts query
+//! metrics and labels that there are.
+
+use crate::metrics::labels::LabelSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+
+const PAGE: &str = include_str!("../../../../../docs/metrics.md");
+
+/// The rows of the tables of metrics.
+fn documented() -> BTreeMap<String, (String, Vec<String>)> {
+    let mut metrics = BTreeMap::new();
+    for row in PAGE.lines().filter(|line| line.starts_with("| `drakkar_plugin_") || line.starts_with("| `process_")) {
+        let [_, name, kind, labels, meaning, _] = row.split('|').map(str::trim).collect::<Vec<_>>()[..] else {
+            panic!("not four columns: {row}")
+        };
+        assert!(meaning.len() > 10, "{row}");
+        let labels: BTreeSet<_> = labels.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        let known = metrics.insert(name.trim_matches('`').to_owned(), (kind.to_owned(), labels.into_iter().collect()));
+        assert!(known.is_none(), "{name} is there twice");
+    }
+    metrics
+}
+
+#[test]
+fn every_metric_is_in_the_document_and_nothing_else() {
+    assert_eq!(documented(), metrics().exposition().in_queries());
+}
+
+/// The page lists the values of each label. A value that is added has to be explained.
+#[test]
+fn every_value_of_every_label_is_in_the_document() {
+    fn values<L: LabelSet>(text: fn(L) -> &'static str) -> Vec<&'static str> {
+        L::all().map(text).collect()
+    }
+    let all = [
+        values(Method::as_str),
+        values(Version::as_str),
+        values(Code::as_str),
+        values(Operation::as_str),
+        values(Outcome::as_str),
+        values(ApiAnswer::as_str),
+        values(FileWork::as_str),
+        values(UpdateOutcome::as_str),
+        values(Severity::as_str),
+        values(DeviceHealth::as_str),
+    ];
+    for value in all.concat() {
+        assert!(PAGE.contains(&format!("`{value}`")), "{value} is not explained");
+    }
+}
+
+#[test]
+fn alerts_query_metrics_that_are_exposed() {
+    let exposition = metrics().exposition();
+    let names = exposition.in_queries();
+    let rules = PAGE.split_once("```yaml").unwrap().1.split_once("```").unwrap().0;
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = rules
+        .split(|c| !is_part(c))
+        .filter(|word| (word.starts_with("drakkar_plugin_") || word.starts_with("process_")) && !word.ends_with('_'));
+    let mut queried = 0;
+    for word in words {
+        let base = word.strip_suffix("_bucket").unwrap_or(word);
+        let (kind, _) = names.get(base).unwrap_or_else(|| panic!("an alert queries {word}, which is not exposed"));
+        assert_eq!(kind == "histogram", word.ends_with("_bucket"), "{word}");
+        queried += 1;
+    }
+    assert!(queried >= 6, "{queried} metrics in alerts");
+    assert!(rules.matches("- alert:").count() >= 4);
+}

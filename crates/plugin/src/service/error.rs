@@ -1,0 +1,95 @@
+//! Why a claim could not be prepared or unprepared: what the kubelet is told, and what the metrics count.
+
+use std::sync::Arc;
+
+use drakkar_metadata::name::NameError;
+
+use super::answer::AnswerError;
+use crate::claim::ClaimRef;
+use crate::claims::FetchError;
+use crate::driver::{BoxError, Panicked};
+use crate::holders::Conflict;
+use crate::lock::LockError;
+use crate::metrics::Outcome;
+use crate::store::StoreError;
+
+/// Why one claim failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClaimError {
+    /// A name in the call is not one.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The claim cannot be had, or is not fit to be prepared.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// The claim's annotation cannot be part of a path.
+    #[error("annotation resource.kubernetes.io/pod-claim-name: {0}")]
+    PodClaim(#[source] NameError),
+    /// The claim cannot be locked.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// Another claim has a device.
+    #[error(transparent)]
+    Conflict(#[from] Conflict),
+    /// An update from where it would wait for itself.
+    #[error(
+        "claim {claim}: its metadata cannot be updated while the driver prepares or unprepares it: return the metadata with \
+         the device, or update later"
+    )]
+    UpdateInCall { claim: Box<ClaimRef> },
+    /// The driver failed.
+    #[error("{}", chain(.0.as_ref()))]
+    Driver(#[source] BoxError),
+    /// The driver's answer cannot be used.
+    #[error(transparent)]
+    Answer(#[from] AnswerError),
+    /// The metadata cannot be written or removed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The task for file work failed.
+    #[error("file work of the claim: {0}")]
+    Task(#[from] tokio::task::JoinError),
+    /// All claims of the call failed.
+    #[error(transparent)]
+    Batch(#[from] Arc<ClaimError>),
+}
+
+impl ClaimError {
+    pub(super) fn driver(error: BoxError) -> Self {
+        Self::Driver(error)
+    }
+
+    /// What kind of failure it is.
+    pub(crate) fn outcome(&self) -> Outcome {
+        match self {
+            Self::Name(_) | Self::PodClaim(_) => Outcome::Invalid,
+            Self::Fetch(FetchError::NotFound { .. }) => Outcome::NotFound,
+            Self::Fetch(FetchError::WrongUid { .. }) => Outcome::WrongUid,
+            Self::Fetch(FetchError::NotAllocated { .. } | FetchError::NothingForDriver { .. }) => Outcome::NotAllocated,
+            Self::Fetch(FetchError::Api { .. }) => Outcome::Api,
+            Self::Lock(_) => Outcome::Lock,
+            Self::Conflict(_) => Outcome::Conflict,
+            Self::UpdateInCall { .. } => Outcome::Lock,
+            Self::Driver(error) if error.is::<Panicked>() => Outcome::Panic,
+            Self::Driver(_) => Outcome::Driver,
+            Self::Answer(_) => Outcome::Result,
+            Self::Store(_) | Self::Task(_) => Outcome::Metadata,
+            Self::Batch(error) => error.outcome(),
+        }
+    }
+}
+
+/// An error with its causes, each told once.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
