@@ -151,16 +151,17 @@ pub fn validate(metadata: &DeviceMetadata) -> Result<(), ValidationError> {
         errors.name("podClaimName", name, name::check_label);
     }
     for (index, request) in metadata.requests.iter().enumerate() {
-        let path = format!("requests[{index}]");
-        errors.required(&format!("{path}.name"), &request.name);
+        let path = format_args!("requests[{index}]");
+        errors.required(format_args!("{path}.name"), &request.name);
         for (index, one) in request.devices.iter().enumerate() {
-            device(&format!("{path}.devices[{index}]"), one, &mut errors);
+            device(format_args!("{path}.devices[{index}]"), one, &mut errors);
         }
     }
     let Errors { errors, omitted } = errors;
     if errors.is_empty() { Ok(()) } else { Err(ValidationError { errors, omitted }) }
 }
 
+/// What has been found wrong so far. Fields are named only when they are: most documents are right.
 #[derive(Default)]
 struct Errors {
     errors: Vec<FieldError>,
@@ -168,27 +169,27 @@ struct Errors {
 }
 
 impl Errors {
-    fn push(&mut self, field: impl Into<String>, problem: FieldProblem) {
+    fn push(&mut self, field: impl fmt::Display, problem: FieldProblem) {
         if self.errors.len() < MAX_ERRORS {
-            self.errors.push(FieldError { field: field.into(), problem });
+            self.errors.push(FieldError { field: field.to_string(), problem });
         } else {
             self.omitted += 1;
         }
     }
 
-    fn required(&mut self, field: &str, value: &str) {
+    fn required(&mut self, field: impl fmt::Display, value: &str) {
         if value.is_empty() {
             self.push(field, FieldProblem::Required);
         }
     }
 
-    fn name(&mut self, field: &str, value: &str, check: fn(&str) -> Result<(), NameProblem>) {
+    fn name(&mut self, field: impl fmt::Display, value: &str, check: fn(&str) -> Result<(), NameProblem>) {
         if let Err(problem) = check(value) {
             self.push(field, FieldProblem::Name { value: value.to_owned(), problem });
         }
     }
 
-    fn required_name(&mut self, field: &str, value: &str, check: fn(&str) -> Result<(), NameProblem>) {
+    fn required_name(&mut self, field: impl fmt::Display, value: &str, check: fn(&str) -> Result<(), NameProblem>) {
         if value.is_empty() {
             self.push(field, FieldProblem::Required);
         } else {
@@ -196,7 +197,7 @@ impl Errors {
         }
     }
 
-    fn length(&mut self, field: impl Into<String>, value: &str, limit: usize) {
+    fn length(&mut self, field: impl fmt::Display, value: &str, limit: usize) {
         if value.len() > limit {
             self.push(field, FieldProblem::TooLong { length: value.len(), limit });
         }
@@ -208,15 +209,15 @@ fn object_meta(meta: &ObjectMeta, errors: &mut Errors) {
         errors.push("metadata.generation", FieldProblem::Negative(meta.generation));
     }
     for (index, owner) in meta.owner_references.iter().enumerate() {
-        let path = format!("metadata.ownerReferences[{index}]");
-        errors.required(&format!("{path}.apiVersion"), &owner.api_version);
-        errors.required(&format!("{path}.kind"), &owner.kind);
-        errors.required(&format!("{path}.name"), &owner.name);
-        errors.required(&format!("{path}.uid"), &owner.uid);
+        let path = format_args!("metadata.ownerReferences[{index}]");
+        errors.required(format_args!("{path}.apiVersion"), &owner.api_version);
+        errors.required(format_args!("{path}.kind"), &owner.kind);
+        errors.required(format_args!("{path}.name"), &owner.name);
+        errors.required(format_args!("{path}.uid"), &owner.uid);
     }
     const OPERATIONS: &[&str] = &["Apply", "Update"];
     for (index, entry) in meta.managed_fields.iter().enumerate() {
-        let field = format!("metadata.managedFields[{index}].operation");
+        let field = format_args!("metadata.managedFields[{index}].operation");
         if entry.operation.is_empty() {
             errors.push(field, FieldProblem::Required);
         } else if !OPERATIONS.contains(&entry.operation.as_str()) {
@@ -225,25 +226,25 @@ fn object_meta(meta: &ObjectMeta, errors: &mut Errors) {
     }
 }
 
-fn device(path: &str, device: &Device, errors: &mut Errors) {
-    errors.required_name(&format!("{path}.driver"), &device.driver, name::check_driver);
-    errors.required_name(&format!("{path}.pool"), &device.pool, name::check_pool);
-    errors.required_name(&format!("{path}.name"), &device.name, name::check_label);
-    let attributes = format!("{path}.attributes");
+fn device(path: fmt::Arguments<'_>, device: &Device, errors: &mut Errors) {
+    errors.required_name(format_args!("{path}.driver"), &device.driver, name::check_driver);
+    errors.required_name(format_args!("{path}.pool"), &device.pool, name::check_pool);
+    errors.required_name(format_args!("{path}.name"), &device.name, name::check_label);
+    let attributes = format_args!("{path}.attributes");
     if device.attributes.len() > MAX_ATTRIBUTES {
         let count = device.attributes.len();
         errors.push(attributes, FieldProblem::TooMany { count, limit: MAX_ATTRIBUTES });
     } else {
         for (name, value) in &device.attributes {
-            attribute(&format!("{attributes}[{}]", Printable::cut(name)), value, errors);
+            attribute(format_args!("{attributes}[{}]", Printable::cut(name)), value, errors);
         }
     }
     if let Some(data) = &device.network_data {
-        network_data(&format!("{path}.networkData"), data, errors);
+        network_data(format_args!("{path}.networkData"), data, errors);
     }
 }
 
-fn attribute(path: &str, attribute: &DeviceAttribute, errors: &mut Errors) {
+fn attribute(path: fmt::Arguments<'_>, attribute: &DeviceAttribute, errors: &mut Errors) {
     let set: Vec<&'static str> = attribute.set_values().map(|value| value.kind()).collect();
     match set.len() {
         0 => errors.push(path, FieldProblem::NoValue),
@@ -251,21 +252,21 @@ fn attribute(path: &str, attribute: &DeviceAttribute, errors: &mut Errors) {
         _ => errors.push(path, FieldProblem::SeveralValues(set)),
     }
     for (index, text) in attribute.strings.iter().enumerate() {
-        errors.length(format!("{path}.strings[{index}]"), text, MAX_LIST_STRING);
+        errors.length(format_args!("{path}.strings[{index}]"), text, MAX_LIST_STRING);
     }
 }
 
-fn network_data(path: &str, data: &NetworkDeviceData, errors: &mut Errors) {
-    errors.length(format!("{path}.interfaceName"), &data.interface_name, MAX_INTERFACE_NAME);
+fn network_data(path: fmt::Arguments<'_>, data: &NetworkDeviceData, errors: &mut Errors) {
+    errors.length(format_args!("{path}.interfaceName"), &data.interface_name, MAX_INTERFACE_NAME);
     if data.ips.len() > MAX_IPS {
-        errors.push(format!("{path}.ips"), FieldProblem::TooMany { count: data.ips.len(), limit: MAX_IPS });
+        errors.push(format_args!("{path}.ips"), FieldProblem::TooMany { count: data.ips.len(), limit: MAX_IPS });
     } else {
         let mut seen = HashSet::new();
         for (index, ip) in data.ips.iter().enumerate() {
             if !seen.insert(ip) {
-                errors.push(format!("{path}.ips[{index}]"), FieldProblem::Duplicate(ip.clone()));
+                errors.push(format_args!("{path}.ips[{index}]"), FieldProblem::Duplicate(ip.clone()));
             }
         }
     }
-    errors.length(format!("{path}.hardwareAddress"), &data.hardware_address, MAX_HARDWARE_ADDRESS);
+    errors.length(format_args!("{path}.hardwareAddress"), &data.hardware_address, MAX_HARDWARE_ADDRESS);
 }
