@@ -37,9 +37,15 @@ impl DraPlugin for Minimal {
     }
 }
 
+fn filter() -> tracing_subscriber::EnvFilter {
+    let level = tracing_subscriber::filter::LevelFilter::INFO;
+    tracing_subscriber::EnvFilter::builder().with_default_directive(level.into()).from_env_lossy()
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    // RUST_LOG=drakkar_plugin=debug tells of every claim.
+    tracing_subscriber::fmt().with_env_filter(filter()).with_writer(std::io::stderr).init();
     PluginBuilder::new(arguments.driver_name).flags(&arguments.plugin).run(Minimal).await
 }

@@ -19,6 +19,24 @@ pub struct Claim {
     object: ResourceClaim,
 }
 
+/// Parameters that somebody has for a device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Parameters<'a> {
+    /// Who.
+    pub source: ParameterSource,
+    /// What, in a form that the driver defines.
+    pub value: &'a serde_json::Value,
+}
+
+/// Who chose parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParameterSource {
+    /// The administrator, in a device class.
+    Class,
+    /// Whoever made the claim, which is any user: not to be trusted with what only administrators may do.
+    Claim,
+}
+
 impl Claim {
     pub(crate) fn new(reference: ClaimRef, driver: DriverName, object: ResourceClaim) -> Self {
         Self { reference, driver, object }
@@ -65,15 +83,16 @@ impl Claim {
     }
 
     /// The parameters for this driver that apply to a device: those of its class first, then those of the claim.
-    /// Later ones are meant to override earlier ones.
-    pub fn parameters<'a>(
-        &'a self,
-        result: &'a DeviceRequestAllocationResult,
-    ) -> impl Iterator<Item = &'a serde_json::Value> {
+    /// Later ones are meant to override earlier ones, as far as a driver lets users override administrators.
+    pub fn parameters<'a>(&'a self, result: &'a DeviceRequestAllocationResult) -> impl Iterator<Item = Parameters<'a>> {
         self.configurations().filter(|configuration| applies(configuration, &result.request)).filter_map(
             |configuration| {
                 let opaque = configuration.opaque.as_ref()?;
-                (opaque.driver == self.driver.as_str()).then_some(&opaque.parameters.0)
+                let source = match configuration.source.as_str() {
+                    "FromClass" => ParameterSource::Class,
+                    _ => ParameterSource::Claim,
+                };
+                (opaque.driver == self.driver.as_str()).then_some(Parameters { source, value: &opaque.parameters.0 })
             },
         )
     }

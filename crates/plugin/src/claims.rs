@@ -25,11 +25,16 @@ use crate::metrics::{ApiAnswer, Metrics};
 const CONCURRENCY: usize = 64;
 /// How long the API server may take for one answer.
 const TRY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long it may take to get a claim, with all tries. A kubelet gives a call 45 s, and the claims that were had are not to
+/// fail with the one that was not.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pauses between tries, each lengthened by up to as much again.
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(50), Duration::from_millis(150), Duration::from_millis(500), Duration::from_millis(1000)];
 /// The versions of the API that are understood, the best first.
 const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
+/// The index in [`VERSIONS`] of the one whose form of claims is used here.
+const V1: u8 = 0;
 /// The index in [`VERSIONS`] of the one with another form of requests.
 const V1BETA1: u8 = 2;
 /// More than any object that an API server stores.
@@ -55,8 +60,8 @@ pub(crate) enum FetchError {
 pub(crate) enum ApiError {
     #[error("no answer from the API server: {0}")]
     Send(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("no answer from the API server within {} s", TRY_TIMEOUT.as_secs())]
-    Timeout,
+    #[error("no answer from the API server within {} s", .0.as_secs())]
+    Timeout(Duration),
     #[error("the API server answered {status}: {message}")]
     Status { status: StatusCode, message: String },
     #[error("the API server serves none of {}", VERSIONS.map(|version| format!("resource.k8s.io/{version}")).join(", "))]
@@ -68,7 +73,7 @@ pub(crate) enum ApiError {
 impl ApiError {
     fn passes(&self) -> bool {
         match self {
-            Self::Send(_) | Self::Timeout => true,
+            Self::Send(_) | Self::Timeout(_) => true,
             Self::Status { status, .. } => {
                 *status == StatusCode::TOO_MANY_REQUESTS
                     || (status.is_server_error() && *status != StatusCode::NOT_IMPLEMENTED)
@@ -93,6 +98,7 @@ pub(crate) struct ClaimSource {
     client: kube::Client,
     driver: DriverName,
     version: Arc<AtomicU8>,
+    discovery: Arc<tokio::sync::Mutex<()>>,
     slots: Arc<Semaphore>,
     metrics: Metrics,
 }
@@ -105,7 +111,14 @@ impl std::fmt::Debug for ClaimSource {
 
 impl ClaimSource {
     pub(crate) fn new(client: kube::Client, driver: DriverName, metrics: Metrics) -> Self {
-        Self { client, driver, version: Arc::default(), slots: Arc::new(Semaphore::new(CONCURRENCY)), metrics }
+        Self {
+            client,
+            driver,
+            version: Arc::default(),
+            discovery: Arc::default(),
+            slots: Arc::new(Semaphore::new(CONCURRENCY)),
+            metrics,
+        }
     }
 
     /// The claim, if it is the one that is meant, is allocated, and has devices of the driver.
@@ -140,6 +153,10 @@ impl ClaimSource {
 
     /// The object of that name, if there is one.
     async fn get(&self, claim: &ClaimRef) -> Result<Option<ResourceClaim>, ApiError> {
+        timeout(FETCH_TIMEOUT, self.get_with_patience(claim)).await.unwrap_or(Err(ApiError::Timeout(FETCH_TIMEOUT)))
+    }
+
+    async fn get_with_patience(&self, claim: &ClaimRef) -> Result<Option<ResourceClaim>, ApiError> {
         // The semaphore is never closed.
         let _slot = self.slots.acquire().await.ok();
         let mut pauses = PAUSES.iter();
@@ -162,8 +179,18 @@ impl ClaimSource {
             Found::NoVersion => {}
         }
         // The first request of all, or the API server is not the one of a minute ago.
-        let version = self.discover().await?;
-        self.version.store(version, Ordering::Relaxed);
+        let version = {
+            // One asks for all: those who waited find what it found.
+            let _turn = self.discovery.lock().await;
+            match self.version.load(Ordering::Relaxed) {
+                known if known != version => known,
+                _ => {
+                    let discovered = self.discover().await?;
+                    self.version.store(discovered, Ordering::Relaxed);
+                    discovered
+                }
+            }
+        };
         match self.get_once(claim, version).await? {
             Found::Claim(object) => Ok(Some(*object)),
             Found::NoClaim => Ok(None),
@@ -180,12 +207,20 @@ impl ClaimSource {
         );
         let (status, body) = self.ask(&path).await?;
         match status {
-            StatusCode::OK if version == V1BETA1 => {
-                let mut object = serde_json::from_slice(&body).map_err(ApiError::Decode)?;
-                requests_of_v1beta1(&mut object);
+            StatusCode::OK if version == V1 => {
+                Ok(Found::Claim(serde_json::from_slice(&body).map_err(ApiError::Decode)?))
+            }
+            StatusCode::OK => {
+                let mut object: serde_json::Value = serde_json::from_slice(&body).map_err(ApiError::Decode)?;
+                if version == V1BETA1 {
+                    requests_of_v1beta1(&mut object);
+                }
+                // The type of v1 refuses an object that says it is of another version.
+                if let Some(api_version) = object.get_mut("apiVersion") {
+                    *api_version = <ResourceClaim as k8s_openapi::Resource>::API_VERSION.into();
+                }
                 Ok(Found::Claim(serde_json::from_value(object).map_err(ApiError::Decode)?))
             }
-            StatusCode::OK => Ok(Found::Claim(serde_json::from_slice(&body).map_err(ApiError::Decode)?)),
             // A server that has the resource names it in its answer.
             StatusCode::NOT_FOUND => {
                 let details = serde_json::from_slice::<Status>(&body).ok().and_then(|status| status.details);
@@ -221,7 +256,7 @@ impl ClaimSource {
             let body = http_body_util::Limited::new(body, MAX_BODY).collect().await.map_err(ApiError::Send)?;
             Ok((head.status, Vec::from(body.to_bytes())))
         });
-        let answer = answer.await.unwrap_or(Err(ApiError::Timeout));
+        let answer = answer.await.unwrap_or(Err(ApiError::Timeout(TRY_TIMEOUT)));
         if let Ok((status, _)) = &answer {
             get.finish(ApiAnswer::of_status(status.as_u16()));
         }

@@ -26,7 +26,7 @@ use crate::registration::{RegistrationFaults, RegistrationStatus};
 use crate::server::Endpoints;
 use crate::service::{ClaimError, Service};
 use crate::start::Background;
-use crate::store::StoreError;
+use crate::store::{RecoveredClaim, StoreError};
 
 /// How many claims are looked up at once when orphans are looked for: nothing waits for it.
 const ORPHAN_CONCURRENCY: usize = 4;
@@ -75,6 +75,10 @@ pub(crate) struct Running {
     /// Why the driver has no service any more.
     pub(crate) fatal: watch::Sender<Option<String>>,
     pub(crate) drain: Duration,
+    /// How long the kubelet has to unprepare claims that are gone.
+    pub(crate) orphan_grace: Duration,
+    /// Whether another instance may run beside this one.
+    pub(crate) has_peers: bool,
     pub(crate) background: Background,
     pub(crate) metrics: Metrics,
 }
@@ -103,7 +107,11 @@ impl std::fmt::Debug for Helper {
 }
 
 impl Helper {
-    pub(crate) fn new<P: DraPlugin>(running: Running, service: Arc<Service<P>>, recovered: Vec<ClaimRef>) -> Self {
+    pub(crate) fn new<P: DraPlugin>(
+        running: Running,
+        service: Arc<Service<P>>,
+        recovered: Vec<RecoveredClaim>,
+    ) -> Self {
         let stop = CancellationToken::new();
         Self {
             updater: Arc::new(Updater(service.clone())),
@@ -211,13 +219,19 @@ impl<P: DraPlugin> MetadataUpdater for Updater<P> {
 async fn supervise<P: DraPlugin>(
     running: Running,
     service: Arc<Service<P>>,
-    recovered: Vec<ClaimRef>,
+    recovered: Vec<RecoveredClaim>,
     stop: CancellationToken,
 ) -> Result<(), StopError> {
-    let Running { mut endpoints, http, health, fatal, drain, background, metrics } = running;
+    let Running { mut endpoints, http, health, fatal, drain, orphan_grace, mut has_peers, background, metrics } =
+        running;
     let orphans = {
-        let (background, metrics) = (background.clone(), metrics.clone());
-        AbortOnDropHandle::new(tokio::spawn(collect_orphans(service, recovered, background, metrics)))
+        let (service, background, metrics) = (service.clone(), background.clone(), metrics.clone());
+        AbortOnDropHandle::new(tokio::spawn(async move {
+            let (now, later) = recovered.into_iter().partition(|found| !found.is_of_this_boot);
+            collect_orphans(&service, now, &background, &metrics).await;
+            tokio::time::sleep(orphan_grace).await;
+            collect_orphans(&service, later, &background, &metrics).await;
+        }))
     };
     let mut registration = endpoints.registration_status();
     let died = loop {
@@ -225,7 +239,15 @@ async fn supervise<P: DraPlugin>(
             () = stop.cancelled() => break None,
             error = endpoints.died() => break Some(error),
             Ok(()) = registration.changed() => {
-                metrics.set_registered(*registration.borrow_and_update() == RegistrationStatus::Registered);
+                let is_registered = *registration.borrow_and_update() == RegistrationStatus::Registered;
+                metrics.set_registered(is_registered);
+                if is_registered && std::mem::take(&mut has_peers) {
+                    // From now on the kubelet calls this instance. What the other one has prepared since this one looked
+                    // at the disk is on it by now.
+                    if let Err(error) = service.learn().await {
+                        background(BackgroundError::recoverable("learn what another instance has prepared", error));
+                    }
+                }
             }
         }
     };
@@ -252,14 +274,14 @@ async fn supervise<P: DraPlugin>(
 
 /// Removes what is left of claims that the API server has no more: nobody will unprepare them.
 async fn collect_orphans<P: DraPlugin>(
-    service: Arc<Service<P>>,
-    recovered: Vec<ClaimRef>,
-    background: Background,
-    metrics: Metrics,
+    service: &Service<P>,
+    recovered: Vec<RecoveredClaim>,
+    background: &Background,
+    metrics: &Metrics,
 ) {
-    let looked_up = recovered.into_iter().map(|claim| {
-        let service = &service;
-        async move { (claim.clone(), service.collect(claim).await) }
+    let looked_up = recovered.into_iter().map(|RecoveredClaim { claim, .. }| async move {
+        let outcome = service.collect(&claim).await;
+        (claim, outcome)
     });
     let mut looked_up = stream::iter(looked_up.collect::<Vec<_>>()).buffer_unordered(ORPHAN_CONCURRENCY);
     while let Some((claim, outcome)) = looked_up.next().await {

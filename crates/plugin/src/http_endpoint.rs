@@ -93,27 +93,41 @@ pub(crate) struct HttpEndpoint {
     task: JoinHandle<()>,
 }
 
-impl HttpEndpoint {
-    /// Listens and serves. Port 0 is any free port. Must be called in a tokio runtime.
-    pub(crate) fn start(address: SocketAddr, pages: Pages) -> Result<Self, HttpError> {
-        Self::start_with(address, pages, Limits::default())
-    }
+/// An address that is ours, before anything is served there: what cannot be had is known before the kubelet sees a socket.
+#[derive(Debug)]
+pub(crate) struct HttpListener {
+    listener: TcpListener,
+    address: SocketAddr,
+}
 
-    fn start_with(address: SocketAddr, pages: Pages, limits: Limits) -> Result<Self, HttpError> {
+impl HttpListener {
+    /// Listens. Port 0 is any free port. Must be called in a tokio runtime.
+    pub(crate) fn bind(address: SocketAddr) -> Result<Self, HttpError> {
         let listen = || {
             let listener = std::net::TcpListener::bind(address)?;
             listener.set_nonblocking(true)?;
             let listener = TcpListener::from_std(listener)?;
             let address = listener.local_addr()?;
-            Ok((listener, address))
+            Ok(Self { listener, address })
         };
-        let (listener, address) = listen().map_err(|source| HttpError::Listen { address, source })?;
+        listen().map_err(|source| HttpError::Listen { address, source })
+    }
+
+    /// Serves from now on. Must be called in a tokio runtime.
+    pub(crate) fn serve(self, pages: Pages) -> HttpEndpoint {
+        self.serve_with(pages, Limits::default())
+    }
+
+    fn serve_with(self, pages: Pages, limits: Limits) -> HttpEndpoint {
+        let Self { listener, address } = self;
         let stopping = CancellationToken::new();
         let task = tokio::spawn(serve(listener, pages.router(), limits, stopping.clone()));
         tracing::info!(%address, "http endpoint serves");
-        Ok(Self { address, stopping, task })
+        HttpEndpoint { address, stopping, task }
     }
+}
 
+impl HttpEndpoint {
     /// Where it listens, with the port that was chosen.
     pub(crate) fn local_address(&self) -> SocketAddr {
         self.address

@@ -20,7 +20,7 @@ mod socket;
 mod start;
 mod store;
 
-pub use claim::{Claim, ClaimRef};
+pub use claim::{Claim, ClaimRef, ParameterSource, Parameters};
 pub use driver::{BackgroundError, Batch, BoxError, Device, DeviceMetadata, DraPlugin, Outcomes};
 #[cfg(feature = "clap")]
 pub use flags::Flags;
@@ -31,3 +31,8 @@ pub use start::{DEFAULT_CDI_DIRECTORY, DEFAULT_KUBELET_ROOT, DeferredMetadata, P
 
 pub use drakkar_metadata::{self as metadata, DeviceAttribute, NetworkDeviceData};
 pub use {http, k8s_openapi, kube, prometheus_client, tonic};
+
+/// The snippets of the guide for driver authors.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/driver-authors.md")]
+mod guide {}

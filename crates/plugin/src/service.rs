@@ -134,7 +134,7 @@ impl<P: DraPlugin> Service<P> {
             return;
         }
         let uids = batch.iter().map(|claim| claim.reference().uid.clone()).collect();
-        let outcomes = self.call(Operation::Prepare, uids, self.plugin.prepare_batch(&batch)).await;
+        let outcomes = self.call(Operation::Prepare, uids, || self.plugin.prepare_batch(&batch)).await;
         let mut outcomes = match outcomes {
             Ok(outcomes) => outcomes,
             Err(error) => return fail_all(batch.iter().map(Claim::reference), &error, answers),
@@ -233,7 +233,7 @@ impl<P: DraPlugin> Service<P> {
         };
         let batch = Batch::new(claims, self.concurrency());
         let uids = batch.iter().map(|claim| claim.uid.clone()).collect();
-        let outcomes = self.call(Operation::Unprepare, uids, self.plugin.unprepare_batch(&batch)).await;
+        let outcomes = self.call(Operation::Unprepare, uids, || self.plugin.unprepare_batch(&batch)).await;
         let mut outcomes = match outcomes {
             Ok(outcomes) => outcomes,
             Err(error) => return fail_all(batch.iter(), &error, answers),
@@ -303,28 +303,44 @@ impl<P: DraPlugin> Service<P> {
     }
 
     /// Removes a claim that the API server has no more, unless it has been prepared again in the meantime.
-    pub(crate) async fn collect(&self, claim: ClaimRef) -> Result<bool, ClaimError> {
-        if !self.claims.is_gone(&claim).await? {
+    pub(crate) async fn collect(&self, claim: &ClaimRef) -> Result<bool, ClaimError> {
+        if !self.holders.has_files(&claim.uid) || !self.claims.is_gone(claim).await? {
             return Ok(false);
         }
-        let guards = self.lock([&claim].into_iter()).await?;
-        self.remove(claim, guards).await?;
+        let guards = self.lock([claim].into_iter()).await?;
+        self.remove(claim.clone(), guards).await?;
         Ok(true)
     }
 
+    /// Learns which claims another instance has prepared.
+    pub(crate) async fn learn(&self) -> Result<(), ClaimError> {
+        let store = self.store.clone();
+        for found in tokio::task::spawn_blocking(move || store.prepared()).await?? {
+            if !self.holders.has_files(&found.claim.uid) {
+                self.holders.restore(&found.claim, &found.uses);
+            }
+        }
+        self.metrics.set_prepared_claims(self.holders.len());
+        Ok(())
+    }
+
     /// Calls the driver, in its turn.
-    async fn call<T>(
+    async fn call<T, W>(
         &self,
         operation: Operation,
         uids: Vec<ClaimUid>,
-        work: impl Future<Output = Outcomes<T>> + Send,
-    ) -> Result<Outcomes<T>, Arc<ClaimError>> {
+        work: impl FnOnce() -> W + Send,
+    ) -> Result<Outcomes<T>, Arc<ClaimError>>
+    where
+        W: Future<Output = Outcomes<T>> + Send,
+    {
         let turn = match self.settings.serialize {
             true => Some(self.locks.turn().await.map_err(|error| Arc::new(error.into()))?),
             false => None,
         };
         let timer = self.metrics.time_driver(operation);
-        let outcomes = AssertUnwindSafe(CALLED_FOR.scope(uids, work)).catch_unwind().await;
+        // The driver's method is called in here too: it may work, and panic, before it returns the future.
+        let outcomes = AssertUnwindSafe(CALLED_FOR.scope(uids, async move { work().await })).catch_unwind().await;
         drop((timer, turn));
         outcomes.map_err(|panic| Arc::new(ClaimError::driver(Panicked::from(&*panic).into())))
     }

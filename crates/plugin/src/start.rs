@@ -2,9 +2,10 @@
 //!
 //! 1. Everything that was set is checked: names, directories, versions. What is wrong is told with what to change.
 //! 2. What earlier processes left on disk is brought in order, before anybody can ask for anything.
-//! 3. The HTTP endpoint, the DRA server, and last the registration server come up: a kubelet that sees the latter calls at
-//!    once.
-//! 4. In the background, claims that are on disk but gone from the API server are removed.
+//! 3. The HTTP endpoint's address is taken, then the DRA server and last the registration server come up: a kubelet that
+//!    sees the latter calls at once.
+//! 4. In the background, claims that are on disk but gone from the API server are removed, when the kubelet has had time to
+//!    unprepare them.
 //!
 //! If a step fails, what came up before goes with it.
 
@@ -26,11 +27,11 @@ use tokio::time::timeout;
 use tonic::service::Routes;
 
 use crate::claims::ClaimSource;
-use crate::driver::{BackgroundError, BoxError, DraPlugin};
+use crate::driver::{BackgroundError, BoxError, DraPlugin, Panicked};
 use crate::health::{HealthHub, HealthReporter, HealthV1, HealthV1alpha1};
 use crate::helper::{Helper, Running};
 use crate::holders::Holders;
-use crate::http_endpoint::{HttpEndpoint, Pages};
+use crate::http_endpoint::{HttpListener, Pages};
 use crate::lock::Locks;
 use crate::metrics::{Metrics, Severity};
 use crate::proto::dra_v1::dra_plugin_server::DraPluginServer as DraV1Server;
@@ -52,6 +53,9 @@ pub const DEFAULT_CDI_DIRECTORY: &str = "/var/run/cdi";
 const RECOVERY_PATIENCE: Duration = Duration::from_secs(10);
 /// How long calls in flight have to finish when the driver stops. A kubelet gives a call 45 s, a pod has 30 s to end.
 const DRAIN: Duration = Duration::from_secs(20);
+/// How long the kubelet has to unprepare a claim that the API server has no more, before it is taken to have forgotten it.
+/// It looks for such claims every minute.
+const ORPHAN_GRACE: Duration = Duration::from_secs(600);
 /// How many claims of a batch a driver that is not serialized is called for at once.
 const CONCURRENCY: usize = 16;
 
@@ -74,8 +78,8 @@ pub enum StartError {
     DriverName(#[source] NameError),
     /// The driver's name cannot be the vendor of a CDI device.
     #[error(
-        "driver name {driver}: device metadata needs a name that CDI can carry as a vendor: {source}; \
-             use a name that starts with a letter, or turn device metadata off"
+        "driver name {driver}: device metadata needs a name that CDI can carry as a vendor: {source}, or turn device \
+         metadata off"
     )]
     CdiVendor {
         /// The name.
@@ -119,6 +123,9 @@ pub enum StartError {
     /// A socket cannot be served.
     #[error("{0}")]
     Endpoints(#[source] BoxError),
+    /// The driver cannot say whether it watches the health of its devices.
+    #[error("ask the driver whether it watches health: {0}")]
+    Health(#[source] BoxError),
     /// A task of the start failed.
     #[error("start the driver: {0}")]
     Task(#[source] tokio::task::JoinError),
@@ -161,6 +168,7 @@ pub struct PluginBuilder {
     serve_dra: bool,
     register: bool,
     drain: Duration,
+    orphan_grace: Duration,
     http_endpoint: Option<SocketAddr>,
     interceptor: Option<Interceptor>,
     registration_interceptor: Option<Interceptor>,
@@ -196,13 +204,15 @@ impl PluginBuilder {
             serve_dra: true,
             register: true,
             drain: DRAIN,
+            orphan_grace: ORPHAN_GRACE,
             http_endpoint: None,
             interceptor: None,
             registration_interceptor: None,
         }
     }
 
-    /// Takes over what an operator has set on the command line.
+    /// Takes over what an operator has set on the command line, also where that is a default: to be called before what the
+    /// driver itself insists on.
     #[cfg(feature = "clap")]
     pub fn flags(mut self, flags: &crate::Flags) -> Self {
         let flags = flags.clone();
@@ -354,6 +364,14 @@ impl PluginBuilder {
         self
     }
 
+    /// How long the kubelet has, after the start, to unprepare a claim that was prepared earlier and is gone from the API
+    /// server since. Then what is left of it is removed, and its devices are free. 10 minutes by default; claims that were
+    /// prepared before the machine was last booted have no containers, and do not wait.
+    pub fn orphan_grace(mut self, grace: Duration) -> Self {
+        self.orphan_grace = grace;
+        self
+    }
+
     /// Where to serve metrics and the state of the driver by HTTP. Nowhere by default.
     pub fn http_endpoint(mut self, address: SocketAddr) -> Self {
         self.http_endpoint = Some(address);
@@ -435,7 +453,7 @@ impl PluginBuilder {
         };
         let claims = ClaimSource::new(client, checked.driver.clone(), metrics.clone());
         let service = Arc::new(Service::new(plugin.clone(), settings, claims, holders, locks, store, metrics.clone()));
-        let health = hub(&plugin, &background);
+        let health = hub(&plugin, &background)?;
         if let Some(health) = &health {
             let health = Arc::downgrade(health);
             metrics.ask_for_health(move || health.upgrade().map(|health| health.summary()).unwrap_or_default());
@@ -458,24 +476,32 @@ impl PluginBuilder {
         };
         let status = status_lines(&checked, &settings, self.node_name.as_deref(), self.metadata);
         let routes = routes(&service, health.as_ref(), services);
+        let http = self.http_endpoint.map(HttpListener::bind).transpose();
+        let http = http.map_err(|error| StartError::Http(error.into()))?;
         let endpoints =
             Endpoints::start(settings, routes).await.map_err(|error| StartError::Endpoints(error.into()))?;
         let (fatal, is_fatal) = watch::channel(None);
-        let http = match self.http_endpoint {
-            Some(address) => {
-                let pages = Pages {
-                    driver: checked.driver.clone(),
-                    registration: endpoints.registration_status(),
-                    fatal: is_fatal.clone(),
-                    metrics: metrics.clone(),
-                    status,
-                };
-                Some(HttpEndpoint::start(address, pages).map_err(|error| StartError::Http(error.into()))?)
-            }
-            None => None,
+        let http = http.map(|listener| {
+            listener.serve(Pages {
+                driver: checked.driver.clone(),
+                registration: endpoints.registration_status(),
+                fatal: is_fatal,
+                metrics: metrics.clone(),
+                status,
+            })
+        });
+        let running = Running {
+            endpoints,
+            http,
+            health,
+            fatal,
+            drain: self.drain,
+            orphan_grace: self.orphan_grace,
+            has_peers: checked.pod_uid.is_some(),
+            background,
+            metrics,
         };
-        let running = Running { endpoints, http, health, fatal, drain: self.drain, background, metrics };
-        Ok(Helper::new(running, service, recovered.into_iter().map(|found| found.claim).collect()))
+        Ok(Helper::new(running, service, recovered))
     }
 
     /// What was set, as far as it can be right or wrong by itself.
@@ -614,8 +640,12 @@ async fn recover(
 }
 
 /// The health of devices, if the driver watches it.
-fn hub<P: DraPlugin>(plugin: &Arc<P>, background: &Background) -> Option<Arc<HealthHub>> {
-    drop(plugin.watch_health(HealthReporter::to_nobody())?);
+fn hub<P: DraPlugin>(plugin: &Arc<P>, background: &Background) -> Result<Option<Arc<HealthHub>>, StartError> {
+    let probed =
+        std::panic::catch_unwind(AssertUnwindSafe(|| plugin.watch_health(HealthReporter::to_nobody()).is_some()));
+    if !probed.map_err(|panic| StartError::Health(Panicked::from(&*panic).into()))? {
+        return Ok(None);
+    }
     let (plugin, background) = (plugin.clone(), background.clone());
     let monitor = move |reports: HealthReporter| {
         let plugin = plugin.clone();
@@ -627,7 +657,7 @@ fn hub<P: DraPlugin>(plugin: &Arc<P>, background: &Background) -> Option<Arc<Hea
         }
         .boxed()
     };
-    Some(Arc::new(HealthHub::new(monitor, move |error| background(error))))
+    Ok(Some(Arc::new(HealthHub::new(monitor, move |error| background(error)))))
 }
 
 fn routes<P: DraPlugin>(service: &Arc<Service<P>>, health: Option<&Arc<HealthHub>>, on: Services) -> Routes {

@@ -49,7 +49,7 @@ impl Driver {
                 ("DRA socket".to_owned(), "/var/lib/kubelet/plugins/gpu.example.com/dra\nforged: line".to_owned()),
             ],
         };
-        let endpoint = HttpEndpoint::start_with(ANY_PORT, pages, limits).unwrap();
+        let endpoint = HttpListener::bind(ANY_PORT).unwrap().serve_with(pages, limits);
         Self { endpoint, registration, fatal, metrics }
     }
 
@@ -353,19 +353,12 @@ async fn a_probe_is_answered_even_if_others_hold_all_connections() {
 async fn a_port_in_use_is_an_error_that_says_which_and_what_to_do() {
     let driver = Driver::start();
     let address = driver.endpoint.local_address();
-    let pages = Pages {
-        driver: DriverName::new("other.example.com").unwrap(),
-        registration: driver.registration.subscribe(),
-        fatal: driver.fatal.subscribe(),
-        metrics: driver.metrics.clone(),
-        status: vec![],
-    };
-    let error = HttpEndpoint::start(address, pages.clone()).unwrap_err().to_string();
+    let error = HttpListener::bind(address).unwrap_err().to_string();
     assert!(error.starts_with(&format!("http endpoint {address}: ")), "{error}");
     assert!(error.contains("in use") && error.contains("choose another port with --http-endpoint"), "{error}");
 
     // An address for documentation, which nobody has.
-    let error = HttpEndpoint::start("192.0.2.1:0".parse().unwrap(), pages).unwrap_err().to_string();
+    let error = HttpListener::bind("192.0.2.1:0".parse().unwrap()).unwrap_err().to_string();
     assert!(error.contains("192.0.2.1:0") && error.contains("does not have that address"), "{error}");
 }
 

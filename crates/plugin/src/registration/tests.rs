@@ -15,11 +15,11 @@ use super::*;
 use crate::proto::registration::registration_client::RegistrationClient;
 use crate::proto::registration::registration_server::RegistrationServer;
 use crate::server::{Server, Watch};
-use crate::socket::{PodUid, listen, registration_socket};
+use crate::socket::{PodUid, dra_socket, listen, registration_socket};
 use kubelet_frames::{Answer, call_get_info};
 
 const ALL: Services = Services { v1: true, v1beta1: true, health_v1: true, health_v1alpha1: true };
-const DRA_SOCKET: &str = "/var/lib/kubelet/plugins/gpu.example.com/dra.sock";
+const DRA_SOCKET: &str = "/var/lib/kubelet/plugins/gpu.example.com/dra@kubelet.sock";
 
 fn driver() -> DriverName {
     DriverName::new("gpu.example.com").unwrap()
@@ -142,6 +142,30 @@ async fn a_kubelet_that_sends_the_path_as_authority_gets_an_answer() {
         let answer = call_get_info(UnixStream::connect(&path).await.unwrap(), &path).await;
         let Answer::Info(info) = answer else { panic!("{}: {answer:?}", path.display()) };
         assert_eq!((info.name.as_str(), info.endpoint.as_str()), ("gpu.example.com", DRA_SOCKET));
+    }
+}
+
+/// Kubelets up to 1.33 do the same to the DRA socket. What is served there does not matter: the authority is refused, or
+/// not, before that is looked at.
+#[tokio::test]
+async fn a_kubelet_that_sends_the_path_of_the_dra_socket_as_authority_gets_an_answer() {
+    let directory = tempfile::Builder::new().prefix("plugins:").tempdir().unwrap();
+    let pod = PodUid::new("Ad4af911_5bcd.47c5-a554-f35cea869472").unwrap();
+    let length = |bytes: usize| directory.path().join("x".repeat(bytes - 1 - directory.path().as_os_str().len()));
+    let (hashed, short) = (length(80), length(88));
+    let names = [
+        (directory.path(), None, "dra@kubelet.sock"),
+        (directory.path(), Some(&pod), "dra@Ad4af911_5bcd.47c5-a554-f35cea869472.sock"),
+        (hashed.as_path(), Some(&pod), "dra@"),
+        (short.as_path(), Some(&pod), "d@"),
+    ];
+    for (directory, pod, start) in names {
+        std::fs::create_dir_all(directory).unwrap();
+        let path = dra_socket(directory, pod).unwrap();
+        assert!(path.file_name().unwrap().to_str().unwrap().starts_with(start), "{}", path.display());
+        let _server = serve(&path, registration());
+        let answer = call_get_info(UnixStream::connect(&path).await.unwrap(), &path).await;
+        assert!(matches!(answer, Answer::Info(_)), "{}: {answer:?}", path.display());
     }
 }
 

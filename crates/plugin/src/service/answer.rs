@@ -182,20 +182,18 @@ pub(super) fn respond(
     let returned = answered.len();
     for result in claim.results() {
         let request = base(&result.request);
-        let served = |device: &AnsweredDevice| {
+        let serves = |device: &AnsweredDevice| {
             device.request_names.is_empty() || device.request_names.iter().any(|name| name == request)
         };
-        let is_served = answered[..returned].iter().any(served);
-        let Some(id) = metadata.remove(request) else {
-            if !is_served && answered[returned..].iter().any(served) {
-                // Deferred, and another device of the same request: its metadata is with the first.
-                answered.push(made_for(result, None));
-            }
-            continue;
-        };
-        match answered.iter_mut().find(|device| device.request_names == [request]) {
-            Some(device) => device.cdi_device_ids.push(id.to_string()),
-            None => answered.push(made_for(result, Some(&id))),
+        let is_served = answered[..returned].iter().any(serves);
+        match (is_served, metadata.remove(request)) {
+            // The driver returned none of the request's devices: all that were allocated are passed on.
+            (false, id) => answered.push(made_for(result, id.as_ref())),
+            (true, Some(id)) => match answered.iter_mut().find(|device| device.request_names == [request]) {
+                Some(device) => device.cdi_device_ids.push(id.to_string()),
+                None => answered.push(made_for(result, Some(&id))),
+            },
+            (true, None) => {}
         }
     }
     answered

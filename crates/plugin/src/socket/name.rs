@@ -3,11 +3,12 @@
 //! | | alone on the node | one of several instances (rolling update) |
 //! |---|---|---|
 //! | registration | `<driver>@reg.sock` | the first that fits of `<driver>-<pod UID>@reg.sock`, `<driver>-<hash of UID>@reg.sock`, `dra-<hash of driver and UID>@reg.sock` |
-//! | DRA | `dra.sock` | the first that fits of `dra-<pod UID>.sock`, `dra-<hash of UID>.sock` |
+//! | DRA | `dra@kubelet.sock` | the first that fits of `dra@<pod UID>.sock`, `dra@<hash of UID>.sock`, `d@<hash of UID>.sock` |
 //!
-//! The `@` is not decoration. The kubelet sends the percent-encoded path of the registration socket as HTTP/2 authority,
-//! and Rust's HTTP stack refuses a `%` there unless an `@` follows, which makes all before it the user's name. Go's
-//! framework has `-reg.sock` instead; the hashes are the same.
+//! The `@` is not decoration. A kubelet sends the percent-encoded path of the registration socket as HTTP/2 authority, and
+//! kubelets up to 1.33 that of the DRA socket too. Rust's HTTP stack refuses a `%` there unless an `@` follows, which makes
+//! all before it the user's name. Go's framework has `-reg.sock`, `dra.sock` and `dra-<pod UID>.sock` instead; the hashes are
+//! the same.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -95,8 +96,11 @@ pub(crate) fn registration_socket(
 /// The path of the DRA socket in the driver's own directory.
 pub(crate) fn dra_socket(directory: &Path, pod: Option<&PodUid>) -> Result<PathBuf, SocketNameError> {
     let names = match pod {
-        None => vec!["dra.sock".to_owned()],
-        Some(pod) => vec![format!("dra-{pod}.sock"), format!("dra-{}.sock", hash_of_pod(pod))],
+        None => vec!["dra@kubelet.sock".to_owned()],
+        Some(pod) => {
+            let hash = hash_of_pod(pod);
+            vec![format!("dra@{pod}.sock"), format!("dra@{hash}.sock"), format!("d@{hash}.sock")]
+        }
     };
     first_that_fits("DRA", directory, names.into_iter())
 }
@@ -226,10 +230,11 @@ mod tests {
             path.file_name().unwrap().to_str().unwrap().to_owned()
         };
         let plugins = |length: usize| format!("/var/lib/kubelet/plugins/{}", "d".repeat(length));
-        assert_eq!(name(&plugins(63), None), "dra.sock");
-        assert_eq!(name(&plugins(36), Some(UID)), format!("dra-{UID}.sock"));
-        assert_eq!(name(&plugins(37), Some(UID)), "dra-Jk8-oymVURI.sock");
-        assert_eq!(name(&plugins(61), Some(UID)), "dra-Jk8-oymVURI.sock");
+        assert_eq!(name(&plugins(63), None), "dra@kubelet.sock");
+        assert_eq!(name(&plugins(36), Some(UID)), format!("dra@{UID}.sock"));
+        assert_eq!(name(&plugins(37), Some(UID)), "dra@Jk8-oymVURI.sock");
+        assert_eq!(name(&plugins(61), Some(UID)), "dra@Jk8-oymVURI.sock");
+        assert_eq!(name(&plugins(63), Some(UID)), "d@Jk8-oymVURI.sock");
     }
 
     #[test]
@@ -258,14 +263,14 @@ mod tests {
                  have 107: use a directory of at most 71 bytes"
             )
         );
-        let directory = format!("/{}", "x".repeat(98));
+        let directory = format!("/{}", "x".repeat(90));
         let error = dra_socket(Path::new(&directory), None).unwrap_err();
         assert!(
             error
                 .to_string()
-                .ends_with("has 108 bytes and a socket's path can have 107: use a directory of at most 98 bytes")
+                .ends_with("has 108 bytes and a socket's path can have 107: use a directory of at most 90 bytes")
         );
-        assert!(dra_socket(Path::new(&directory[..98]), None).is_ok());
+        assert!(dra_socket(Path::new(&directory[..90]), None).is_ok());
     }
 
     #[test]
@@ -292,7 +297,7 @@ mod tests {
     fn staging_names_are_no_longer_than_the_shortest_final_name() {
         for random in [0, 1, u64::MAX] {
             let name = staging_name(&driver("d"), random);
-            assert!(name.len() <= "dra.sock".len() && name.starts_with('.'), "{name}");
+            assert!(name.len() <= "dra@kubelet.sock".len() && name.starts_with('.'), "{name}");
         }
     }
 }

@@ -87,8 +87,10 @@ fn is_registration_socket(name: &str, driver: &DriverName) -> bool {
     }
 }
 
+/// Whether a socket in the driver's own directory is one of its instances', ours or the Go framework's.
 fn is_dra_socket(name: &str) -> bool {
-    name == "dra.sock" || (name.starts_with("dra-") && name.ends_with(".sock"))
+    let starts = ["dra@", "d@", "dra-"];
+    name == "dra.sock" || (name.ends_with(".sock") && starts.iter().any(|start| name.starts_with(start)))
 }
 
 /// A socket whose process died between binding and renaming it. One that is alive at that point binds another.

@@ -36,6 +36,8 @@ pub(crate) struct RecoveredClaim {
     /// The devices that it keeps others from using. Of a claim that a driver built on the Go framework prepared, they
     /// are those that its files name: these files do not tell shares and admin access.
     pub(crate) uses: Vec<DeviceUse>,
+    /// Whether its containers can still run: none outlives the boot that it was prepared in.
+    pub(crate) is_of_this_boot: bool,
 }
 
 /// What an entry among the directories of claims turned out to be.
@@ -72,7 +74,8 @@ impl<F: Files> Store<F> {
             match self.find_claim(&root, &name) {
                 Ok(Found::Claim(place, record)) => {
                     self.restore(&place, &record, &mut recovery.problems);
-                    recovery.claims.push(RecoveredClaim { claim: record.claim, uses: record.uses });
+                    let is_of_this_boot = record.boot == self.settings.boot;
+                    recovery.claims.push(RecoveredClaim { claim: record.claim, uses: record.uses, is_of_this_boot });
                 }
                 Ok(Found::Nothing) => {}
                 Ok(Found::Foreign { is_directory }) => {
@@ -89,6 +92,29 @@ impl<F: Files> Store<F> {
         }
         self.remove_specs_of_nobody(&mut recovery, knows_all);
         recovery
+    }
+
+    /// The claims that are prepared now, in whatever process. Changes nothing.
+    pub(crate) fn prepared(&self) -> Result<Vec<RecoveredClaim>, StoreError> {
+        let path = self.root_path();
+        let root = Entry::new(HOST_SUBDIR).and_then(|name| self.files.open_directory(&self.plugin, name));
+        let (names, root) = match root.and_then(|directory| Ok((self.files.list(&directory)?, directory))) {
+            Ok((names, directory)) => (names, Place { directory, path }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(source) => return Err(StoreError::Root { path, source }),
+        };
+        let mut claims = Vec::new();
+        for directory in names {
+            let (Some((namespace, name)), Ok(uid)) = (claim_of(&directory), ClaimUid::new("unknown")) else { continue };
+            let nobody = ClaimRef { namespace, name, uid };
+            let step = Step(&nobody);
+            let Some(place) = self.open_place(step, &root, &directory)? else { continue };
+            if let Some(record) = self.read_record(step, &place)? {
+                let is_of_this_boot = record.boot == self.settings.boot;
+                claims.push(RecoveredClaim { claim: record.claim, uses: record.uses, is_of_this_boot });
+            }
+        }
+        Ok(claims)
     }
 
     /// Whose directory this is. One that is nobody's is removed.

@@ -4,15 +4,19 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    unreachable_pub,
     reason = "a test that cannot go on fails, and one that cannot run says so"
 )]
 
-#[allow(
-    dead_code,
-    unreachable_pub,
-    clippy::wrong_self_convention,
-    reason = "tests that use all of it come one after the other"
-)]
 mod support;
 
+mod answers;
+mod claims;
+mod concurrency;
+mod documentation;
+mod example;
+mod metadata;
 mod prepare;
+mod recovery;
+mod rolling;
+mod start;

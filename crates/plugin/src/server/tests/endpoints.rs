@@ -74,12 +74,12 @@ async fn an_instance_can_be_found_and_used_and_leaves_nothing() {
     let node = Node::new();
     let endpoints = node.start(None).await;
     assert_eq!(endpoints.registration_socket(), Some(&*node.registry.join("gpu.example.com@reg.sock")));
-    assert_eq!(endpoints.dra_socket(), Some(&*node.plugin.join("dra.sock")));
+    assert_eq!(endpoints.dra_socket(), Some(&*node.plugin.join("dra@kubelet.sock")));
     let status = endpoints.registration_status();
     assert_eq!(*status.borrow(), RegistrationStatus::Waiting);
     assert_eq!(
         register_and_prepare(&node.registry.join("gpu.example.com@reg.sock")).await,
-        node.plugin.join("dra.sock")
+        node.plugin.join("dra@kubelet.sock")
     );
     assert_eq!(*status.borrow(), RegistrationStatus::Registered);
     in_time(endpoints.stop(PATIENCE)).await.unwrap();
@@ -96,7 +96,7 @@ async fn two_instances_run_side_by_side() {
     register_and_prepare(old.registration_socket().unwrap()).await;
     in_time(old.stop(PATIENCE)).await.unwrap();
     let endpoint = register_and_prepare(new.registration_socket().unwrap()).await;
-    assert_eq!(endpoint, node.plugin.join(format!("dra-{new_uid}.sock")));
+    assert_eq!(endpoint, node.plugin.join(format!("dra@{new_uid}.sock")));
     in_time(new.stop(PATIENCE)).await.unwrap();
     assert!(node.is_empty());
 }
@@ -109,8 +109,8 @@ async fn sockets_of_killed_instances_go_at_the_next_start() {
     for dead in [
         node.registry.join("gpu.example.com-reg.sock"),
         node.registry.join(format!("gpu.example.com-{uid}@reg.sock")),
-        node.plugin.join("dra.sock"),
-        node.plugin.join(format!("dra-{uid}.sock")),
+        node.plugin.join("dra@kubelet.sock"),
+        node.plugin.join(format!("dra@{uid}.sock")),
     ] {
         drop(UnixListener::bind(dead).unwrap());
     }
@@ -156,14 +156,14 @@ async fn the_registration_comes_after_the_service_and_goes_before_it() {
     let watch = DirectoryWatch::new(&[&node.registry, &node.plugin]);
     let endpoints = Endpoints::start(node.settings(None), driver.routes()).await.unwrap();
     let appeared: Vec<_> = watch.events().into_iter().filter(|event| !event.ends_with(".staged")).collect();
-    assert_eq!(appeared, ["move-to dra.sock", "move-to gpu.example.com@reg.sock"]);
+    assert_eq!(appeared, ["move-to dra@kubelet.sock", "move-to gpu.example.com@reg.sock"]);
 
     let channel = connect(endpoints.dra_socket().unwrap()).await.unwrap();
     let call = tokio::spawn(async move { prepare(&channel, "wait").await });
     in_time(driver.entered.notified()).await;
     let stop = tokio::spawn(endpoints.stop(PATIENCE));
     eventually("both sockets are gone", || node.is_empty()).await;
-    assert_eq!(watch.events(), ["delete gpu.example.com@reg.sock", "delete dra.sock"]);
+    assert_eq!(watch.events(), ["delete gpu.example.com@reg.sock", "delete dra@kubelet.sock"]);
     assert!(!stop.is_finished());
     driver.release.notify_one();
     in_time(call).await.unwrap().unwrap();
@@ -207,7 +207,7 @@ async fn either_server_can_be_left_out(#[case] serve_dra: bool, #[case] register
     let node = Node::new();
     let settings = EndpointSettings { serve_dra, register, ..node.settings(None) };
     let endpoints = Endpoints::start(settings, Driver::default().routes()).await.unwrap();
-    assert_eq!(node.plugin.join("dra.sock").exists(), serve_dra);
+    assert_eq!(node.plugin.join("dra@kubelet.sock").exists(), serve_dra);
     assert_eq!(node.registry.join("gpu.example.com@reg.sock").exists(), register);
     in_time(endpoints.stop(PATIENCE)).await.unwrap();
     assert!(node.is_empty());
@@ -228,7 +228,7 @@ async fn all_that_fails_while_stopping_is_told() {
     let error = in_time(endpoints.stop(Duration::ZERO)).await.unwrap_err();
     let text = error.to_string();
     assert!(text.contains("gpu.example.com@reg.sock: Not a directory"), "{text}");
-    assert!(text.contains("dra.sock: calls in flight did not end in time and were dropped"), "{text}");
+    assert!(text.contains("dra@kubelet.sock: calls in flight did not end in time and were dropped"), "{text}");
     assert!(in_time(call).await.unwrap().is_err());
     assert!(!driver.finished.load(Ordering::SeqCst));
 }

@@ -34,7 +34,7 @@ fn files_of_a_go_driver_are_adopted_and_rubbish_is_removed() {
     assert!(recovery.problems.is_empty(), "{:?}", recovery.problems);
     // Shares are not in these files.
     let uses = vec![device_use("gpu-0", None), device_use("nic-0", None)];
-    assert_eq!(recovery.claims, [RecoveredClaim { claim: claim(), uses }]);
+    assert_eq!(recovery.claims, [RecoveredClaim { claim: claim(), uses, is_of_this_boot: true }]);
     assert!(disk.has_spec("gpu") && disk.has_spec("net"));
     let names = disk.files_but_root();
     assert!(names.contains(&"cdi/other.example.com_metadata_dead_gpu.json".to_owned()));
@@ -67,11 +67,11 @@ fn one_bad_entry_is_reported_left_alone_and_keeps_nothing_from_being_done() {
 fn a_start_knows_which_devices_are_in_use() {
     let disk = Disk::new();
     disk.store().prepare(&claim(), None, &two_requests(), &uses()).unwrap();
-    assert_eq!(disk.store().recover().claims, [RecoveredClaim { claim: claim(), uses: uses() }]);
+    assert_eq!(disk.store().recover().claims, [RecoveredClaim { claim: claim(), uses: uses(), is_of_this_boot: true }]);
     // A repeated prepare with the same files can still use something else.
     let fewer = vec![device_use("gpu-0", None)];
     disk.store().prepare(&claim(), None, &two_requests(), &fewer).unwrap();
-    assert_eq!(disk.store().recover().claims, [RecoveredClaim { claim: claim(), uses: fewer }]);
+    assert_eq!(disk.store().recover().claims, [RecoveredClaim { claim: claim(), uses: fewer, is_of_this_boot: true }]);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_request_that_cannot_be_restored_is_reported_and_the_claim_and_its_other_req
     fs::remove_dir_all(&gpu).unwrap();
     fs::write(&gpu, "not a directory").unwrap();
     let recovery = store.recover();
-    assert_eq!(recovery.claims, [RecoveredClaim { claim: claim(), uses: uses() }]);
+    assert_eq!(recovery.claims, [RecoveredClaim { claim: claim(), uses: uses(), is_of_this_boot: true }]);
     assert_eq!(recovery.problems.len(), 1, "{:?}", recovery.problems);
     assert!(recovery.problems[0].to_string().contains(gpu.to_str().unwrap()), "{:?}", recovery.problems);
     assert!(!disk.has_spec("gpu") && disk.has_spec("net"));

@@ -1,0 +1,365 @@
+//! Many calls at once.
+
+use std::collections::{BTreeSet, HashSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use drakkar_plugin::Helper;
+use drakkar_plugin::proto::dra_v1 as v1;
+use futures::future::join_all;
+use proptest::prelude::*;
+
+use crate::support::{Kubelet, Node, Random, SlowDriver, TestClaim, TestDriver, http_get, in_time, news};
+
+const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Something that was done to a claim and changed what is true of it.
+#[derive(Debug, Clone, Copy)]
+struct Done {
+    /// When it was asked for and when it was answered, by a clock that counts such moments.
+    from: u64,
+    until: u64,
+    is_prepared: bool,
+}
+
+/// What may be true of a claim in the end: the outcome of each thing that was done after which nothing else was begun.
+fn possible(history: &[Done]) -> BTreeSet<bool> {
+    let last_begun = history.iter().map(|done| done.from).max().unwrap_or(0);
+    let last = history.iter().filter(|done| done.until >= last_begun);
+    if history.is_empty() { BTreeSet::from([false]) } else { last.map(|done| done.is_prepared).collect() }
+}
+
+/// A sequence of calls of one kubelet thread, each for one of the claims.
+#[derive(Debug, Clone, Copy)]
+enum Call {
+    Prepare(usize),
+    Unprepare(usize),
+    Update(usize),
+}
+
+/// Plays all scripts at once, and gives what was done to each claim.
+async fn play(helper: &Arc<Helper>, claims: &Arc<Vec<TestClaim>>, scripts: Vec<Vec<Call>>) -> Vec<Vec<Done>> {
+    let clock = Arc::new(AtomicU64::new(1));
+    let histories: Arc<Vec<Mutex<Vec<Done>>>> = Arc::new(claims.iter().map(|_| Mutex::default()).collect());
+    let players = scripts.into_iter().enumerate().map(|(player, script)| {
+        let (helper, claims, clock, histories) = (helper.clone(), claims.clone(), clock.clone(), histories.clone());
+        tokio::spawn(async move {
+            let mut kubelet = Kubelet::of(&helper).await;
+            for (step, call) in script.into_iter().enumerate() {
+                let from = clock.fetch_add(1, Ordering::SeqCst);
+                let (index, is_prepared) = match call {
+                    Call::Prepare(index) => match kubelet.prepare_one(&claims[index]).await {
+                        Ok(_) => (index, Some(true)),
+                        Err(error) => {
+                            assert!(error.contains("is still prepared for claim"), "{error}");
+                            (index, None)
+                        }
+                    },
+                    Call::Unprepare(index) => {
+                        kubelet.unprepare_one(&claims[index]).await.unwrap();
+                        (index, Some(false))
+                    }
+                    Call::Update(index) => {
+                        let claim = &claims[index];
+                        let device = claim.object["status"]["allocation"]["devices"]["results"][0]["device"].as_str();
+                        let news = news(device.unwrap(), i64::try_from(player * 1000 + step).unwrap());
+                        match helper.update_request_metadata(&claim.reference(), "gpu", news).await {
+                            Ok(generation) => assert!(generation > 1, "{generation}"),
+                            Err(error) => assert!(error.is_not_prepared(), "{error}"),
+                        }
+                        (index, None)
+                    }
+                };
+                let until = clock.fetch_add(1, Ordering::SeqCst);
+                if let Some(is_prepared) = is_prepared {
+                    histories[index].lock().unwrap().push(Done { from, until, is_prepared });
+                }
+            }
+        })
+    });
+    for player in join_all(players.collect::<Vec<_>>()).await {
+        player.unwrap();
+    }
+    Arc::into_inner(histories).unwrap().into_iter().map(|history| history.into_inner().unwrap()).collect()
+}
+
+/// Claims of which each two in a row want the same device.
+fn claims(node: &Node, count: usize) -> Arc<Vec<TestClaim>> {
+    let claim = |index: usize| {
+        let claim = TestClaim::new(&format!("c{index}"), &format!("uid-{index}"));
+        node.claim(claim.device("gpu", &format!("gpu-{}", index / 2)))
+    };
+    Arc::new((0..count).map(claim).collect())
+}
+
+/// Checks that every claim is in one of the states that it may be in, and gives those that are prepared.
+fn check(node: &Node, claims: &[TestClaim], histories: &[Vec<Done>]) -> Vec<usize> {
+    let mut prepared = Vec::new();
+    let mut devices = HashSet::new();
+    for (index, (claim, history)) in claims.iter().zip(histories).enumerate() {
+        let is_prepared = node.is_prepared(claim);
+        assert!(possible(history).contains(&is_prepared), "{} is {is_prepared}: {history:?}", claim.name());
+        if is_prepared {
+            assert!(devices.insert(index / 2), "device gpu-{} is in two claims", index / 2);
+            prepared.push(index);
+        }
+    }
+    let specs = std::fs::read_dir(node.cdi_directory()).map_or(0, Iterator::count);
+    assert_eq!(specs, prepared.len(), "specs of nobody");
+    prepared
+}
+
+async fn metric(helper: &Helper, name: &str) -> i64 {
+    let (_, metrics) = http_get(helper.http_address().unwrap(), "/metrics").await;
+    let lines = metrics.lines().filter_map(|line| line.strip_prefix(name));
+    lines.map(|rest| rest.rsplit(' ').next().unwrap().parse::<i64>().unwrap()).sum()
+}
+
+/// G29, G21: 64 callers, 500 claims, and each pair of claims wants one device. When all is quiet, each claim is prepared or
+/// not, as the last thing that was done to it says; no device is in two claims; and nothing is kept of those that are not
+/// prepared.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn claims_are_in_one_legal_state_after_a_storm_of_calls() {
+    let node = Node::default();
+    let claims = claims(&node, 500);
+    let builder = node.builder().serialize(false).http_endpoint(ANY_PORT);
+    let helper = Arc::new(builder.start(TestDriver::default()).await.unwrap());
+    let mut random = Random(64);
+    let scripts = (0..64).map(|_| {
+        let mut call = || match (random.below(10), random.below(500)) {
+            (0..4, index) => Call::Prepare(index),
+            (4..7, index) => Call::Unprepare(index),
+            (_, index) => Call::Update(index),
+        };
+        (0..40).map(|_| call()).collect()
+    });
+    let histories = play(&helper, &claims, scripts.collect()).await;
+    let prepared = check(&node, &claims, &histories);
+    assert!(prepared.len() > 20, "{} are prepared: the storm was none", prepared.len());
+    assert_eq!(metric(&helper, "drakkar_plugin_prepared_claims").await, i64::try_from(prepared.len()).unwrap());
+
+    let everything = vec![(0..500).map(Call::Unprepare).collect()];
+    play(&helper, &claims, everything).await;
+    assert_eq!(node.files(), ["plugins/gpu.example.com/dra-device-metadata"]);
+    assert_eq!(metric(&helper, "drakkar_plugin_prepared_claims").await, 0);
+    assert_eq!(metric(&helper, "drakkar_plugin_grpc_calls_in_flight").await, 0);
+    Arc::into_inner(helper).unwrap().stop().await.unwrap();
+}
+
+fn scripts() -> impl Strategy<Value = Vec<Vec<Call>>> {
+    let call = (0..3_u8, 0..4_usize).prop_map(|(what, index)| match what {
+        0 => Call::Prepare(index),
+        1 => Call::Unprepare(index),
+        _ => Call::Update(index),
+    });
+    prop::collection::vec(prop::collection::vec(call, 1..8), 2..8)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// G29: the same with few claims, so that nearly all calls meet others at the same claim, through one instance or two.
+    #[test]
+    fn callers_of_the_same_few_claims_do_not_disturb_each_other(
+        scripts in scripts(),
+        serialize: bool,
+        is_shared: bool,
+    ) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let node = Node::default();
+            let claims = claims(&node, 4);
+            let builder = node.builder().serialize(serialize);
+            let builder = if is_shared { builder.rolling_update("pod-1") } else { builder };
+            let helper = Arc::new(builder.start(TestDriver::default()).await.unwrap());
+            let histories = in_time(play(&helper, &claims, scripts)).await;
+            check(&node, &claims, &histories);
+            Arc::into_inner(helper).unwrap().stop().await.unwrap();
+        });
+    }
+}
+
+/// The kubelet asks again while its first call is still under way: one after the other, with one answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_callers_of_the_same_claim_get_the_same_answer() {
+    let node = Node::default();
+    let helper = node.builder().serialize(false).start(TestDriver::default()).await.unwrap();
+    let claim = node.claim(TestClaim::new("train", "uid-1").device("gpu", "gpu-0"));
+    let (mut one, mut other) = (Kubelet::of(&helper).await, Kubelet::of(&helper).await);
+    for _ in 0..20 {
+        let (first, second) = tokio::join!(one.prepare_one(&claim), other.prepare_one(&claim));
+        assert_eq!(first.unwrap(), second.unwrap());
+        assert!(node.is_prepared(&claim));
+        assert_eq!(node.metadata(&claim, "gpu")["metadata"]["generation"], 1);
+        let (first, second) = tokio::join!(one.unprepare_one(&claim), other.unprepare_one(&claim));
+        assert_eq!((first, second), (Ok(()), Ok(())));
+        assert!(!node.is_prepared(&claim));
+    }
+    helper.stop().await.unwrap();
+}
+
+/// G29: of updates at once none is lost, and the file has the one with the highest generation.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn updates_at_once_are_all_counted_and_the_last_one_stays() {
+    let node = Node::default();
+    let helper = node.start(&TestDriver::default()).await;
+    let claim = node.claim(TestClaim::new("train", "uid-1").device("gpu", "gpu-0"));
+    Kubelet::of(&helper).await.prepare_one(&claim).await.unwrap();
+    let updates = (0..32).map(|number| {
+        let (updater, reference) = (helper.metadata_updater(), claim.reference());
+        tokio::spawn(async move {
+            let generation = updater.update_request_metadata(&reference, "gpu", news("gpu-0", number)).await.unwrap();
+            (generation, number)
+        })
+    });
+    let mut done: Vec<(i64, i64)> =
+        join_all(updates.collect::<Vec<_>>()).await.into_iter().map(Result::unwrap).collect();
+    done.sort_unstable();
+    assert_eq!(done.iter().map(|(generation, _)| *generation).collect::<Vec<_>>(), (2..=33).collect::<Vec<_>>());
+    let metadata = node.metadata(&claim, "gpu");
+    assert_eq!(metadata["metadata"]["generation"], 33);
+    assert_eq!(metadata["requests"][0]["devices"][0]["attributes"]["number"]["int"], done[31].1);
+    helper.stop().await.unwrap();
+}
+
+/// Several calls for claims of those names, all at once.
+async fn prepare_all(node: &Node, helper: &Helper, names: &[&str]) -> Vec<tokio::task::JoinHandle<()>> {
+    let mut calls = Vec::new();
+    for name in names {
+        let claim = node.claim(TestClaim::new(name, &format!("uid-{name}")).device("gpu", name));
+        let mut kubelet = Kubelet::of(helper).await;
+        calls.push(tokio::spawn(async move { drop(kubelet.prepare_one(&claim).await.unwrap()) }));
+    }
+    calls
+}
+
+/// The promise of `serialize`: a driver without locks of its own is safe.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_serialized_driver_is_never_entered_twice_at_a_time() {
+    let node = Node::default();
+    let driver = SlowDriver::default();
+    let helper = node.builder().start(driver.clone()).await.unwrap();
+    let names: Vec<String> = (0..32).map(|index| format!("c{index}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let calls = prepare_all(&node, &helper, &names).await;
+    // And a batch, and unprepares between them.
+    let batch: Vec<TestClaim> = (0..8)
+        .map(|index| {
+            node.claim(
+                TestClaim::new(&format!("b{index}"), &format!("uid-b{index}")).device("gpu", &format!("b{index}")),
+            )
+        })
+        .collect();
+    let mut kubelet = Kubelet::of(&helper).await;
+    let answers = kubelet.prepare(&batch.iter().collect::<Vec<_>>()).await;
+    assert!(answers.len() == 8 && answers.values().all(Result::is_ok), "{answers:?}");
+    for claim in &batch {
+        kubelet.unprepare_one(claim).await.unwrap();
+    }
+    for call in calls {
+        in_time(call).await.unwrap();
+    }
+    assert_eq!(driver.most.load(Ordering::SeqCst), 1);
+    helper.stop().await.unwrap();
+}
+
+/// The promise of `serialize(false)`: calls, and the claims of a batch up to the limit, are in the driver at once.
+#[tokio::test]
+async fn a_driver_that_is_not_serialized_is_entered_for_many_claims_at_once() {
+    let node = Node::default();
+    let driver = SlowDriver::default();
+    let helper = node.builder().serialize(false).concurrency(3).start(driver.clone()).await.unwrap();
+    let calls = prepare_all(&node, &helper, &["slow-1", "slow-2", "slow-3", "slow-4", "slow-5"]).await;
+    driver.wait_for(5).await;
+    driver.door.add_permits(5);
+    for call in calls {
+        in_time(call).await.unwrap();
+    }
+    driver.wait_for(0).await;
+
+    let batch: Vec<TestClaim> = (0..8)
+        .map(|index| {
+            node.claim(
+                TestClaim::new(&format!("slow-b{index}"), &format!("uid-b{index}")).device("gpu", &format!("b{index}")),
+            )
+        })
+        .collect();
+    let claims = batch.iter().map(TestClaim::wire).collect();
+    let mut kubelet = Kubelet::of(&helper).await;
+    driver.most.store(0, Ordering::SeqCst);
+    let call =
+        tokio::spawn(async move { kubelet.0.node_prepare_resources(v1::NodePrepareResourcesRequest { claims }).await });
+    driver.wait_for(3).await;
+    driver.door.add_permits(8);
+    let answers = in_time(call).await.unwrap().unwrap().into_inner().claims;
+    assert!(answers.values().all(|answer| answer.error.is_empty()), "{answers:?}");
+    assert_eq!((answers.len(), driver.most.load(Ordering::SeqCst)), (8, 3));
+    helper.stop().await.unwrap();
+}
+
+/// A driver that is busy with one claim holds up calls of the driver, if it is serialized, and no file work: updates of other
+/// claims go on, and what was prepared before is finished.
+#[tokio::test]
+async fn a_slow_claim_does_not_hold_up_the_file_work_of_others() {
+    let node = Node::default();
+    let driver = SlowDriver::default();
+    let helper = node.builder().start(driver.clone()).await.unwrap();
+    let claim = node.claim(TestClaim::new("quick", "uid-1").device("gpu", "gpu-0"));
+    Kubelet::of(&helper).await.prepare_one(&claim).await.unwrap();
+    let calls = prepare_all(&node, &helper, &["slow-1"]).await;
+    driver.wait_for(1).await;
+    for number in 0..10 {
+        in_time(helper.update_request_metadata(&claim.reference(), "gpu", news("gpu-0", number))).await.unwrap();
+    }
+    assert_eq!(node.metadata(&claim, "gpu")["metadata"]["generation"], 11);
+    assert!(!calls[0].is_finished());
+    driver.door.add_permits(1);
+    for call in calls {
+        in_time(call).await.unwrap();
+    }
+    helper.stop().await.unwrap();
+}
+
+/// A driver that is not serialized is not held up at all by a slow claim, and neither is the same kubelet connection.
+#[tokio::test]
+async fn a_slow_claim_does_not_hold_up_other_claims_of_a_driver_that_is_not_serialized() {
+    let node = Node::default();
+    let driver = SlowDriver::default();
+    let helper = node.builder().serialize(false).start(driver.clone()).await.unwrap();
+    let calls = prepare_all(&node, &helper, &["slow-1"]).await;
+    driver.wait_for(1).await;
+    let claim = node.claim(TestClaim::new("quick", "uid-1").device("gpu", "gpu-0"));
+    let mut kubelet = Kubelet::of(&helper).await;
+    in_time(kubelet.prepare_one(&claim)).await.unwrap();
+    assert!(node.is_prepared(&claim));
+    in_time(kubelet.unprepare_one(&claim)).await.unwrap();
+    assert!(!calls[0].is_finished());
+    driver.door.add_permits(1);
+    for call in calls {
+        in_time(call).await.unwrap();
+    }
+    helper.stop().await.unwrap();
+}
+
+/// Two calls that want the same claims in opposite order do not wait for each other for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_that_overlap_do_not_wait_for_each_other_for_ever() {
+    let node = Node::default();
+    let helper = node.builder().serialize(false).rolling_update("pod-1").start(TestDriver::default()).await.unwrap();
+    let claims: Vec<TestClaim> = (0..16)
+        .map(|index| {
+            node.claim(
+                TestClaim::new(&format!("c{index}"), &format!("uid-{index}")).device("gpu", &format!("gpu-{index}")),
+            )
+        })
+        .collect();
+    let (forward, backward): (Vec<_>, Vec<_>) = (claims.iter().collect(), claims.iter().rev().collect());
+    let (mut one, mut other) = (Kubelet::of(&helper).await, Kubelet::of(&helper).await);
+    for _ in 0..10 {
+        let (first, second) = in_time(async { tokio::join!(one.prepare(&forward), other.prepare(&backward)) }).await;
+        assert_eq!(first, second);
+        assert!(first.values().all(Result::is_ok), "{first:?}");
+    }
+    helper.stop().await.unwrap();
+}

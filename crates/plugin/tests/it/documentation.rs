@@ -1,0 +1,190 @@
+//! docs/driver-authors.md and docs/go-gaps.md tell the truth: flags, manifests, tests that are named, links.
+//!
+//! The snippets in Rust are compiled as documentation tests (the end of `src/lib.rs`). The driver and its tests, which
+//! those would leave out, are [`guide`], and run here.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use drakkar_plugin::k8s_openapi::api::apps::v1::DaemonSet;
+use drakkar_plugin::k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use drakkar_plugin::k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
+use drakkar_plugin::{DEFAULT_CDI_DIRECTORY, DEFAULT_KUBELET_ROOT, Flags};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::support::DRIVER;
+
+#[allow(dead_code, reason = "it is a program of its own")]
+mod guide;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn page(name: &str) -> String {
+    std::fs::read_to_string(repository().join("docs").join(name)).unwrap()
+}
+
+/// The code of all snippets in a language, such as `yaml` or `rust,no_run`.
+fn snippets(page: &str, language: &str) -> Vec<String> {
+    let mut snippets = Vec::new();
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        let Some(of) = line.strip_prefix("```") else { continue };
+        let code: String = lines.by_ref().take_while(|line| *line != "```").flat_map(|line| [line, "\n"]).collect();
+        if of == language {
+            snippets.push(code);
+        }
+    }
+    snippets
+}
+
+/// The cells of the rows of all tables.
+fn rows(page: &str) -> impl Iterator<Item = Vec<&str>> {
+    let rows = page.lines().filter_map(|line| line.strip_prefix('|')?.strip_suffix('|'));
+    rows.map(|row| row.split('|').map(str::trim).collect())
+}
+
+#[test]
+fn the_first_driver_and_its_tests_are_those_that_are_run_here() {
+    let page = page("driver-authors.md");
+    let tests = snippets(&page, "rust").into_iter().find(|snippet| snippet.starts_with("#[cfg(test)]")).unwrap();
+    let program = [snippets(&page, "rust,no_run"), vec![tests]].concat().join("\n");
+    assert_eq!(program, include_str!("documentation/guide.rs"));
+}
+
+#[test]
+fn the_table_of_flags_has_every_flag_with_its_variable_and_default_and_no_other() {
+    let command = <Flags as clap::Args>::augment_args(clap::Command::new("driver"));
+    let mut flags = BTreeMap::new();
+    for flag in command.get_arguments() {
+        let default: Vec<&str> = flag.get_default_values().iter().map(|value| value.to_str().unwrap()).collect();
+        let default = if default.is_empty() { "none".to_owned() } else { format!("`{}`", default.join(",")) };
+        let name = format!("`--{}`", flag.get_long().unwrap());
+        flags.insert(name, (format!("`{}`", flag.get_env().unwrap().to_str().unwrap()), default));
+    }
+    let page = page("driver-authors.md");
+    let documented: BTreeMap<_, _> = rows(&page)
+        .filter(|row| row.len() == 4 && row[0].starts_with("`--"))
+        .map(|row| (row[0].to_owned(), (row[1].to_owned(), row[2].to_owned())))
+        .collect();
+    assert_eq!(documented, flags);
+}
+
+/// What the API server would make of a manifest: fields that it does not know are mistakes.
+fn strict<T: DeserializeOwned + Serialize>(manifest: &Value) -> T {
+    let object: T = serde_json::from_value(manifest.clone()).unwrap();
+    let mut known = serde_json::to_value(&object).unwrap();
+    for field in ["apiVersion", "kind"] {
+        known[field] = manifest[field].clone();
+    }
+    assert_eq!(&known, manifest);
+    object
+}
+
+fn manifests() -> BTreeMap<String, Value> {
+    let page = page("driver-authors.md");
+    let documents = snippets(&page, "yaml").into_iter().flat_map(|yaml| {
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&yaml).unwrap();
+        documents
+    });
+    documents.map(|document| (document["kind"].as_str().unwrap().to_owned(), document)).collect()
+}
+
+#[test]
+fn every_manifest_is_one_that_an_api_server_understands() {
+    let manifests = manifests();
+    let kinds: Vec<&str> = manifests.keys().map(String::as_str).collect();
+    assert_eq!(kinds, ["ClusterRole", "ClusterRoleBinding", "DaemonSet", "DeviceClass", "ResourceSlice"]);
+    strict::<ClusterRole>(&manifests["ClusterRole"]);
+    strict::<ClusterRoleBinding>(&manifests["ClusterRoleBinding"]);
+    strict::<DeviceClass>(&manifests["DeviceClass"]);
+    let slice: ResourceSlice = strict(&manifests["ResourceSlice"]);
+    assert_eq!(slice.spec.driver, DRIVER);
+}
+
+#[test]
+fn the_daemon_set_mounts_what_the_driver_needs_under_the_same_path_and_sets_only_flags_that_there_are() {
+    let set: DaemonSet = strict(&manifests()["DaemonSet"]);
+    let pod = set.spec.template.spec.unwrap();
+    let [driver] = &pod.containers[..] else { panic!("one container") };
+    let mounted: BTreeMap<&str, &str> = driver
+        .volume_mounts
+        .iter()
+        .flatten()
+        .map(|mount| {
+            let volume = pod.volumes.iter().flatten().find(|volume| volume.name == mount.name).unwrap();
+            (mount.mount_path.as_str(), volume.host_path.as_ref().unwrap().path.as_str())
+        })
+        .collect();
+    let registry = format!("{DEFAULT_KUBELET_ROOT}/plugins_registry");
+    let plugin = format!("{DEFAULT_KUBELET_ROOT}/plugins/{DRIVER}");
+    let needed = [registry.as_str(), plugin.as_str(), DEFAULT_CDI_DIRECTORY];
+    assert_eq!(mounted, needed.into_iter().map(|path| (path, path)).collect());
+
+    let command = <Flags as clap::Args>::augment_args(clap::Command::new("driver"));
+    let variables: BTreeSet<_> = command.get_arguments().filter_map(|flag| flag.get_env()?.to_str()).collect();
+    for variable in driver.env.iter().flatten() {
+        assert!(variables.contains(variable.name.as_str()), "{}", variable.name);
+    }
+    let arguments = driver.args.clone().unwrap();
+    command.clone().try_get_matches_from(["driver".to_owned()].into_iter().chain(arguments)).unwrap();
+}
+
+#[test]
+fn every_gap_of_the_go_framework_has_exactly_one_row() {
+    let page = page("go-gaps.md");
+    let mut numbers: Vec<u32> = rows(&page).filter_map(|row| row[0].strip_prefix('G')?.parse().ok()).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (1..=45).collect::<Vec<_>>());
+}
+
+/// A row names tests as `path`: `name`, `name`; `path`: `name` and so on.
+#[test]
+fn the_tests_that_the_rows_name_exist() {
+    let page = page("go-gaps.md");
+    let mut checked = 0;
+    for row in rows(&page).filter(|row| row[0].starts_with('G')) {
+        let [gap, _, _, tests] = row[..] else { panic!("four cells: {row:?}") };
+        let mut source = None;
+        for name in tests.split('`').skip(1).step_by(2) {
+            if name.contains('/') {
+                let path = repository().join("crates").join(name);
+                source = Some(std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{gap}: {name}: {error}")));
+            } else {
+                let source = source.as_ref().unwrap_or_else(|| panic!("{gap}: {name} of which file?"));
+                assert!(source.contains(&format!("fn {name}(")), "{gap}: there is no test {name}");
+            }
+            checked += 1;
+        }
+    }
+    assert!(checked > 45, "{checked}");
+}
+
+#[test]
+fn links_lead_to_files_and_headings_that_are_there() {
+    for name in ["driver-authors.md", "go-gaps.md"] {
+        let page = page(name);
+        let targets = page.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for target in targets.filter(|target| !target.starts_with("http")) {
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let text = match file {
+                "" => page.clone(),
+                file => std::fs::read_to_string(repository().join("docs").join(file))
+                    .unwrap_or_else(|error| panic!("{name}: {target}: {error}")),
+            };
+            assert!(heading.is_empty() || text.lines().filter_map(anchor).any(|known| known == heading), "{target}");
+        }
+    }
+}
+
+/// The name by which a heading can be linked to.
+fn anchor(line: &str) -> Option<String> {
+    let heading = line.strip_prefix('#')?.trim_start_matches('#').trim().to_lowercase();
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    Some(kept.map(|c| if c == ' ' { '-' } else { c }).collect())
+}

@@ -1,0 +1,337 @@
+//! Two instances side by side.
+
+use std::fs::File;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drakkar_plugin::proto::dra_v1 as v1;
+use drakkar_plugin::{Helper, PluginBuilder, RegistrationStatus};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use rstest::rstest;
+use tonic::Code;
+
+use crate::support::{Kubelet, Node, Registrar, SlowDriver, TestClaim, TestDriver, eventually, in_time, news};
+
+const OLD: &str = "ad4af911-5bcd-47c5-a554-f35cea869472";
+const NEW: &str = "0d6a3c0e-5c5e-4d53-9d39-0f2f6a1f6a11";
+
+async fn start(node: &Node, pod: &str) -> Helper {
+    node.builder().rolling_update(pod).start(TestDriver::default()).await.unwrap()
+}
+
+fn train() -> TestClaim {
+    TestClaim::new("train", "uid-1").device("gpu", "gpu-0")
+}
+
+/// An instance of the driver that is built on the Go framework: it locks the whole file around each of its calls.
+struct GoInstance(File);
+
+impl GoInstance {
+    fn new(node: &Node) -> Self {
+        let path = node.plugin_directory().join("serialize.lock");
+        Self(File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap())
+    }
+
+    fn set(&self, kind: libc::c_int) -> Result<(), Errno> {
+        let lock = libc::flock {
+            l_type: libc::c_short::try_from(kind).unwrap(),
+            l_whence: libc::c_short::try_from(libc::SEEK_SET).unwrap(),
+            l_start: 0,
+            l_len: 0,
+            l_pid: 0,
+        };
+        fcntl(&self.0, FcntlArg::F_OFD_SETLK(&lock)).map(drop)
+    }
+
+    fn lock(&self) -> Result<(), Errno> {
+        self.set(libc::F_WRLCK)
+    }
+
+    fn unlock(&self) {
+        self.set(libc::F_UNLCK).unwrap();
+    }
+}
+
+/// G7: an update of the driver as a `DaemonSet` with `maxSurge` does it; no claim notices.
+#[tokio::test]
+async fn the_new_instance_takes_over_while_the_old_one_ends() {
+    let node = Node::default();
+    let claim = node.claim(train());
+    let old = start(&node, OLD).await;
+    Kubelet::of(&old).await.prepare_one(&claim).await.unwrap();
+    let new = start(&node, NEW).await;
+    assert_eq!(
+        node.sockets(),
+        [
+            format!("dra@{NEW}.sock"),
+            format!("dra@{OLD}.sock"),
+            format!("gpu.example.com-{NEW}@reg.sock"),
+            format!("gpu.example.com-{OLD}@reg.sock"),
+        ],
+    );
+    for instance in [&old, &new] {
+        let mut kubelet = Registrar::of(instance).await;
+        assert_eq!(Path::new(&kubelet.info().await.unwrap().endpoint), instance.dra_socket().unwrap());
+        kubelet.notify(None).await.unwrap();
+        assert_eq!(*instance.registration_status().borrow(), RegistrationStatus::Registered);
+    }
+
+    old.stop().await.unwrap();
+    assert_eq!(node.sockets(), [format!("dra@{NEW}.sock"), format!("gpu.example.com-{NEW}@reg.sock")]);
+    assert!(node.is_prepared(&claim), "the end of an instance is not the end of its claims");
+    let mut kubelet = Kubelet::of(&new).await;
+    kubelet.prepare_one(&claim).await.unwrap();
+    assert_eq!(new.update_request_metadata(&claim.reference(), "gpu", news("gpu-0", 1)).await.unwrap(), 2);
+    kubelet.unprepare_one(&claim).await.unwrap();
+    assert!(!node.is_prepared(&claim));
+    new.stop().await.unwrap();
+    assert_eq!(node.sockets(), [""; 0]);
+}
+
+/// G7: an instance removes the socket that it made, and not one that has taken its place.
+#[tokio::test]
+async fn the_end_of_an_instance_leaves_a_socket_that_is_not_its_own() {
+    let node = Node::default();
+    let old = node.start(&TestDriver::default()).await;
+    std::fs::remove_file(old.dra_socket().unwrap()).unwrap();
+    std::fs::remove_file(old.registration_socket().unwrap()).unwrap();
+    let new = node.start(&TestDriver::default()).await;
+    assert_eq!(old.dra_socket(), new.dra_socket());
+    old.stop().await.unwrap();
+    assert_eq!(node.sockets(), ["dra@kubelet.sock", "gpu.example.com@reg.sock"]);
+    let claim = node.claim(train());
+    Kubelet::of(&new).await.prepare_one(&claim).await.unwrap();
+    Registrar::of(&new).await.info().await.unwrap();
+    new.stop().await.unwrap();
+}
+
+/// G4: a kubelet would dial the sockets of killed instances for ever.
+#[tokio::test]
+async fn sockets_of_dead_instances_go_and_those_of_live_ones_stay() {
+    let node = Node::default();
+    let old = start(&node, OLD).await;
+    let dead = "2f9a1d06-73c1-4a7f-8b8c-6f54e9f3a001";
+    let registry = node.root.path().join("plugins_registry");
+    for path in [
+        node.plugin_directory().join(format!("dra@{dead}.sock")),
+        registry.join(format!("gpu.example.com-{dead}@reg.sock")),
+        registry.join(format!("gpu.example.com-{dead}-reg.sock")),
+        registry.join("net.example.com@reg.sock"),
+    ] {
+        drop(UnixListener::bind(path).unwrap());
+    }
+    let new = start(&node, NEW).await;
+    assert_eq!(
+        node.sockets(),
+        [
+            format!("dra@{NEW}.sock"),
+            format!("dra@{OLD}.sock"),
+            format!("gpu.example.com-{NEW}@reg.sock"),
+            format!("gpu.example.com-{OLD}@reg.sock"),
+            "net.example.com@reg.sock".into(),
+        ],
+    );
+    Registrar::of(&old).await.info().await.unwrap();
+    old.stop().await.unwrap();
+    new.stop().await.unwrap();
+}
+
+/// G2, G3: names that the Go framework cannot bind to, at the lengths at which its choice changes.
+#[rstest]
+#[case(27)]
+#[case(28)]
+#[case(36)]
+#[case(37)]
+#[case(53)]
+#[case(61)]
+#[tokio::test]
+async fn a_driver_with_a_long_name_has_sockets_that_can_be_bound(#[case] length: usize) {
+    // Somewhat as long as the kubelet's own directory.
+    let root = tempfile::Builder::new().prefix("kubelet").rand_bytes(4).tempdir_in("/tmp").unwrap();
+    std::fs::create_dir(root.path().join("plugins_registry")).unwrap();
+    let node = Node { root, ..Node::default() };
+    let name = "d".repeat(length);
+    let builder =
+        |pod| PluginBuilder::new(&name).client(node.api.client()).kubelet_root(node.root.path()).rolling_update(pod);
+    let (old, new) = (builder(OLD), builder(NEW));
+    let (old, new) = (old.start(TestDriver::default()).await.unwrap(), new.start(TestDriver::default()).await.unwrap());
+    for instance in [&old, &new] {
+        let (dra, registration) = (instance.dra_socket().unwrap(), instance.registration_socket().unwrap());
+        assert!(dra.as_os_str().len() <= 107 && registration.as_os_str().len() <= 107, "{dra:?} {registration:?}");
+        let info = Registrar::of(instance).await.info().await.unwrap();
+        assert_eq!((info.name.as_str(), Path::new(&info.endpoint)), (name.as_str(), dra));
+        Kubelet::of(instance).await.0.node_prepare_resources(v1::NodePrepareResourcesRequest::default()).await.unwrap();
+    }
+    assert_ne!(old.dra_socket(), new.dra_socket());
+    assert_ne!(old.registration_socket(), new.registration_socket());
+    old.stop().await.unwrap();
+    new.stop().await.unwrap();
+}
+
+/// Section 4.6: an instance that is built on Go and this one take turns.
+#[tokio::test]
+async fn a_go_instance_holds_up_a_prepare_until_it_is_done() {
+    let node = Node::default();
+    let driver = TestDriver::default();
+    let helper = node.builder().rolling_update(NEW).start(driver.clone()).await.unwrap();
+    let claim = node.claim(train());
+    let go = GoInstance::new(&node);
+    go.lock().unwrap();
+    let mut kubelet = Kubelet::of(&helper).await;
+    let prepare = tokio::spawn(async move { (kubelet.prepare_one(&claim).await, claim) });
+    eventually("the claim is fetched", || (!node.api.take_log().is_empty()).then_some(())).await;
+    assert_eq!(driver.take_calls(), [""; 0]);
+    assert!(!prepare.is_finished());
+    go.unlock();
+    let (answer, claim) = in_time(prepare).await.unwrap();
+    answer.unwrap();
+    assert!(node.is_prepared(&claim));
+    helper.stop().await.unwrap();
+}
+
+/// Section 4.6, the other way round.
+#[tokio::test]
+async fn a_prepare_holds_up_a_go_instance_until_it_is_done() {
+    let node = Node::default();
+    let driver = SlowDriver::default();
+    let helper = node.builder().rolling_update(NEW).start(driver.clone()).await.unwrap();
+    let claim = node.claim(TestClaim::new("slow", "uid-1").device("gpu", "gpu-0"));
+    let go = GoInstance::new(&node);
+    go.lock().unwrap();
+    go.unlock();
+    let mut kubelet = Kubelet::of(&helper).await;
+    let prepare = tokio::spawn(async move { kubelet.prepare_one(&claim).await });
+    driver.wait_for(1).await;
+    assert_eq!(go.lock(), Err(Errno::EAGAIN));
+    driver.door.add_permits(1);
+    in_time(prepare).await.unwrap().unwrap();
+    go.lock().unwrap();
+    go.unlock();
+    helper.stop().await.unwrap();
+}
+
+/// G12: the kubelet's deadline ends the wait for a lock; nothing is done later behind its back.
+#[tokio::test]
+async fn a_prepare_that_waits_for_another_instance_ends_at_the_deadline() {
+    let node = Node::default();
+    let driver = TestDriver::default();
+    let helper = node.builder().rolling_update(NEW).start(driver.clone()).await.unwrap();
+    let claim = node.claim(train());
+    let go = GoInstance::new(&node);
+    go.lock().unwrap();
+    let mut kubelet = Kubelet::of(&helper).await;
+    let mut request = tonic::Request::new(v1::NodePrepareResourcesRequest { claims: vec![claim.wire()] });
+    request.set_timeout(Duration::from_millis(100));
+    let error = in_time(kubelet.0.node_prepare_resources(request)).await.unwrap_err();
+    assert!(matches!(error.code(), Code::DeadlineExceeded | Code::Cancelled), "{error}");
+    go.unlock();
+    // What waited is gone: the next call is the first that the driver sees.
+    let other = node.claim(TestClaim::new("other", "uid-2").device("gpu", "gpu-1"));
+    kubelet.prepare_one(&other).await.unwrap();
+    assert_eq!(driver.take_calls(), ["prepare other"]);
+    assert!(!node.is_prepared(&claim));
+    kubelet.prepare_one(&claim).await.unwrap();
+    helper.stop().await.unwrap();
+}
+
+/// The disk is brought in order when nobody works on it.
+#[tokio::test]
+async fn a_start_waits_for_the_call_of_another_instance() {
+    let node = Node::default();
+    let half = node.plugin_directory().join("dra-device-metadata/default_half");
+    std::fs::create_dir_all(&half).unwrap();
+    let go = GoInstance::new(&node);
+    go.lock().unwrap();
+    let starting = tokio::spawn(node.builder().rolling_update(NEW).start(TestDriver::default()));
+    // Open for the third time, beside the Go instance and the one for single claims: now it waits for the whole file.
+    let path = node.plugin_directory().join("serialize.lock").canonicalize().unwrap();
+    let descriptors =
+        || std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| entry.unwrap().path().read_link().ok());
+    eventually("the start waits", || (descriptors().filter(|target| *target == path).count() == 3).then_some(())).await;
+    assert!(!starting.is_finished() && node.sockets().is_empty());
+    assert!(half.exists(), "something was changed while another instance was at work");
+    go.unlock();
+    let helper = in_time(starting).await.unwrap().unwrap();
+    assert_eq!(node.files(), ["plugins/gpu.example.com/dra-device-metadata"]);
+    helper.stop().await.unwrap();
+}
+
+/// Serialization holds across instances: the driver's code is in one place at a time.
+#[tokio::test]
+async fn calls_of_two_instances_take_turns() {
+    let node = Node::default();
+    let driver = SlowDriver::default();
+    let old = node.builder().rolling_update(OLD).start(driver.clone()).await.unwrap();
+    let new = node.builder().rolling_update(NEW).start(driver.clone()).await.unwrap();
+    let mut calls = Vec::new();
+    for (index, instance) in [&old, &new, &old, &new].into_iter().enumerate() {
+        let claim = TestClaim::new(&format!("slow-{index}"), &format!("uid-{index}"));
+        let claim = node.claim(claim.device("gpu", &format!("gpu-{index}")));
+        let mut kubelet = Kubelet::of(instance).await;
+        calls.push(tokio::spawn(async move { kubelet.prepare_one(&claim).await }));
+    }
+    for _ in 0..4 {
+        driver.wait_for(1).await;
+        driver.door.add_permits(1);
+    }
+    for call in calls {
+        in_time(call).await.unwrap().unwrap();
+    }
+    assert_eq!(driver.most.load(std::sync::atomic::Ordering::SeqCst), 1);
+    old.stop().await.unwrap();
+    new.stop().await.unwrap();
+}
+
+/// G29: an update through the old instance races an unprepare through the new one. Whoever comes first, nothing of the claim
+/// is left, and the update was done or is told that the claim is not prepared.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_update_in_one_instance_and_an_unprepare_in_the_other_exclude_each_other() {
+    let node = Node::default();
+    let claim = node.claim(train());
+    let old = Arc::new(start(&node, OLD).await);
+    let new = start(&node, NEW).await;
+    let mut kubelet = Kubelet::of(&new).await;
+    let mut prepare = Kubelet::of(&old).await;
+    for round in 0..50 {
+        prepare.prepare_one(&claim).await.unwrap();
+        let updates: Vec<_> = (0..3)
+            .map(|number| {
+                let (old, reference) = (old.clone(), claim.reference());
+                tokio::spawn(async move {
+                    old.update_request_metadata(&reference, "gpu", news("gpu-0", round * 10 + number)).await
+                })
+            })
+            .collect();
+        kubelet.unprepare_one(&claim).await.unwrap();
+        for update in updates {
+            if let Err(error) = update.await.unwrap() {
+                assert!(error.is_not_prepared(), "{error}");
+            }
+        }
+        assert!(!node.is_prepared(&claim), "round {round}");
+    }
+    assert_eq!(node.files(), ["plugins/gpu.example.com/dra-device-metadata"]);
+    Arc::into_inner(old).unwrap().stop().await.unwrap();
+    new.stop().await.unwrap();
+}
+
+/// G21: what the other instance has unprepared is free here too.
+#[tokio::test]
+async fn a_device_that_the_other_instance_has_let_go_of_is_free() {
+    let node = Node::default();
+    let claim = node.claim(train());
+    let old = start(&node, OLD).await;
+    Kubelet::of(&old).await.prepare_one(&claim).await.unwrap();
+    let new = start(&node, NEW).await;
+    let other = node.claim(TestClaim::new("other", "uid-2").device("gpu", "gpu-0"));
+    let mut kubelet = Kubelet::of(&new).await;
+    kubelet.prepare_one(&other).await.unwrap_err();
+    Kubelet::of(&old).await.unprepare_one(&claim).await.unwrap();
+    kubelet.prepare_one(&other).await.unwrap();
+    old.stop().await.unwrap();
+    new.stop().await.unwrap();
+}

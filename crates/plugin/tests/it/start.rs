@@ -1,0 +1,694 @@
+//! Starting and stopping: what is checked, and in which order things go.
+
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use drakkar_metadata::Version;
+use drakkar_plugin::proto::dra_v1 as v1;
+use drakkar_plugin::proto::dra_v1::dra_plugin_client::DraPluginClient;
+use drakkar_plugin::proto::dra_v1beta1 as v1beta1;
+use drakkar_plugin::proto::dra_v1beta1::dra_plugin_client::DraPluginClient as DraV1beta1Client;
+use drakkar_plugin::proto::health_v1 as health;
+use drakkar_plugin::proto::health_v1::dra_resource_health_client::DraResourceHealthClient as HealthV1Client;
+use drakkar_plugin::proto::health_v1alpha1 as health_alpha;
+use drakkar_plugin::proto::health_v1alpha1::dra_resource_health_client::DraResourceHealthClient as HealthV1alpha1Client;
+use drakkar_plugin::{
+    BoxError, Claim, ClaimRef, Device, DeviceHealth, DraPlugin, HealthReporter, PluginBuilder, RegistrationStatus,
+    StartError,
+};
+use rstest::rstest;
+use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
+use tonic::{Code, Status};
+
+use crate::support::{
+    DRIVER, Kubelet, Node, Registrar, SlowDriver, TestClaim, TestDriver, channel, eventually, http_get, in_time,
+};
+
+const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+/// A driver whose first device works and whose second does not.
+struct WatchingDriver;
+
+impl DraPlugin for WatchingDriver {
+    async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, BoxError> {
+        Ok(claim.results().map(Device::from).collect())
+    }
+
+    async fn unprepare(&self, _: &ClaimRef) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    fn watch_health(&self, reports: HealthReporter) -> Option<impl Future<Output = Result<(), BoxError>> + Send> {
+        Some(async move {
+            let works = DeviceHealth::healthy("node-1", "gpu-0");
+            let broken = DeviceHealth::unhealthy("node-1", "gpu-1", "fell off the bus");
+            reports.report([works, broken.with_lease(Duration::from_secs(60))]).await;
+            std::future::pending().await
+        })
+    }
+}
+
+/// Everything that was created in or moved into a directory since the watch began, as a kubelet's watcher sees it.
+struct Arrivals(OwnedFd);
+
+impl Arrivals {
+    fn in_directory(directory: &Path) -> Self {
+        let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
+        inotify::add_watch(&watch, directory, WatchFlags::CREATE | WatchFlags::MOVED_TO).unwrap();
+        Self(watch)
+    }
+
+    /// Names without those that start with a dot, which kubelets ignore.
+    fn seen(&self) -> Vec<String> {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = Reader::new(&self.0, &mut buffer);
+        let mut names = Vec::new();
+        while let Ok(event) = reader.next() {
+            let name = event.file_name().unwrap().to_str().unwrap();
+            names.extend((!name.starts_with('.')).then(|| name.to_owned()));
+        }
+        names
+    }
+}
+
+/// Starts what must not start, and gives the reason.
+async fn refused(builder: PluginBuilder) -> StartError {
+    builder.start(TestDriver::default()).await.expect_err("this must not start")
+}
+
+/// G9: what the Go framework takes and fails with later.
+#[rstest]
+#[case::nothing("", "must not be empty")]
+#[case::slash("gpu/example.com", "must be letters, digits")]
+#[case::dots("..", "must be letters, digits")]
+#[case::dash("-gpu.example.com", "must be letters, digits")]
+#[case::long(&"g".repeat(64), "must be no more than 63 bytes, has 64")]
+#[tokio::test]
+async fn a_name_that_no_driver_can_have_is_refused(#[case] name: &str, #[case] problem: &str) {
+    let node = Node::default();
+    let builder = PluginBuilder::new(name).client(node.api.client()).kubelet_root(node.root.path());
+    let error = refused(builder).await;
+    assert!(matches!(error, StartError::DriverName(_)), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains(problem), "{text}");
+    assert!(
+        text.ends_with("; a driver's name is a domain name that its vendor owns, such as gpu.example.com"),
+        "{text}"
+    );
+    assert!(!node.root.path().join("plugins").exists(), "a name that was refused has become a path");
+}
+
+/// G35: a legal driver name can be an illegal CDI vendor, which matters only where CDI is used.
+#[tokio::test]
+async fn a_name_that_cdi_cannot_carry_is_refused_only_with_metadata() {
+    let node = Node::default();
+    let builder = PluginBuilder::new("3d.example.com").client(node.api.client()).kubelet_root(node.root.path());
+    let error = refused(builder.clone().device_metadata(true)).await;
+    assert_eq!(
+        error.to_string(),
+        "driver name 3d.example.com: device metadata needs a name that CDI can carry as a vendor: CDI vendor \
+         \"3d.example.com\": must start with a letter: Kubernetes lets a driver name start with a digit, but no CDI vendor \
+         or class may; choose a name that starts with a letter, or turn device metadata off",
+    );
+    builder.device_metadata(false).start(TestDriver::default()).await.unwrap().stop().await.unwrap();
+}
+
+#[rstest]
+#[case::escapes("../../etc")]
+#[case::nothing("")]
+#[case::dot(".hidden")]
+#[tokio::test]
+async fn a_pod_uid_that_cannot_be_part_of_a_file_name_is_refused(#[case] uid: &str) {
+    let node = Node::default();
+    let error = refused(node.builder().rolling_update(uid)).await;
+    let text = error.to_string();
+    assert!(text.starts_with(&format!("pod UID {uid:?}: must be 1 to 128 letters")), "{text}");
+    assert!(text.ends_with("use the pod's metadata.uid"), "{text}");
+    assert_eq!(node.sockets(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_registry_directory_that_is_not_there_is_told_with_what_to_check() {
+    let node = Node::default();
+    let missing = node.root.path().join("elsewhere");
+    let error = refused(node.builder().registry_directory(&missing)).await;
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "the kubelet's registry directory {}: No such file or directory (os error 2); is --kubelet-root-dir the \
+             kubelet's directory, and mounted into the driver's container under the same path?",
+            missing.display(),
+        ),
+    );
+    std::fs::write(&missing, "a file").unwrap();
+    let text = refused(node.builder().registry_directory(&missing)).await.to_string();
+    assert!(text.contains("elsewhere: not a directory"), "{text}");
+    // Where another process registers, nobody looks there.
+    let builder = node.builder().registry_directory("/nonexistent").registration_service(false);
+    builder.start(TestDriver::default()).await.unwrap().stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_driver_directory_that_cannot_be_made_is_told_with_what_to_do() {
+    let node = Node::default();
+    let file = node.root.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let text = refused(node.builder().plugin_directory(file.join("plugin"))).await.to_string();
+    assert!(text.starts_with(&format!("the driver's directory {}/plugin: ", file.display())), "{text}");
+    assert!(text.ends_with("; mount it into the driver's container under the path that it has on the host"), "{text}");
+}
+
+#[tokio::test]
+async fn a_driver_without_any_version_of_the_service_is_refused() {
+    let node = Node::default();
+    let error = refused(node.builder().dra_v1(false).dra_v1beta1(false)).await;
+    assert_eq!(error.to_string(), "no version of the DRA service is enabled: enable v1, v1beta1 or both");
+}
+
+#[tokio::test]
+async fn metadata_without_layout_or_version_is_refused() {
+    let node = Node::default();
+    let error = refused(node.builder().metadata_layout([])).await;
+    assert_eq!(error.to_string(), "metadata layout: there is none; use kep, kubernetes or both");
+    let error = refused(node.builder().metadata_versions([])).await;
+    assert_eq!(
+        error.to_string(),
+        "metadata versions: no metadata version given: name at least one of v1beta1 and v1alpha1"
+    );
+    let error = refused(node.builder().metadata_versions([Version::V1Alpha1, Version::V1Alpha1])).await;
+    assert_eq!(error.to_string(), "metadata versions: metadata version v1alpha1 is named twice");
+}
+
+/// G5: a kubelet registers what it sees, so it must not see a driver that is not going to start.
+#[tokio::test]
+async fn a_port_in_use_is_told_before_the_kubelet_sees_anything() {
+    let node = Node::default();
+    let taken = std::net::TcpListener::bind(ANY_PORT).unwrap();
+    let address = taken.local_addr().unwrap();
+    let arrivals = Arrivals::in_directory(&node.root.path().join("plugins_registry"));
+    let error = refused(node.builder().http_endpoint(address)).await;
+    assert!(matches!(error, StartError::Http(_)), "{error:?}");
+    let text = error.to_string();
+    assert!(text.starts_with(&format!("http endpoint {address}: Address already in use")), "{text}");
+    assert!(text.ends_with("choose another port with --http-endpoint"), "{text}");
+    assert_eq!(arrivals.seen(), [""; 0], "the kubelet saw a socket");
+    assert_eq!(node.sockets(), [""; 0]);
+    // The watch does see a start that works.
+    node.start(&TestDriver::default()).await.stop().await.unwrap();
+    assert_eq!(arrivals.seen(), ["gpu.example.com@reg.sock"]);
+}
+
+/// G2, G3: with the numbers that say what would do.
+#[rstest]
+#[case::dra(true, "DRA socket: ")]
+#[case::registration(false, "registration socket: ")]
+#[tokio::test]
+async fn a_directory_that_is_too_long_for_a_socket_is_told(#[case] is_plugin: bool, #[case] which: &str) {
+    let node = Node::default();
+    let long = node.root.path().join("d".repeat(100));
+    std::fs::create_dir(&long).unwrap();
+    let builder = node.builder();
+    let error =
+        refused(if is_plugin { builder.plugin_directory(&long) } else { builder.registry_directory(&long) }).await;
+    let text = error.to_string();
+    assert!(text.starts_with(&format!("{which}{}/", long.display())), "{text}");
+    assert!(text.contains("bytes and a socket's path can have 107: use a directory of at most "), "{text}");
+    assert_eq!(node.sockets(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_directory_that_is_not_absolute_is_refused() {
+    let node = Node::default();
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let relative = Path::new(".").join(directory.path().file_name().unwrap());
+    let text = refused(node.builder().registry_directory(&relative)).await.to_string();
+    assert!(text.contains("must be an absolute path"), "{text}");
+}
+
+/// G5: the DRA server is up when the registration server fails, and goes with it.
+#[tokio::test]
+async fn a_start_that_fails_at_its_last_step_leaves_no_socket() {
+    let node = Node::default();
+    let registration = node.root.path().join("plugins_registry/gpu.example.com@reg.sock");
+    std::fs::write(&registration, "not a socket").unwrap();
+    let error = refused(node.builder().http_endpoint(ANY_PORT)).await;
+    assert!(matches!(error, StartError::Endpoints(_)), "{error:?}");
+    assert_eq!(error.to_string(), format!("{}: is a regular file, not a socket: move it away", registration.display()));
+    // The server's task lets go of its socket when it gets its turn.
+    eventually("no sockets", || node.sockets().is_empty().then_some(())).await;
+    assert_eq!(std::fs::read_to_string(&registration).unwrap(), "not a socket");
+    std::fs::remove_file(&registration).unwrap();
+    node.start(&TestDriver::default()).await.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lock_file_that_is_none_is_refused() {
+    let node = Node::default();
+    std::fs::create_dir_all(node.plugin_directory().join("serialize.lock")).unwrap();
+    let error = refused(node.builder().rolling_update("pod-1")).await;
+    assert!(matches!(error, StartError::Lock(_)), "{error:?}");
+    assert!(error.to_string().ends_with("serialize.lock: is a directory, not a regular file: move it away"), "{error}");
+}
+
+/// G8: a second instance does not steal the sockets of the first.
+#[tokio::test]
+async fn a_second_instance_without_a_pod_uid_is_refused_while_the_first_lives() {
+    let node = Node::default();
+    let first = node.start(&TestDriver::default()).await;
+    let error = refused(node.builder()).await;
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "{}/dra@kubelet.sock: another process listens here: stop it first, or give each instance of the driver its pod UID \
+             (rolling update)",
+            node.plugin_directory().display(),
+        ),
+    );
+    let claim = node.claim(TestClaim::new("train", "uid-1").device("gpu", "gpu-0"));
+    Kubelet::of(&first).await.prepare_one(&claim).await.unwrap();
+    assert_eq!(Registrar::of(&first).await.info().await.unwrap().name, DRIVER);
+    first.stop().await.unwrap();
+    node.start(&TestDriver::default()).await.stop().await.unwrap();
+}
+
+/// G8: what a process that was killed has left is taken over.
+#[tokio::test]
+async fn the_sockets_of_a_dead_instance_are_taken_over() {
+    let node = Node::default();
+    std::fs::create_dir_all(node.plugin_directory()).unwrap();
+    drop(UnixListener::bind(node.plugin_directory().join("dra@kubelet.sock")).unwrap());
+    drop(UnixListener::bind(node.root.path().join("plugins_registry/gpu.example.com@reg.sock")).unwrap());
+    // As the same driver left it when it was built on Go.
+    drop(UnixListener::bind(node.root.path().join("plugins_registry/gpu.example.com-reg.sock")).unwrap());
+    let helper = node.start(&TestDriver::default()).await;
+    assert_eq!(node.sockets(), ["dra@kubelet.sock", "gpu.example.com@reg.sock"]);
+    assert_eq!(Registrar::of(&helper).await.info().await.unwrap().name, DRIVER);
+    helper.stop().await.unwrap();
+    assert_eq!(node.sockets(), [""; 0]);
+}
+
+/// Section 1.1 and 1.2: what a kubelet is told, in the order that it goes by.
+#[tokio::test]
+async fn the_kubelet_learns_name_endpoint_and_services() {
+    let node = Node::default();
+    let helper = node.start(&TestDriver::default()).await;
+    let info = Registrar::of(&helper).await.info().await.unwrap();
+    assert_eq!(info.r#type, "DRAPlugin");
+    assert_eq!(info.name, DRIVER);
+    assert_eq!(info.endpoint, node.plugin_directory().join("dra@kubelet.sock").to_str().unwrap());
+    assert_eq!(info.supported_versions, ["v1.DRAPlugin", "v1beta1.DRAPlugin"]);
+    helper.stop().await.unwrap();
+
+    let helper = node.builder().start(WatchingDriver).await.unwrap();
+    let services = Registrar::of(&helper).await.info().await.unwrap().supported_versions;
+    assert_eq!(services, ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"]);
+    helper.stop().await.unwrap();
+
+    let helper = node.builder().dra_v1(false).health_v1(false).start(WatchingDriver).await.unwrap();
+    let services = Registrar::of(&helper).await.info().await.unwrap().supported_versions;
+    assert_eq!(services, ["v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth"]);
+    let channel = channel(helper.dra_socket().unwrap()).await;
+    let mut v1 = DraPluginClient::new(channel.clone());
+    let refused = v1.node_prepare_resources(v1::NodePrepareResourcesRequest::default()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented);
+    let mut beta = DraV1beta1Client::new(channel);
+    beta.node_prepare_resources(v1beta1::NodePrepareResourcesRequest::default()).await.unwrap();
+    helper.stop().await.unwrap();
+}
+
+/// G1: what the kubelet says can be waited for.
+#[tokio::test]
+async fn what_became_of_the_registration_can_be_waited_for() {
+    let node = Node::default();
+    let helper = node.start(&TestDriver::default()).await;
+    let mut status = helper.registration_status();
+    assert_eq!(*status.borrow(), RegistrationStatus::Waiting);
+    let mut kubelet = Registrar::of(&helper).await;
+    kubelet.notify(Some("no such version")).await.unwrap();
+    let failed = in_time(status.wait_for(|status| *status != RegistrationStatus::Waiting)).await.unwrap().clone();
+    assert_eq!(failed, RegistrationStatus::Failed { error: "no such version".into() });
+    kubelet.notify(None).await.unwrap();
+    in_time(status.wait_for(|status| *status == RegistrationStatus::Registered)).await.unwrap();
+    helper.stop().await.unwrap();
+}
+
+/// G10: for tests of drivers, as with the Go framework.
+#[tokio::test]
+async fn registration_calls_fail_as_told_and_heal() {
+    let node = Node::default();
+    let helper = node.start(&TestDriver::default()).await;
+    let mut kubelet = Registrar::of(&helper).await;
+    let faults = helper.registration_faults();
+    faults.fail_get_info(Some("broken info"));
+    faults.fail_notify(Some("broken notify"));
+    assert_eq!(kubelet.info().await.unwrap_err().message(), "broken info");
+    assert_eq!(kubelet.notify(None).await.unwrap_err().message(), "broken notify");
+    assert_eq!(*helper.registration_status().borrow(), RegistrationStatus::Waiting);
+    faults.fail_get_info(None);
+    faults.fail_notify(None);
+    kubelet.info().await.unwrap();
+    kubelet.notify(None).await.unwrap();
+    assert_eq!(*helper.registration_status().borrow(), RegistrationStatus::Registered);
+    helper.stop().await.unwrap();
+}
+
+/// G6: the kubelet sees the driver leave while what it asked for is still being done, and gets the answer.
+#[tokio::test]
+async fn a_stop_withdraws_the_registration_first_and_lets_calls_finish() {
+    let node = Node::default();
+    let driver = SlowDriver::default();
+    let helper = node.builder().start(driver.clone()).await.unwrap();
+    let claim = node.claim(TestClaim::new("slow", "uid-1").device("gpu", "gpu-0"));
+    let (dra, registration) =
+        (helper.dra_socket().unwrap().to_owned(), helper.registration_socket().unwrap().to_owned());
+    let mut kubelet = Kubelet::of(&helper).await;
+    let in_flight = tokio::spawn(async move { (kubelet.prepare_one(&claim).await, claim) });
+    driver.wait_for(1).await;
+
+    let stop = tokio::spawn(helper.stop());
+    eventually("registration withdrawn", || (!registration.exists()).then_some(())).await;
+    eventually("no new callers", || (!dra.exists()).then_some(())).await;
+    assert!(!in_flight.is_finished() && !stop.is_finished());
+    assert_eq!(*driver.inside.borrow(), 1, "the call goes on");
+
+    driver.door.add_permits(1);
+    let (answer, claim) = in_time(in_flight).await.unwrap();
+    assert_eq!(answer.unwrap().len(), 1);
+    in_time(stop).await.unwrap().unwrap();
+    assert!(node.is_prepared(&claim), "what was answered is on disk");
+    assert_eq!(node.sockets(), [""; 0]);
+}
+
+/// G6: what does not end is ended, and told.
+#[tokio::test]
+async fn a_stop_does_not_wait_for_ever() {
+    let node = Node::default();
+    let driver = SlowDriver::default();
+    let helper = node.builder().drain(Duration::from_millis(50)).start(driver.clone()).await.unwrap();
+    let claim = node.claim(TestClaim::new("slow", "uid-1").device("gpu", "gpu-0"));
+    let mut kubelet = Kubelet::of(&helper).await;
+    let request = v1::NodePrepareResourcesRequest { claims: vec![claim.wire()] };
+    let in_flight = tokio::spawn(async move { kubelet.0.node_prepare_resources(request).await });
+    driver.wait_for(1).await;
+    let error = in_time(helper.stop()).await.unwrap_err().to_string();
+    assert!(error.contains("dra@kubelet.sock: calls in flight did not end in time and were dropped"), "{error}");
+    in_time(in_flight).await.unwrap().unwrap_err();
+    driver.wait_for(0).await;
+    assert!(!node.is_prepared(&claim));
+    assert_eq!(node.sockets(), [""; 0]);
+}
+
+/// G5: RAII, also for a helper that its owner forgot to stop.
+#[tokio::test]
+async fn a_helper_that_is_dropped_leaves_no_sockets() {
+    let node = Node::default();
+    let helper = node.builder().http_endpoint(ANY_PORT).start(TestDriver::default()).await.unwrap();
+    let address = helper.http_address().unwrap();
+    assert_eq!(node.sockets().len(), 2);
+    drop(helper);
+    eventually("no sockets", || node.sockets().is_empty().then_some(())).await;
+    eventually("a free port", || std::net::TcpListener::bind(address).ok()).await;
+}
+
+/// A.6: a helper without sockets starts and stops; what it can still do is update.
+#[tokio::test]
+async fn a_driver_without_services_starts_and_stops() {
+    let node = Node::default();
+    let builder = node.builder().dra_service(false).registration_service(false);
+    let helper = builder.start(TestDriver::default()).await.unwrap();
+    assert_eq!((helper.dra_socket(), helper.registration_socket()), (None, None));
+    assert_eq!(node.sockets(), [""; 0]);
+    // Faults can be set although there is no registrar (G10).
+    helper.registration_faults().fail_get_info(Some("nobody asks"));
+    let claim = TestClaim::new("train", "uid-1");
+    let error = helper.update_request_metadata(&claim.reference(), "gpu", vec![]).await.unwrap_err();
+    assert!(error.is_not_prepared(), "{error}");
+    helper.stop().await.unwrap();
+}
+
+/// A.6: either half of a split deployment, and what the registering half says is where the other half serves.
+#[tokio::test]
+async fn registration_and_service_can_be_in_two_processes() {
+    let node = Node::default();
+    let service = node.builder().registration_service(false).start(TestDriver::default()).await.unwrap();
+    let registrar = node.builder().dra_service(false).start(TestDriver::default()).await.unwrap();
+    assert_eq!((service.registration_socket(), registrar.dra_socket()), (None, None));
+    let info = Registrar::of(&registrar).await.info().await.unwrap();
+    assert_eq!(Path::new(&info.endpoint), service.dra_socket().unwrap());
+    registrar.stop().await.unwrap();
+    assert_eq!(node.sockets(), ["dra@kubelet.sock"]);
+    service.stop().await.unwrap();
+}
+
+#[cfg(feature = "clap")]
+mod flags {
+    use clap::{CommandFactory as _, Parser};
+    use drakkar_metadata::path::Layout;
+    use drakkar_plugin::Flags;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        plugin: Flags,
+    }
+
+    const ALL: [(&str, &str); 8] = [
+        ("--enable-device-metadata", "ENABLE_DEVICE_METADATA"),
+        ("--metadata-versions", "METADATA_VERSIONS"),
+        ("--metadata-layout", "METADATA_LAYOUT"),
+        ("--kubelet-root-dir", "KUBELET_ROOT_DIR"),
+        ("--cdi-dir", "CDI_DIR"),
+        ("--node-name", "NODE_NAME"),
+        ("--pod-uid", "POD_UID"),
+        ("--http-endpoint", "HTTP_ENDPOINT"),
+    ];
+
+    fn parse(arguments: &[&str]) -> Result<Flags, clap::Error> {
+        Arguments::try_parse_from([&["driver"], arguments].concat()).map(|arguments| arguments.plugin)
+    }
+
+    #[test]
+    fn the_help_names_every_flag_with_its_variable() {
+        let help = Arguments::command().render_long_help().to_string();
+        for (flag, variable) in ALL {
+            assert!(help.contains(flag), "{flag} in {help}");
+            assert!(help.contains(&format!("[env: {variable}=")), "{variable} in {help}");
+        }
+        let flags = Arguments::command().get_arguments().filter(|argument| argument.get_long().is_some()).count();
+        assert_eq!(flags, ALL.len(), "a flag that this test does not know");
+    }
+
+    #[test]
+    fn flags_have_the_defaults_of_the_design() {
+        let flags = parse(&[]).unwrap();
+        assert!(!flags.enable_device_metadata);
+        assert_eq!(flags.metadata_versions, [Version::V1Alpha1]);
+        assert_eq!(flags.metadata_layout, [Layout::Kep, Layout::Kubernetes]);
+        assert_eq!(flags.kubelet_root_dir, Path::new("/var/lib/kubelet"));
+        assert_eq!(flags.cdi_dir, Path::new("/var/run/cdi"));
+        assert_eq!((flags.node_name, flags.pod_uid, flags.http_endpoint), (None, None, None));
+    }
+
+    #[test]
+    fn every_flag_is_understood() {
+        let flags = parse(&[
+            "--enable-device-metadata",
+            "--metadata-versions=v1beta1,v1alpha1",
+            "--metadata-layout=kubernetes",
+            "--kubelet-root-dir=/kubelet",
+            "--cdi-dir=/cdi",
+            "--node-name=node-1",
+            "--pod-uid=pod-1",
+            "--http-endpoint=127.0.0.1:9090",
+        ])
+        .unwrap();
+        assert!(flags.enable_device_metadata);
+        assert_eq!(flags.metadata_versions, [Version::V1Beta1, Version::V1Alpha1]);
+        assert_eq!(flags.metadata_layout, [Layout::Kubernetes]);
+        assert_eq!((flags.kubelet_root_dir.to_str(), flags.cdi_dir.to_str()), (Some("/kubelet"), Some("/cdi")));
+        assert_eq!((flags.node_name.as_deref(), flags.pod_uid.as_deref()), (Some("node-1"), Some("pod-1")));
+        assert_eq!(flags.http_endpoint, Some("127.0.0.1:9090".parse().unwrap()));
+        assert!(!parse(&["--enable-device-metadata=false"]).unwrap().enable_device_metadata);
+    }
+
+    #[rstest]
+    #[case::version(&["--metadata-versions=v2"], "v2")]
+    #[case::layout(&["--metadata-layout=mine"], "mine")]
+    #[case::address(&["--http-endpoint=9090"], "9090")]
+    #[case::truth(&["--enable-device-metadata=perhaps"], "perhaps")]
+    fn a_wrong_value_is_told(#[case] arguments: &[&str], #[case] value: &str) {
+        let error = parse(arguments).unwrap_err().to_string();
+        assert!(error.contains(&format!("invalid value '{value}'")), "{error}");
+    }
+
+    /// What the flags say is what the driver does, as far as it can be seen from outside.
+    #[tokio::test]
+    async fn a_driver_starts_as_its_flags_say() {
+        let node = Node::default();
+        let root = node.root.path().to_str().unwrap();
+        let flags = parse(&[
+            "--enable-device-metadata",
+            "--metadata-versions=v1beta1",
+            "--metadata-layout=kubernetes",
+            &format!("--kubelet-root-dir={root}"),
+            &format!("--cdi-dir={root}/cdi"),
+            "--node-name=node-7",
+            "--pod-uid=pod-1",
+            "--http-endpoint=127.0.0.1:0",
+        ]);
+        let builder = PluginBuilder::new(DRIVER).client(node.api.client()).flags(&flags.unwrap());
+        let helper = builder.start(TestDriver::default()).await.unwrap();
+        assert_eq!(node.sockets(), ["dra@pod-1.sock", "gpu.example.com-pod-1@reg.sock"]);
+        let claim = node.claim(TestClaim::new("train", "uid-1").device("gpu", "gpu-0"));
+        Kubelet::of(&helper).await.prepare_one(&claim).await.unwrap();
+        assert_eq!(node.metadata(&claim, "gpu")["apiVersion"], "metadata.resource.k8s.io/v1beta1");
+        let spec = std::fs::read_to_string(node.spec_file(&claim, "gpu")).unwrap();
+        assert!(!spec.contains("\"/var/run/dra-device-attributes/"), "{spec}");
+        let (_, status) = http_get(helper.http_address().unwrap(), "/statusz").await;
+        for expected in ["node-7", "on (v1beta1; kubernetes)", "as pod pod-1", root] {
+            assert!(status.contains(expected), "{expected} in {status}");
+        }
+        helper.stop().await.unwrap();
+    }
+}
+
+/// A.6: what the driver reports is what a kubelet of either generation hears.
+#[tokio::test]
+async fn health_arrives_in_both_versions_of_the_service() {
+    let node = Node::default();
+    let helper = node.builder().start(WatchingDriver).await.unwrap();
+    let channel = channel(helper.dra_socket().unwrap()).await;
+
+    let mut client = HealthV1Client::new(channel.clone());
+    let mut stream = client.node_watch_resources(health::NodeWatchResourcesRequest {}).await.unwrap().into_inner();
+    let mut devices = Vec::new();
+    while devices.len() < 2 {
+        devices.extend(in_time(stream.message()).await.unwrap().unwrap().devices);
+    }
+    devices.sort_by_key(|health| health.device.clone().unwrap().device_name);
+    assert_eq!(devices[0].device.as_ref().unwrap().pool_name, "node-1");
+    assert_eq!(devices[0].health(), health::HealthStatus::Healthy);
+    assert_eq!(devices[1].device.as_ref().unwrap().device_name, "gpu-1");
+    assert_eq!(devices[1].health(), health::HealthStatus::Unhealthy);
+    assert_eq!((devices[1].message.as_str(), devices[1].health_check_timeout_seconds), ("fell off the bus", 60));
+
+    let mut client = HealthV1alpha1Client::new(channel);
+    let request = health_alpha::NodeWatchResourcesRequest {};
+    let mut alpha = client.node_watch_resources(request).await.unwrap().into_inner();
+    let mut devices = Vec::new();
+    while devices.len() < 2 {
+        devices.extend(in_time(alpha.message()).await.unwrap().unwrap().devices);
+    }
+    devices.sort_by_key(|health| health.device.clone().unwrap().device_name);
+    assert_eq!(devices[0].health(), health_alpha::HealthStatus::Healthy);
+    assert_eq!(devices[1].health(), health_alpha::HealthStatus::Unhealthy);
+
+    // A watch never ends by itself, and is no reason for a stop to wait.
+    in_time(helper.stop()).await.unwrap();
+    let ended = loop {
+        match in_time(stream.message()).await {
+            Ok(Some(_)) => {}
+            other => break other,
+        }
+    };
+    assert_eq!(ended.unwrap_err().code(), Code::Unavailable);
+}
+
+/// A.6: not supported is said as gRPC says it.
+#[tokio::test]
+async fn a_driver_that_does_not_watch_health_has_no_such_service() {
+    let node = Node::default();
+    let helper = node.start(&TestDriver::default()).await;
+    let channel = channel(helper.dra_socket().unwrap()).await;
+    let mut client = HealthV1Client::new(channel.clone());
+    let refused = client.node_watch_resources(health::NodeWatchResourcesRequest {}).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented);
+    let mut client = HealthV1alpha1Client::new(channel);
+    let refused = client.node_watch_resources(health_alpha::NodeWatchResourcesRequest {}).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented);
+    helper.stop().await.unwrap();
+}
+
+/// The pages tell what happens, from the first registration to the figures of a call.
+#[tokio::test]
+async fn the_http_endpoint_tells_what_happens() {
+    let node = Node::default();
+    let helper = node.builder().node_name("node-7").http_endpoint(ANY_PORT).start(WatchingDriver).await.unwrap();
+    let address = helper.http_address().unwrap();
+    assert_eq!(http_get(address, "/healthz").await, (200, "ok".into()));
+    let (status, body) = http_get(address, "/readyz").await;
+    assert_eq!((status, body.as_str()), (503, "waiting for the kubelet to register the driver\n"));
+
+    Registrar::of(&helper).await.notify(None).await.unwrap();
+    assert_eq!(http_get(address, "/readyz").await, (200, "ok".into()));
+
+    let claim = node.claim(TestClaim::new("train", "uid-1").device("gpu", "gpu-0"));
+    let mut kubelet = Kubelet::of(&helper).await;
+    kubelet.prepare_one(&claim).await.unwrap();
+    kubelet.prepare_one(&TestClaim::new("unknown", "uid-2")).await.unwrap_err();
+    helper.register_metrics(|registry| {
+        let temperature = prometheus_client::metrics::gauge::Gauge::<i64>::default();
+        temperature.set(41);
+        registry.register("temperature", "of the device", temperature);
+    });
+    let (_, metrics) = http_get(address, "/metrics").await;
+    for line in [
+        "drakkar_plugin_registered 1",
+        "drakkar_plugin_prepared_claims 1",
+        "drakkar_plugin_claim_operations_total{operation=\"prepare\",outcome=\"success\"} 1",
+        "drakkar_plugin_claim_operations_total{operation=\"prepare\",outcome=\"not_found\"} 1",
+        "drakkar_plugin_grpc_calls_total{method=\"prepare\",version=\"v1\",code=\"ok\"} 2",
+        "drakkar_plugin_grpc_calls_in_flight{method=\"prepare\"} 0",
+        "temperature 41",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line} in {metrics}");
+    }
+    let (status, page) = http_get(address, "/statusz").await;
+    assert_eq!(status, 200);
+    for expected in [DRIVER, "node-7", "registered", "v1.DRAPlugin", "on (v1alpha1; kep,kubernetes)"] {
+        assert!(page.contains(expected), "{expected} in {page}");
+    }
+    assert!(!page.contains("train"), "pages name no claims: {page}");
+    helper.stop().await.unwrap();
+    assert!(tokio::net::TcpStream::connect(address).await.is_err(), "the endpoint has ended");
+}
+
+/// G13: each server has its own.
+#[tokio::test]
+async fn an_interceptor_refuses_calls_on_its_own_socket_only() {
+    let node = Node::default();
+    let methods: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = methods.clone();
+    let builder = node.builder().interceptor(move |method, headers| {
+        seen.lock().unwrap().push(method.to_owned());
+        match headers.get("let-me-in") {
+            Some(_) => Ok(()),
+            None => Err(Status::permission_denied("not without the password")),
+        }
+    });
+    let helper = builder.start(TestDriver::default()).await.unwrap();
+    let mut kubelet = Kubelet::of(&helper).await;
+    let error = kubelet.0.node_prepare_resources(v1::NodePrepareResourcesRequest::default()).await.unwrap_err();
+    assert_eq!((error.code(), error.message()), (Code::PermissionDenied, "not without the password"));
+    let mut request = tonic::Request::new(v1::NodePrepareResourcesRequest::default());
+    request.metadata_mut().insert("let-me-in", "yes".parse().unwrap());
+    kubelet.0.node_prepare_resources(request).await.unwrap();
+    Registrar::of(&helper).await.info().await.unwrap();
+    let method = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources";
+    assert_eq!(*methods.lock().unwrap(), [method, method], "registration calls are none of its business");
+    helper.stop().await.unwrap();
+
+    let builder = node.builder().registration_interceptor(|_, _| Err(Status::unavailable("come back later")));
+    let helper = builder.start(TestDriver::default()).await.unwrap();
+    assert_eq!(Registrar::of(&helper).await.info().await.unwrap_err().code(), Code::Unavailable);
+    let mut kubelet = Kubelet::of(&helper).await;
+    kubelet.0.node_prepare_resources(v1::NodePrepareResourcesRequest::default()).await.unwrap();
+    helper.stop().await.unwrap();
+}
