@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod builder;
 mod claim;
 mod claims;
 mod driver;
@@ -20,6 +21,7 @@ mod socket;
 mod start;
 mod store;
 
+pub use builder::{DEFAULT_CDI_DIRECTORY, DEFAULT_KUBELET_ROOT, DeferredMetadata, PluginBuilder};
 pub use claim::{Claim, ClaimRef, ParameterSource, Parameters};
 pub use driver::{BackgroundError, Batch, BoxError, Device, DeviceMetadata, DraPlugin, Outcomes};
 #[cfg(feature = "clap")]
@@ -27,7 +29,7 @@ pub use flags::Flags;
 pub use health::{DeviceHealth, HealthReporter, HealthStatus};
 pub use helper::{Helper, MetadataUpdater, StopError, UpdateError};
 pub use registration::{RegistrationFaults, RegistrationStatus};
-pub use start::{DEFAULT_CDI_DIRECTORY, DEFAULT_KUBELET_ROOT, DeferredMetadata, PluginBuilder, StartError};
+pub use start::StartError;
 
 pub use drakkar_metadata::{self as metadata, DeviceAttribute, NetworkDeviceData};
 pub use {http, k8s_openapi, kube, prometheus_client, tonic};

@@ -1,0 +1,300 @@
+//! What can be set before a driver is started.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drakkar_metadata::path::Layout;
+use drakkar_metadata::{Version, Versions};
+
+use crate::registration::Services;
+use crate::server::Interceptor;
+
+/// The kubelet's directory, unless it was told otherwise.
+pub const DEFAULT_KUBELET_ROOT: &str = "/var/lib/kubelet";
+/// Where container runtimes look for CDI specs that come and go.
+pub const DEFAULT_CDI_DIRECTORY: &str = "/var/run/cdi";
+/// How long calls in flight have to finish when the driver stops. A kubelet gives a call 45 s, a pod has 30 s to end.
+const DRAIN: Duration = Duration::from_secs(20);
+/// How long the kubelet has to unprepare a claim that the API server has no more, before it is taken to have forgotten it.
+/// It looks for such claims every minute.
+const ORPHAN_GRACE: Duration = Duration::from_secs(600);
+/// How many claims of a batch a driver that is not serialized is called for at once.
+const CONCURRENCY: usize = 16;
+
+/// What containers see of a request for which the driver returned no devices, until its first update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DeferredMetadata {
+    /// An empty file.
+    #[default]
+    Placeholder,
+    /// Nothing: no container that references the request can be created before the first update.
+    Gate,
+}
+
+/// A driver that is about to start.
+///
+/// ```no_run
+/// # use drakkar_plugin::{BoxError, Claim, ClaimRef, Device, DraPlugin, PluginBuilder};
+/// # struct Driver;
+/// # impl DraPlugin for Driver {
+/// #     async fn prepare(&self, _: &Claim) -> Result<Vec<Device>, BoxError> { Ok(vec![]) }
+/// #     async fn unprepare(&self, _: &ClaimRef) -> Result<(), BoxError> { Ok(()) }
+/// # }
+/// # async fn run() -> Result<(), BoxError> {
+/// let helper = PluginBuilder::new("gpu.example.com").device_metadata(true).start(Driver).await?;
+/// helper.run_until_signal().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "a driver does nothing before it is started"]
+pub struct PluginBuilder {
+    pub(crate) driver: String,
+    pub(crate) client: Option<kube::Client>,
+    pub(crate) node_name: Option<String>,
+    pub(crate) pod_uid: Option<String>,
+    pub(crate) kubelet_root: PathBuf,
+    pub(crate) registry_directory: Option<PathBuf>,
+    pub(crate) plugin_directory: Option<PathBuf>,
+    pub(crate) lock_directory: Option<PathBuf>,
+    pub(crate) cdi_directory: PathBuf,
+    pub(crate) metadata: bool,
+    pub(crate) versions: Vec<Version>,
+    pub(crate) layouts: Vec<Layout>,
+    pub(crate) deferred: DeferredMetadata,
+    pub(crate) serialize: bool,
+    pub(crate) concurrency: usize,
+    pub(crate) guard: bool,
+    pub(crate) services: Services,
+    pub(crate) serve_dra: bool,
+    pub(crate) register: bool,
+    pub(crate) drain: Duration,
+    pub(crate) orphan_grace: Duration,
+    pub(crate) http_endpoint: Option<SocketAddr>,
+    pub(crate) interceptor: Option<Interceptor>,
+    pub(crate) registration_interceptor: Option<Interceptor>,
+}
+
+impl std::fmt::Debug for PluginBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PluginBuilder").field("driver", &self.driver).finish_non_exhaustive()
+    }
+}
+
+impl PluginBuilder {
+    /// A driver of this name: a domain name that its vendor owns, such as `gpu.example.com`. It is checked at the start.
+    pub fn new(driver: impl Into<String>) -> Self {
+        Self {
+            driver: driver.into(),
+            client: None,
+            node_name: None,
+            pod_uid: None,
+            kubelet_root: DEFAULT_KUBELET_ROOT.into(),
+            registry_directory: None,
+            plugin_directory: None,
+            lock_directory: None,
+            cdi_directory: DEFAULT_CDI_DIRECTORY.into(),
+            metadata: false,
+            versions: Versions::default().as_slice().to_vec(),
+            layouts: vec![Layout::Kep, Layout::Kubernetes],
+            deferred: DeferredMetadata::default(),
+            serialize: true,
+            concurrency: CONCURRENCY,
+            guard: true,
+            services: Services { v1: true, v1beta1: true, health_v1: true, health_v1alpha1: true },
+            serve_dra: true,
+            register: true,
+            drain: DRAIN,
+            orphan_grace: ORPHAN_GRACE,
+            http_endpoint: None,
+            interceptor: None,
+            registration_interceptor: None,
+        }
+    }
+
+    /// Takes over what an operator has set on the command line, also where that is a default: to be called before what the
+    /// driver itself insists on.
+    #[cfg(feature = "clap")]
+    pub fn flags(mut self, flags: &crate::Flags) -> Self {
+        let flags = flags.clone();
+        self.metadata = flags.enable_device_metadata;
+        self.versions = flags.metadata_versions;
+        self.layouts = flags.metadata_layout;
+        self.kubelet_root = flags.kubelet_root_dir;
+        self.cdi_directory = flags.cdi_dir;
+        self.node_name = flags.node_name;
+        self.pod_uid = flags.pod_uid;
+        self.http_endpoint = flags.http_endpoint;
+        self
+    }
+
+    /// How to reach the API server. By default as in the pod's service account or the user's kubeconfig.
+    pub fn client(mut self, client: kube::Client) -> Self {
+        self.client = Some(client);
+        self
+    }
+
+    /// The node that the driver runs on.
+    pub fn node_name(mut self, node: impl Into<String>) -> Self {
+        self.node_name = Some(node.into());
+        self
+    }
+
+    /// Lets a new instance of the driver come up beside the old one: both have sockets of their own, named after the pod
+    /// that they run in, and take turns by a file lock. Needs a kubelet of 1.33 or newer.
+    pub fn rolling_update(mut self, pod_uid: impl Into<String>) -> Self {
+        self.pod_uid = Some(pod_uid.into());
+        self
+    }
+
+    /// The kubelet's directory; [`DEFAULT_KUBELET_ROOT`] by default.
+    pub fn kubelet_root(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.kubelet_root = directory.into();
+        self
+    }
+
+    /// Where the kubelet looks for plugins; `plugins_registry` in the kubelet's directory by default. Must exist.
+    pub fn registry_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.registry_directory = Some(directory.into());
+        self
+    }
+
+    /// The driver's own directory; `plugins/DRIVER` in the kubelet's directory by default. Made if it is not there.
+    /// It must have the same path in the driver's container and on the host.
+    pub fn plugin_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.plugin_directory = Some(directory.into());
+        self
+    }
+
+    /// Where the lock file for rolling updates is; the driver's own directory by default.
+    pub fn lock_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.lock_directory = Some(directory.into());
+        self
+    }
+
+    /// Where the container runtime looks for CDI specs; [`DEFAULT_CDI_DIRECTORY`] by default. Made when it is needed.
+    pub fn cdi_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.cdi_directory = directory.into();
+        self
+    }
+
+    /// Whether containers are told what devices they got (KEP-5304). Off by default: then no file is written, but what
+    /// was written while it was on is still looked after and removed.
+    pub fn device_metadata(mut self, on: bool) -> Self {
+        self.metadata = on;
+        self
+    }
+
+    /// The versions that each metadata file is written in, in this order; v1alpha1 by default, which everybody reads.
+    pub fn metadata_versions(mut self, versions: impl IntoIterator<Item = Version>) -> Self {
+        self.versions = versions.into_iter().collect();
+        self
+    }
+
+    /// The paths under which containers see a metadata file; by default both that there are.
+    pub fn metadata_layout(mut self, layouts: impl IntoIterator<Item = Layout>) -> Self {
+        self.layouts = layouts.into_iter().collect();
+        self
+    }
+
+    /// What containers see of a request for which the driver returned no devices, until its first update.
+    pub fn deferred_metadata(mut self, deferred: DeferredMetadata) -> Self {
+        self.deferred = deferred;
+        self
+    }
+
+    /// Whether the driver's prepare and unprepare are called one at a time. On by default. File work and API requests of
+    /// the framework are done for many claims at once in any case.
+    pub fn serialize(mut self, on: bool) -> Self {
+        self.serialize = on;
+        self
+    }
+
+    /// For how many claims of one call of the kubelet a driver that is not serialized is called at once; 16 by default.
+    pub fn concurrency(mut self, claims: usize) -> Self {
+        self.concurrency = claims;
+        self
+    }
+
+    /// Whether a claim is refused while another claim is still prepared with one of its devices. On by default; devices
+    /// with admin access and different shares of a device do not count.
+    pub fn double_allocation_guard(mut self, on: bool) -> Self {
+        self.guard = on;
+        self
+    }
+
+    /// Whether to serve DRA v1 (kubelets from 1.34 on). On by default.
+    pub fn dra_v1(mut self, on: bool) -> Self {
+        self.services.v1 = on;
+        self
+    }
+
+    /// Whether to serve DRA v1beta1 (kubelets from 1.32 on). On by default.
+    pub fn dra_v1beta1(mut self, on: bool) -> Self {
+        self.services.v1beta1 = on;
+        self
+    }
+
+    /// Whether to serve health v1 (kubelets from 1.37 on), if the driver has health. On by default.
+    pub fn health_v1(mut self, on: bool) -> Self {
+        self.services.health_v1 = on;
+        self
+    }
+
+    /// Whether to serve health v1alpha1 (kubelets up to 1.36), if the driver has health. On by default.
+    pub fn health_v1alpha1(mut self, on: bool) -> Self {
+        self.services.health_v1alpha1 = on;
+        self
+    }
+
+    /// Whether to serve the DRA socket. On by default; off where another process does.
+    pub fn dra_service(mut self, on: bool) -> Self {
+        self.serve_dra = on;
+        self
+    }
+
+    /// Whether to register with the kubelet. On by default; off where another process does.
+    pub fn registration_service(mut self, on: bool) -> Self {
+        self.register = on;
+        self
+    }
+
+    /// How long calls in flight have to finish when the driver stops; 20 s by default.
+    pub fn drain(mut self, drain: Duration) -> Self {
+        self.drain = drain;
+        self
+    }
+
+    /// How long the kubelet has, after the start, to unprepare a claim that was prepared earlier and is gone from the API
+    /// server since. Then what is left of it is removed, and its devices are free. 10 minutes by default; claims that were
+    /// prepared before the machine was last booted have no containers, and do not wait.
+    pub fn orphan_grace(mut self, grace: Duration) -> Self {
+        self.orphan_grace = grace;
+        self
+    }
+
+    /// Where to serve metrics and the state of the driver by HTTP. Nowhere by default.
+    pub fn http_endpoint(mut self, address: SocketAddr) -> Self {
+        self.http_endpoint = Some(address);
+        self
+    }
+
+    /// Lets a function look at the gRPC method and headers of every call on the DRA socket before it is served, and refuse it.
+    pub fn interceptor(
+        mut self,
+        interceptor: impl Fn(&str, &http::HeaderMap) -> Result<(), tonic::Status> + Send + Sync + 'static,
+    ) -> Self {
+        self.interceptor = Some(Arc::new(interceptor));
+        self
+    }
+
+    /// The same, for the registration socket.
+    pub fn registration_interceptor(
+        mut self,
+        interceptor: impl Fn(&str, &http::HeaderMap) -> Result<(), tonic::Status> + Send + Sync + 'static,
+    ) -> Self {
+        self.registration_interceptor = Some(Arc::new(interceptor));
+        self
+    }
+}

@@ -1,0 +1,135 @@
+//! An API server that has claims.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use kube::client::Body;
+use serde_json::{Value, json};
+
+/// An API server with claims. A clone is the same server.
+#[derive(Clone, Default)]
+pub struct ApiServer(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// By namespace and name.
+    claims: HashMap<(String, String), Value>,
+    /// The versions of resource.k8s.io that it has; all if there is none.
+    versions: Vec<&'static str>,
+    /// The next answers, before it works again.
+    failures: Vec<StatusCode>,
+    /// Paths that were asked for.
+    log: Vec<String>,
+    /// How long each answer takes.
+    latency: Duration,
+    /// How many are being answered, and how many were at most.
+    in_flight: usize,
+    most_in_flight: usize,
+}
+
+impl ApiServer {
+    pub fn client(&self) -> kube::Client {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let server = server.clone();
+            async move { Ok::<_, Infallible>(server.answer(request.uri().path()).await) }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    /// Adds or replaces a claim, by its metadata.
+    pub fn put(&self, claim: &Value) {
+        let text = |pointer| claim.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
+        let key = (text("/metadata/namespace"), text("/metadata/name"));
+        self.0.lock().unwrap().claims.insert(key, claim.clone());
+    }
+
+    pub fn remove(&self, namespace: &str, name: &str) {
+        self.0.lock().unwrap().claims.remove(&(namespace.to_owned(), name.to_owned()));
+    }
+
+    /// Only these versions are served from now on.
+    pub fn serve_only(&self, versions: &[&'static str]) {
+        self.0.lock().unwrap().versions = versions.to_vec();
+    }
+
+    /// The next answers are these.
+    pub fn fail_next(&self, failures: &[StatusCode]) {
+        self.0.lock().unwrap().failures = failures.to_vec();
+    }
+
+    /// Each answer takes this long from now on.
+    pub fn slow_down(&self, latency: Duration) {
+        self.0.lock().unwrap().latency = latency;
+    }
+
+    /// Paths that were asked for since the last time.
+    pub fn take_log(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap().log)
+    }
+
+    /// How many requests were answered at the same time, at most.
+    pub fn most_in_flight(&self) -> usize {
+        self.0.lock().unwrap().most_in_flight
+    }
+
+    async fn answer(&self, path: &str) -> Response<Body> {
+        let latency = {
+            let mut state = self.0.lock().unwrap();
+            state.log.push(path.to_owned());
+            state.in_flight += 1;
+            state.most_in_flight = state.most_in_flight.max(state.in_flight);
+            state.latency
+        };
+        if !latency.is_zero() {
+            tokio::time::sleep(latency).await;
+        }
+        let mut state = self.0.lock().unwrap();
+        state.in_flight -= 1;
+        let (status, body) = state.answer(path);
+        Response::builder().status(status).body(Body::from(body)).unwrap()
+    }
+}
+
+impl State {
+    fn answer(&mut self, path: &str) -> (StatusCode, Vec<u8>) {
+        if !self.failures.is_empty() {
+            let status = self.failures.remove(0);
+            let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "not today", "code": status.as_u16()});
+            return (status, body.to_string().into_bytes());
+        }
+        let versions: &[&str] =
+            if self.versions.is_empty() { &["v1", "v1beta2", "v1beta1"] } else { self.versions.as_slice() };
+        let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+        match parts.as_slice() {
+            ["apis", "resource.k8s.io"] => {
+                let versions: Vec<Value> = versions
+                    .iter()
+                    .map(|version| json!({"groupVersion": format!("resource.k8s.io/{version}"), "version": version}))
+                    .collect();
+                let body =
+                    json!({"kind": "APIGroup", "apiVersion": "v1", "name": "resource.k8s.io", "versions": versions});
+                (StatusCode::OK, body.to_string().into_bytes())
+            }
+            ["apis", "resource.k8s.io", version, "namespaces", namespace, "resourceclaims", name]
+                if versions.contains(version) =>
+            {
+                match self.claims.get(&((*namespace).to_owned(), (*name).to_owned())) {
+                    Some(claim) => (StatusCode::OK, claim.to_string().into_bytes()),
+                    None => {
+                        let body = json!({
+                            "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404,
+                            "message": format!("resourceclaims.resource.k8s.io \"{name}\" not found"),
+                            "details": {"name": name, "group": "resource.k8s.io", "kind": "resourceclaims"},
+                        });
+                        (StatusCode::NOT_FOUND, body.to_string().into_bytes())
+                    }
+                }
+            }
+            _ => (StatusCode::NOT_FOUND, b"404 page not found\n".to_vec()),
+        }
+    }
+}

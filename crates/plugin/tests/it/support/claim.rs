@@ -1,0 +1,69 @@
+//! A claim, for API server and kubelet.
+
+use super::DRIVER;
+use drakkar_plugin::ClaimRef;
+use drakkar_plugin::proto::dra_v1::{self as v1};
+use serde_json::{Value, json};
+
+/// A claim, for API server and kubelet.
+pub struct TestClaim {
+    pub object: Value,
+}
+
+impl TestClaim {
+    /// An allocated claim `default/name`, without devices yet.
+    pub fn new(name: &str, uid: &str) -> Self {
+        Self {
+            object: json!({
+                "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+                "metadata": {"name": name, "namespace": "default", "uid": uid},
+                "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpus"}}]}},
+                "status": {"allocation": {"devices": {"results": []}}},
+            }),
+        }
+    }
+
+    /// With a device of [`DRIVER`] for a request (`request` or `request/subrequest`).
+    pub fn device(self, request: &str, device: &str) -> Self {
+        self.result(json!({"request": request, "driver": DRIVER, "pool": "node-1", "device": device}))
+    }
+
+    pub fn result(mut self, result: Value) -> Self {
+        let results = self.object.pointer_mut("/status/allocation/devices/results").unwrap();
+        results.as_array_mut().unwrap().push(result);
+        self
+    }
+
+    /// Made from a template, for this entry of the pod.
+    pub fn of_template(mut self, pod_claim: &str) -> Self {
+        self.object["metadata"]["annotations"] = json!({"resource.kubernetes.io/pod-claim-name": pod_claim});
+        self
+    }
+
+    pub fn name(&self) -> &str {
+        self.object["metadata"]["name"].as_str().unwrap()
+    }
+
+    pub fn uid(&self) -> &str {
+        self.object["metadata"]["uid"].as_str().unwrap()
+    }
+
+    pub fn wire(&self) -> v1::Claim {
+        v1::Claim { namespace: "default".into(), name: self.name().into(), uid: self.uid().into() }
+    }
+
+    pub fn reference(&self) -> ClaimRef {
+        ClaimRef {
+            namespace: "default".parse().unwrap(),
+            name: self.name().parse().unwrap(),
+            uid: self.uid().parse().unwrap(),
+        }
+    }
+}
+
+impl TestClaim {
+    pub fn annotated(mut self, annotation: &str, value: &str) -> Self {
+        self.object["metadata"]["annotations"][annotation] = json!(value);
+        self
+    }
+}
