@@ -14,7 +14,9 @@ use nix::libc;
 use rstest::rstest;
 use tonic::Code;
 
-use crate::support::{Kubelet, Node, Registrar, SlowDriver, TestClaim, TestDriver, eventually, in_time, news};
+use crate::support::{
+    Kubelet, Node, Registrar, SlowDriver, TestClaim, TestDriver, eventually, http_get, in_time, news,
+};
 
 const OLD: &str = "ad4af911-5bcd-47c5-a554-f35cea869472";
 const NEW: &str = "0d6a3c0e-5c5e-4d53-9d39-0f2f6a1f6a11";
@@ -219,7 +221,8 @@ async fn a_prepare_holds_up_a_go_instance_until_it_is_done() {
 async fn a_prepare_that_waits_for_another_instance_ends_at_the_deadline() {
     let node = Node::default();
     let driver = TestDriver::default();
-    let helper = node.builder().rolling_update(NEW).start(driver.clone()).await.unwrap();
+    let builder = node.builder().rolling_update(NEW).http_endpoint("127.0.0.1:0".parse().unwrap());
+    let helper = builder.start(driver.clone()).await.unwrap();
     let claim = node.claim(train());
     let go = GoInstance::new(&node);
     go.lock().unwrap();
@@ -228,6 +231,10 @@ async fn a_prepare_that_waits_for_another_instance_ends_at_the_deadline() {
     request.set_timeout(Duration::from_millis(100));
     let error = in_time(kubelet.0.node_prepare_resources(request)).await.unwrap_err();
     assert!(matches!(error.code(), Code::DeadlineExceeded | Code::Cancelled), "{error}");
+    // The kubelet has given up; a moment later so has the driver.
+    let metrics = helper.http_address().unwrap();
+    let ended = "drakkar_plugin_grpc_calls_in_flight{method=\"prepare\"} 0\n";
+    in_time(async { while !http_get(metrics, "/metrics").await.1.contains(ended) {} }).await;
     go.unlock();
     // What waited is gone: the next call is the first that the driver sees.
     let other = node.claim(TestClaim::new("other", "uid-2").device("gpu", "gpu-1"));
