@@ -77,8 +77,6 @@ pub(crate) struct Running {
     pub(crate) drain: Duration,
     /// How long the kubelet has to unprepare claims that are gone.
     pub(crate) orphan_grace: Duration,
-    /// Whether another instance may run beside this one.
-    pub(crate) has_peers: bool,
     pub(crate) background: Background,
     pub(crate) metrics: Metrics,
 }
@@ -222,8 +220,7 @@ async fn supervise<P: DraPlugin>(
     recovered: Vec<RecoveredClaim>,
     stop: CancellationToken,
 ) -> Result<(), StopError> {
-    let Running { mut endpoints, http, health, fatal, drain, orphan_grace, mut has_peers, background, metrics } =
-        running;
+    let Running { mut endpoints, http, health, fatal, drain, orphan_grace, background, metrics } = running;
     let orphans = {
         let (service, background, metrics) = (service.clone(), background.clone(), metrics.clone());
         AbortOnDropHandle::new(tokio::spawn(async move {
@@ -239,15 +236,7 @@ async fn supervise<P: DraPlugin>(
             () = stop.cancelled() => break None,
             error = endpoints.died() => break Some(error),
             Ok(()) = registration.changed() => {
-                let is_registered = *registration.borrow_and_update() == RegistrationStatus::Registered;
-                metrics.set_registered(is_registered);
-                if is_registered && std::mem::take(&mut has_peers) {
-                    // From now on the kubelet calls this instance. What the other one has prepared since this one looked
-                    // at the disk is on it by now.
-                    if let Err(error) = service.learn().await {
-                        background(BackgroundError::recoverable("learn what another instance has prepared", error));
-                    }
-                }
+                metrics.set_registered(*registration.borrow_and_update() == RegistrationStatus::Registered);
             }
         }
     };

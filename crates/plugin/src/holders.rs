@@ -4,13 +4,13 @@
 //! before this node has unprepared it, so a prepare is refused here while another claim still has one of its devices.
 //! Devices with admin access are not counted, and a device that may be shared has one holder for each share.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use drakkar_metadata::name::ClaimUid;
 
 use crate::claim::{Claim, ClaimRef};
-use crate::store::DeviceUse;
+use crate::store::{DeviceUse, RecoveredClaim};
 
 /// A device that another claim still has.
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +101,21 @@ impl Holders {
     /// Notes a claim that was prepared by an earlier process.
     pub(crate) fn restore(&self, claim: &ClaimRef, uses: &[DeviceUse]) {
         self.lock().insert(claim, uses, true);
+    }
+
+    /// Notes which claims have files, whoever wrote them.
+    pub(crate) fn learn(&self, found: &[RecoveredClaim]) {
+        let mut holdings = self.lock();
+        let on_disk: HashSet<&ClaimUid> = found.iter().map(|found| &found.claim.uid).collect();
+        let gone = holdings.claims.iter().filter(|(uid, holding)| holding.has_files && !on_disk.contains(uid));
+        for uid in gone.map(|(uid, _)| uid.clone()).collect::<Vec<_>>() {
+            holdings.remove(&uid);
+        }
+        for RecoveredClaim { claim, uses, .. } in found {
+            if !holdings.claims.contains_key(&claim.uid) {
+                holdings.insert(claim, uses, true);
+            }
+        }
     }
 
     /// Notes what a claim that is prepared really uses.

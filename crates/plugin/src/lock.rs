@@ -110,6 +110,11 @@ impl Locks {
         Ok(Self { file: Some(Arc::new(file)), ..Self::in_process() })
     }
 
+    /// Whether another process may hold locks.
+    pub(crate) fn are_shared(&self) -> bool {
+        self.file.is_some()
+    }
+
     /// Waits until nobody else works on the claim. Dropping the future gives up.
     ///
     /// Two claims can share a slot, in which case they exclude each other: whoever holds a claim must not wait for

@@ -35,7 +35,7 @@ use crate::driver::{Batch, Device, DraPlugin, Outcomes, Panicked};
 use crate::holders::{Holders, Reservation, uses};
 use crate::lock::{ClaimGuard, Locks};
 use crate::metrics::{FileWork, Metrics, Operation, Outcome, UpdateOutcome};
-use crate::store::{Delivery, Store, SystemFiles};
+use crate::store::{Delivery, Store, StoreError, SystemFiles};
 
 /// What the core is to do, and how.
 #[derive(Debug, Clone)]
@@ -117,6 +117,9 @@ impl<P: DraPlugin> Service<P> {
             Ok(guards) => guards,
             Err(error) => return fail_all(claims.iter().map(Claim::reference), &error, answers),
         };
+        if self.settings.guard && self.locks.are_shared() {
+            self.learn().await;
+        }
         let mut reservations = BTreeMap::new();
         let mut free = Vec::with_capacity(claims.len());
         for claim in claims {
@@ -312,16 +315,24 @@ impl<P: DraPlugin> Service<P> {
         Ok(true)
     }
 
-    /// Learns which claims another instance has prepared.
-    pub(crate) async fn learn(&self) -> Result<(), ClaimError> {
-        let store = self.store.clone();
-        for found in tokio::task::spawn_blocking(move || store.prepared()).await?? {
-            if !self.holders.has_files(&found.claim.uid) {
-                self.holders.restore(&found.claim, &found.uses);
-            }
+    /// Learns which claims another instance has prepared or unprepared. The kubelet calls either, as it likes: after its
+    /// restart even the older one.
+    async fn learn(&self) {
+        let (store, holders) = (self.store.clone(), self.holders.clone());
+        let learned = tokio::task::spawn_blocking(move || {
+            let found = store.prepared()?;
+            holders.learn(&found.claims);
+            Ok::<_, StoreError>(found.problems)
+        });
+        let problems = match learned.await {
+            Ok(Ok(problems)) => problems.into_iter().map(|problem| problem.to_string()).collect(),
+            Ok(Err(error)) => vec![error.to_string()],
+            Err(error) => vec![error.to_string()],
+        };
+        for problem in problems {
+            // A prepare of that claim has its own error; others need not fail with it.
+            tracing::warn!(problem, "cannot tell what another instance has prepared");
         }
-        self.metrics.set_prepared_claims(self.holders.len());
-        Ok(())
     }
 
     /// Calls the driver, in its turn.

@@ -211,7 +211,6 @@ impl PluginBuilder {
             fatal,
             drain: self.drain,
             orphan_grace: self.orphan_grace,
-            has_peers: checked.pod_uid.is_some(),
             background,
             metrics,
         };

@@ -74,8 +74,7 @@ impl<F: Files> Store<F> {
             match self.find_claim(&root, &name) {
                 Ok(Found::Claim(place, record)) => {
                     self.restore(&place, &record, &mut recovery.problems);
-                    let is_of_this_boot = record.boot == self.settings.boot;
-                    recovery.claims.push(RecoveredClaim { claim: record.claim, uses: record.uses, is_of_this_boot });
+                    recovery.claims.push(self.recovered(record));
                 }
                 Ok(Found::Nothing) => {}
                 Ok(Found::Foreign { is_directory }) => {
@@ -94,27 +93,37 @@ impl<F: Files> Store<F> {
         recovery
     }
 
-    /// The claims that are prepared now, in whatever process. Changes nothing.
-    pub(crate) fn prepared(&self) -> Result<Vec<RecoveredClaim>, StoreError> {
+    /// The claims that are prepared now, in whatever process, and what could not be read. Changes nothing.
+    pub(crate) fn prepared(&self) -> Result<Recovery, StoreError> {
         let path = self.root_path();
         let root = Entry::new(HOST_SUBDIR).and_then(|name| self.files.open_directory(&self.plugin, name));
         let (names, root) = match root.and_then(|directory| Ok((self.files.list(&directory)?, directory))) {
             Ok((names, directory)) => (names, Place { directory, path }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Recovery::default()),
             Err(source) => return Err(StoreError::Root { path, source }),
         };
-        let mut claims = Vec::new();
+        let mut recovery = Recovery::default();
         for directory in names {
             let (Some((namespace, name)), Ok(uid)) = (claim_of(&directory), ClaimUid::new("unknown")) else { continue };
             let nobody = ClaimRef { namespace, name, uid };
             let step = Step(&nobody);
-            let Some(place) = self.open_place(step, &root, &directory)? else { continue };
-            if let Some(record) = self.read_record(step, &place)? {
-                let is_of_this_boot = record.boot == self.settings.boot;
-                claims.push(RecoveredClaim { claim: record.claim, uses: record.uses, is_of_this_boot });
+            let record = match self.open_place(step, &root, &directory) {
+                Ok(Some(place)) => self.read_record(step, &place),
+                Ok(None) => Ok(None),
+                Err(error) => Err(error),
+            };
+            match record {
+                Ok(Some(record)) => recovery.claims.push(self.recovered(record)),
+                Ok(None) => {}
+                Err(problem) => recovery.problems.push(problem),
             }
         }
-        Ok(claims)
+        Ok(recovery)
+    }
+
+    fn recovered(&self, record: Record) -> RecoveredClaim {
+        let is_of_this_boot = record.boot == self.settings.boot;
+        RecoveredClaim { claim: record.claim, uses: record.uses, is_of_this_boot }
     }
 
     /// Whose directory this is. One that is nobody's is removed.

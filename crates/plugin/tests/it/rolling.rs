@@ -245,6 +245,28 @@ async fn a_prepare_that_waits_for_another_instance_ends_at_the_deadline() {
     helper.stop().await.unwrap();
 }
 
+/// G21: a kubelet may call either instance, so each knows what the other has prepared, also after both have started.
+#[tokio::test]
+async fn a_device_that_the_other_instance_has_prepared_is_refused() {
+    let node = Node::default();
+    let old = node.builder().rolling_update(OLD).start(TestDriver::default()).await.unwrap();
+    let new = node.builder().rolling_update(NEW).start(TestDriver::default()).await.unwrap();
+    let first = node.claim(train());
+    let second = node.claim(TestClaim::new("second", "uid-2").device("gpu", "gpu-0"));
+    let (mut by_old, mut by_new) = (Kubelet::of(&old).await, Kubelet::of(&new).await);
+
+    by_new.prepare_one(&first).await.unwrap();
+    let error = by_old.prepare_one(&second).await.unwrap_err();
+    assert!(error.contains("is still prepared for claim default/train"), "{error}");
+    new.stop().await.unwrap();
+    let error = by_old.prepare_one(&second).await.unwrap_err();
+    assert!(error.contains("is still prepared for claim default/train"), "{error}");
+
+    by_old.unprepare_one(&first).await.unwrap();
+    by_old.prepare_one(&second).await.unwrap();
+    old.stop().await.unwrap();
+}
+
 /// The disk is brought in order when nobody works on it.
 #[tokio::test]
 async fn a_start_waits_for_the_call_of_another_instance() {
