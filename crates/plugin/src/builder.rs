@@ -123,8 +123,8 @@ impl PluginBuilder {
         self.layouts = flags.metadata_layout;
         self.kubelet_root = flags.kubelet_root_dir;
         self.cdi_directory = flags.cdi_dir;
-        self.node_name = flags.node_name;
-        self.pod_uid = flags.pod_uid;
+        self.node_name = flags.node_name.filter(|name| !name.is_empty());
+        self.pod_uid = flags.pod_uid.filter(|uid| !uid.is_empty());
         self.http_endpoint = flags.http_endpoint;
         self
     }

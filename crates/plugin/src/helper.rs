@@ -30,6 +30,8 @@ use crate::store::{RecoveredClaim, StoreError};
 
 /// How many claims are looked up at once when orphans are looked for: nothing waits for it.
 const ORPHAN_CONCURRENCY: usize = 4;
+/// How long the API server is left alone when it could not say whether claims are gone.
+const ORPHAN_PAUSE: Duration = Duration::from_secs(60);
 /// How long the parts that have nothing to finish may take to end.
 const END: Duration = Duration::from_secs(1);
 
@@ -41,6 +43,9 @@ pub trait MetadataUpdater: Send + Sync {
     /// Replaces the metadata of one request (`request` or `request/subrequest`) of a prepared claim by what is known of
     /// these devices, and gives the file's new generation. Only devices that were prepared for the request can be told
     /// of; requests, CDI devices and share ids of the devices do not matter here.
+    ///
+    /// Not for a driver's prepare or unprepare, nor for a task that these wait for: claims are locked then, and it could wait
+    /// for itself. Where that can be told it is an error.
     fn update_request_metadata<'a>(
         &'a self,
         claim: &'a ClaimRef,
@@ -49,7 +54,8 @@ pub trait MetadataUpdater: Send + Sync {
     ) -> BoxFuture<'a, Result<i64, UpdateError>>;
 }
 
-/// Why metadata was not updated. Containers see what they saw before.
+/// Why metadata was not updated. Containers see what they saw before, unless the new content is there and only the CDI spec
+/// that a gate held back could not be written; an update that is tried again writes it.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct UpdateError(ClaimError);
@@ -224,10 +230,17 @@ async fn supervise<P: DraPlugin>(
     let orphans = {
         let (service, background, metrics) = (service.clone(), background.clone(), metrics.clone());
         AbortOnDropHandle::new(tokio::spawn(async move {
-            let (now, later) = recovered.into_iter().partition(|found| !found.is_of_this_boot);
-            collect_orphans(&service, now, &background, &metrics).await;
+            let (now, later): (Vec<_>, Vec<_>) = recovered.into_iter().partition(|found| !found.is_of_this_boot);
+            let mut orphans = collect_orphans(&service, now, &background, &metrics).await;
             tokio::time::sleep(orphan_grace).await;
-            collect_orphans(&service, later, &background, &metrics).await;
+            orphans.extend(later);
+            loop {
+                orphans = collect_orphans(&service, orphans, &background, &metrics).await;
+                if orphans.is_empty() {
+                    break;
+                }
+                tokio::time::sleep(orphan_grace.max(ORPHAN_PAUSE)).await;
+            }
         }))
     };
     let mut registration = endpoints.registration_status();
@@ -261,28 +274,32 @@ async fn supervise<P: DraPlugin>(
     stopped
 }
 
-/// Removes what is left of claims that the API server has no more: nobody will unprepare them.
+/// Removes what is left of claims that the API server has no more: nobody will unprepare them. Gives those of which it could
+/// not be told.
 async fn collect_orphans<P: DraPlugin>(
     service: &Service<P>,
     recovered: Vec<RecoveredClaim>,
     background: &Background,
     metrics: &Metrics,
-) {
-    let looked_up = recovered.into_iter().map(|RecoveredClaim { claim, .. }| async move {
-        let outcome = service.collect(&claim).await;
-        (claim, outcome)
+) -> Vec<RecoveredClaim> {
+    let mut left = Vec::new();
+    let looked_up = recovered.into_iter().map(|found| async move {
+        let outcome = service.collect(&found.claim).await;
+        (found, outcome)
     });
     let mut looked_up = stream::iter(looked_up.collect::<Vec<_>>()).buffer_unordered(ORPHAN_CONCURRENCY);
-    while let Some((claim, outcome)) = looked_up.next().await {
+    while let Some((found, outcome)) = looked_up.next().await {
         match outcome {
             Ok(false) => {}
             Ok(true) => {
-                tracing::info!(%claim, "removed the metadata of a claim that is gone");
+                tracing::info!(claim = %found.claim, "removed the metadata of a claim that is gone");
                 metrics.recovered(0, 0, 1);
             }
             Err(error) => {
+                left.push(found);
                 background(BackgroundError::recoverable("look for claims that are gone", error));
             }
         }
     }
+    left
 }

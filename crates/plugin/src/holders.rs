@@ -4,7 +4,7 @@
 //! before this node has unprepared it, so a prepare is refused here while another claim still has one of its devices.
 //! Devices with admin access are not counted, and a device that may be shared has one holder for each share.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use drakkar_metadata::name::ClaimUid;
@@ -23,9 +23,18 @@ pub(crate) struct Conflict {
     device: String,
     holder: Box<ClaimRef>,
     claim: Box<ClaimRef>,
+    /// Which holding of the holder it is.
+    number: u64,
+    /// Whether what is on disk can tell that the holder has let go: it was prepared with files, and is not being now.
+    may_be_gone: bool,
 }
 
 impl Conflict {
+    /// Whether to look on disk if the claim that has the device still is prepared.
+    pub(crate) fn may_be_gone(&self) -> bool {
+        self.may_be_gone
+    }
+
     /// The claim that has the device.
     pub(crate) fn holder(&self) -> &ClaimRef {
         &self.holder
@@ -41,6 +50,8 @@ struct Holdings {
     claims: HashMap<ClaimUid, Holding>,
     /// The claims that have a device, by pool and device; nearly always one.
     devices: HashMap<(Box<str>, Box<str>), Vec<ClaimUid>>,
+    /// How many holdings there have been: a claim that lets go and comes back has another one.
+    count: u64,
 }
 
 #[derive(Debug)]
@@ -49,6 +60,10 @@ struct Holding {
     uses: Box<[DeviceUse]>,
     /// Whether there are files of this claim.
     has_files: bool,
+    /// Tells it from earlier and later holdings of the same claim.
+    number: u64,
+    /// Whether the claim is being prepared: then what is on disk says nothing yet.
+    is_pending: bool,
 }
 
 /// Devices that a claim is about to have. Let go of again unless it is [kept](Reservation::keep).
@@ -88,48 +103,61 @@ impl Holders {
             return Err(Conflict {
                 pool: one.pool.clone(),
                 device: one.device.clone(),
-                holder: Box::new(holder.clone()),
+                holder: Box::new(holder.claim.clone()),
                 claim: Box::new(claim.clone()),
+                number: holder.number,
+                may_be_gone: holder.has_files && !holder.is_pending,
             });
         }
         let was_there = holdings.claims.contains_key(&claim.uid);
         let has_files = holdings.claims.get(&claim.uid).is_some_and(|holding| holding.has_files);
-        holdings.insert(claim, uses, has_files);
+        holdings.insert(claim, uses, has_files, true);
         Ok(Reservation { holders: self.clone(), claim: claim.clone(), was_there, is_kept: false })
     }
 
     /// Notes a claim that was prepared by an earlier process.
     pub(crate) fn restore(&self, claim: &ClaimRef, uses: &[DeviceUse]) {
-        self.lock().insert(claim, uses, true);
+        self.lock().insert(claim, uses, true, false);
     }
 
-    /// Notes which claims have files, whoever wrote them.
+    /// Notes which claims have files, whoever wrote them. Those that have none any more are found out when it matters.
     pub(crate) fn learn(&self, found: &[RecoveredClaim]) {
         let mut holdings = self.lock();
-        let on_disk: HashSet<&ClaimUid> = found.iter().map(|found| &found.claim.uid).collect();
-        let gone = holdings.claims.iter().filter(|(uid, holding)| holding.has_files && !on_disk.contains(uid));
-        for uid in gone.map(|(uid, _)| uid.clone()).collect::<Vec<_>>() {
-            holdings.remove(&uid);
-        }
         for RecoveredClaim { claim, uses, .. } in found {
             if !holdings.claims.contains_key(&claim.uid) {
-                holdings.insert(claim, uses, true);
+                holdings.insert(claim, uses, true, false);
             }
         }
+    }
+
+    /// Whether all that a claim holds here is still allocated to it.
+    pub(crate) fn is_still(&self, claim: &ClaimRef, fetched: &Claim) -> bool {
+        let is_allocated =
+            |held: &DeviceUse| fetched.results().any(|result| result.pool == held.pool && result.device == held.device);
+        self.lock().claims.get(&claim.uid).is_some_and(|holding| holding.uses.iter().all(is_allocated))
     }
 
     /// Notes what a claim that is prepared really uses.
     pub(crate) fn correct(&self, claim: &ClaimRef, uses: &[DeviceUse]) {
         let mut holdings = self.lock();
         if let Some(holding) = holdings.claims.get(&claim.uid) {
-            let has_files = holding.has_files;
-            holdings.insert(claim, uses, has_files);
+            let (has_files, is_pending) = (holding.has_files, holding.is_pending);
+            holdings.insert(claim, uses, has_files, is_pending);
         }
     }
 
     /// Notes that a claim has nothing any more.
     pub(crate) fn release(&self, uid: &ClaimUid) {
         self.lock().remove(uid);
+    }
+
+    /// Notes that the holder of a conflict has nothing any more, as the disk says; unless it has been prepared again since.
+    pub(crate) fn release_holder(&self, conflict: &Conflict) {
+        let mut holdings = self.lock();
+        let uid = &conflict.holder.uid;
+        if holdings.claims.get(uid).is_some_and(|holding| holding.number == conflict.number && !holding.is_pending) {
+            holdings.remove(uid);
+        }
     }
 
     /// Whether the claim has files of ours.
@@ -149,14 +177,15 @@ impl Holders {
 
 impl Holdings {
     /// Another claim that has what this one wants to use.
-    fn other(&self, claim: &ClaimRef, wanted: &DeviceUse) -> Option<&ClaimRef> {
+    fn other(&self, claim: &ClaimRef, wanted: &DeviceUse) -> Option<&Holding> {
         let key = (wanted.pool.as_str().into(), wanted.device.as_str().into());
         let others = self.devices.get(&key)?.iter().filter(|uid| **uid != claim.uid);
-        others.filter_map(|uid| self.claims.get(uid)).find(|other| other.conflicts(wanted)).map(|other| &other.claim)
+        others.filter_map(|uid| self.claims.get(uid)).find(|other| other.conflicts(wanted))
     }
 
-    fn insert(&mut self, claim: &ClaimRef, uses: &[DeviceUse], has_files: bool) {
+    fn insert(&mut self, claim: &ClaimRef, uses: &[DeviceUse], has_files: bool, is_pending: bool) {
         self.remove(&claim.uid);
+        self.count += 1;
         for one in uses {
             let key = (one.pool.as_str().into(), one.device.as_str().into());
             let uids = self.devices.entry(key).or_default();
@@ -164,7 +193,8 @@ impl Holdings {
                 uids.push(claim.uid.clone());
             }
         }
-        self.claims.insert(claim.uid.clone(), Holding { claim: claim.clone(), uses: uses.into(), has_files });
+        let (claim, uses, number) = (claim.clone(), uses.into(), self.count);
+        self.claims.insert(claim.uid.clone(), Holding { claim, uses, has_files, number, is_pending });
     }
 
     fn remove(&mut self, uid: &ClaimUid) {
@@ -197,14 +227,20 @@ impl Reservation {
         self.is_kept = true;
         if let Some(holding) = self.holders.lock().claims.get_mut(&self.claim.uid) {
             holding.has_files |= has_files;
+            holding.is_pending = false;
         }
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        if !self.is_kept && !self.was_there {
+        if self.is_kept {
+            return;
+        }
+        if !self.was_there {
             self.holders.release(&self.claim.uid);
+        } else if let Some(holding) = self.holders.lock().claims.get_mut(&self.claim.uid) {
+            holding.is_pending = false;
         }
     }
 }

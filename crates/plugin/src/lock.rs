@@ -1,12 +1,12 @@
 //! Who may work on a claim, and whose turn it is in the driver's code: within the process and, in a rolling update,
 //! across the two processes of a driver that share a node.
 //!
-//! There are three locks, to be taken in this order, and each task holds at most one of each kind:
+//! There are three kinds of locks, to be taken in this order, all claims of a task in one go:
 //!
 //! | lock | excludes | in the shared file |
 //! |---|---|---|
 //! | [`Locks::everything`] | all claims and turns of all processes; held while a start brings the disk in order | the whole file |
-//! | [`Locks::claim`] | others at the same claim | the byte of the claim's slot |
+//! | [`Locks::claims`] | others at the same claim | the byte of the claim's slot |
 //! | [`Locks::turn`] | others in the driver's code, where that may not be entered twice at a time | byte 0 |
 //!
 //! The file is `serialize.lock` in the driver's directory, the same that the Go framework uses. An instance that is

@@ -245,7 +245,7 @@ impl Inner {
         let help = "Claims that were to be prepared or unprepared, by what became of it";
         ours.register("claim_operations", help, self.claims.clone());
         ours.register("prepared_claims", "Claims that are prepared on this node", self.prepared_claims.clone());
-        let help = "How long the driver's own code took for a claim";
+        let help = "How long the driver's own code took for the claims of a call";
         ours.register_with_unit("driver_duration", help, Unit::Seconds, self.driver_durations.clone());
 
         let help = "Requests for claims to the API server, by class of the HTTP status; none is no answer at all";

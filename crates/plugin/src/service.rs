@@ -14,8 +14,6 @@
 
 pub(crate) mod answer;
 mod error;
-#[cfg(test)]
-mod tests;
 pub(crate) mod wire;
 
 use std::collections::BTreeMap;
@@ -65,8 +63,8 @@ pub(crate) struct NamedClaim {
 pub(crate) type Answers<T> = BTreeMap<String, Result<T, ClaimError>>;
 
 tokio::task_local! {
-    /// The claims that the driver is being called for in this task.
-    static CALLED_FOR: Vec<ClaimUid>;
+    /// Set while the driver is called in this task.
+    static CALLED_FOR: ();
 }
 
 /// The core: a driver, and what the framework does around it.
@@ -97,6 +95,7 @@ impl<P: DraPlugin> Service<P> {
     /// Prepares claims. There is an answer for each.
     pub(crate) async fn prepare(&self, named: Vec<NamedClaim>) -> Answers<Vec<AnsweredDevice>> {
         let (wanted, mut answers) = references(named);
+        let unanswered = Unanswered::new(Operation::Prepare, &wanted);
         let mut claims = Vec::with_capacity(wanted.len());
         for (uid, fetched) in wanted.keys().zip(join_all(wanted.values().map(|claim| self.claims.fetch(claim))).await) {
             match fetched {
@@ -105,6 +104,7 @@ impl<P: DraPlugin> Service<P> {
             }
         }
         self.prepare_fetched(claims, &mut answers).await;
+        unanswered.answered();
         self.told(Operation::Prepare, &wanted, &answers);
         answers
     }
@@ -124,6 +124,10 @@ impl<P: DraPlugin> Service<P> {
         let mut free = Vec::with_capacity(claims.len());
         for claim in claims {
             let uid = claim.reference().uid.clone();
+            if let Err(error) = claim.pod_claim_name() {
+                answers.insert(uid.to_string(), Err(ClaimError::PodClaim(error)));
+                continue;
+            }
             match self.reserve(&claim).await {
                 Ok(reservation) => {
                     reservations.insert(uid, reservation);
@@ -136,8 +140,7 @@ impl<P: DraPlugin> Service<P> {
         if batch.is_empty() {
             return;
         }
-        let uids = batch.iter().map(|claim| claim.reference().uid.clone()).collect();
-        let outcomes = self.call(Operation::Prepare, uids, || self.plugin.prepare_batch(&batch)).await;
+        let outcomes = self.call(Operation::Prepare, || self.plugin.prepare_batch(&batch)).await;
         let mut outcomes = match outcomes {
             Ok(outcomes) => outcomes,
             Err(error) => return fail_all(batch.iter().map(Claim::reference), &error, answers),
@@ -163,11 +166,11 @@ impl<P: DraPlugin> Service<P> {
             };
             // Another instance may have unprepared it since this one started: what is on disk decides.
             let (store, holder) = (self.store.clone(), conflict.holder().clone());
-            let is_prepared = !self.holders.has_files(&holder.uid)
-                || tokio::task::spawn_blocking(move || store.is_prepared(&holder)).await??;
+            let is_prepared =
+                !conflict.may_be_gone() || tokio::task::spawn_blocking(move || store.is_prepared(&holder)).await??;
             let holder = conflict.holder();
             if !is_prepared {
-                self.holders.release(&holder.uid);
+                self.holders.release_holder(&conflict);
                 continue;
             }
             // What was found on disk may know less of it than the API server: nothing of shares, if a driver on the Go
@@ -177,8 +180,9 @@ impl<P: DraPlugin> Service<P> {
             }
             asked.push(holder.clone());
             match self.claims.fetch(holder).await {
-                Ok(fetched) => self.holders.correct(holder, &uses(&fetched)),
-                Err(_) => return Err(conflict.into()),
+                // A claim that has been given other devices since still has here those that it was prepared with.
+                Ok(fetched) if self.holders.is_still(holder, &fetched) => self.holders.correct(holder, &uses(&fetched)),
+                _ => return Err(conflict.into()),
             }
         }
     }
@@ -221,7 +225,9 @@ impl<P: DraPlugin> Service<P> {
     /// Unprepares claims. There is an answer for each; what is not prepared is unprepared already.
     pub(crate) async fn unprepare(&self, named: Vec<NamedClaim>) -> Answers<()> {
         let (wanted, mut answers) = references(named);
+        let unanswered = Unanswered::new(Operation::Unprepare, &wanted);
         self.unprepare_references(wanted.values().cloned().collect(), &mut answers).await;
+        unanswered.answered();
         self.told(Operation::Unprepare, &wanted, &answers);
         answers
     }
@@ -235,8 +241,7 @@ impl<P: DraPlugin> Service<P> {
             Err(error) => return fail_all(claims.iter(), &error, answers),
         };
         let batch = Batch::new(claims, self.concurrency());
-        let uids = batch.iter().map(|claim| claim.uid.clone()).collect();
-        let outcomes = self.call(Operation::Unprepare, uids, || self.plugin.unprepare_batch(&batch)).await;
+        let outcomes = self.call(Operation::Unprepare, || self.plugin.unprepare_batch(&batch)).await;
         let mut outcomes = match outcomes {
             Ok(outcomes) => outcomes,
             Err(error) => return fail_all(batch.iter(), &error, answers),
@@ -280,8 +285,9 @@ impl<P: DraPlugin> Service<P> {
         devices: Vec<Device>,
     ) -> Result<i64, ClaimError> {
         let request = RequestName::new(base(reference))?;
-        if CALLED_FOR.try_with(|uids| uids.contains(&claim.uid)).unwrap_or_default() {
-            // The claim is locked until the driver returns, which would wait for this.
+        if CALLED_FOR.try_with(|()| ()).is_ok() {
+            // The claims of the call are locked until the driver returns, and another claim may be held by a call that waits
+            // for the driver's turn: whichever it is, this could wait for itself.
             return Err(ClaimError::UpdateInCall { claim: Box::new(claim.clone()) });
         }
         let driver = &self.settings.driver;
@@ -305,7 +311,8 @@ impl<P: DraPlugin> Service<P> {
         Ok(updated.await??)
     }
 
-    /// Removes a claim that the API server has no more, unless it has been prepared again in the meantime.
+    /// Removes a claim that the API server has no more, and says whether it was so. An object that is gone does not come back
+    /// with the same UID.
     pub(crate) async fn collect(&self, claim: &ClaimRef) -> Result<bool, ClaimError> {
         if !self.holders.has_files(&claim.uid) || !self.claims.is_gone(claim).await? {
             return Ok(false);
@@ -339,7 +346,6 @@ impl<P: DraPlugin> Service<P> {
     async fn call<T, W>(
         &self,
         operation: Operation,
-        uids: Vec<ClaimUid>,
         work: impl FnOnce() -> W + Send,
     ) -> Result<Outcomes<T>, Arc<ClaimError>>
     where
@@ -351,7 +357,7 @@ impl<P: DraPlugin> Service<P> {
         };
         let timer = self.metrics.time_driver(operation);
         // The driver's method is called in here too: it may work, and panic, before it returns the future.
-        let outcomes = AssertUnwindSafe(CALLED_FOR.scope(uids, async move { work().await })).catch_unwind().await;
+        let outcomes = AssertUnwindSafe(CALLED_FOR.scope((), async move { work().await })).catch_unwind().await;
         drop((timer, turn));
         outcomes.map_err(|panic| Arc::new(ClaimError::driver(Panicked::from(&*panic).into())))
     }
@@ -383,6 +389,32 @@ impl<P: DraPlugin> Service<P> {
             }
         }
         self.metrics.set_prepared_claims(self.holders.len());
+    }
+}
+
+/// A call that has no answer yet. One that is dropped without has not been silent.
+struct Unanswered<'a> {
+    operation: Operation,
+    claims: &'a BTreeMap<String, ClaimRef>,
+    is_answered: bool,
+}
+
+impl<'a> Unanswered<'a> {
+    fn new(operation: Operation, claims: &'a BTreeMap<String, ClaimRef>) -> Self {
+        Self { operation, claims, is_answered: false }
+    }
+
+    fn answered(mut self) {
+        self.is_answered = true;
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        for claim in self.claims.values().filter(|_| !self.is_answered) {
+            let operation = self.operation;
+            tracing::warn!(?operation, %claim, "given up: the kubelet's deadline has passed, or the driver stops");
+        }
     }
 }
 

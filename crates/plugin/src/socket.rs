@@ -19,6 +19,6 @@ mod stale;
 #[cfg(test)]
 pub(crate) mod watch;
 
-pub(crate) use file::{SocketError, SocketFile, listen};
+pub(crate) use file::{SocketError, SocketFile, ensure_not_live, listen};
 pub(crate) use name::{PodUid, SocketNameError, dra_socket, registration_socket};
 pub(crate) use stale::{Sweep, sweep_plugin_directory, sweep_registry};

@@ -41,7 +41,7 @@ use crate::registration::{Services, SupportedServices};
 use crate::server::{EndpointSettings, Endpoints, Watch};
 use crate::service::wire::{DraV1, DraV1beta1};
 use crate::service::{Service, ServiceSettings, chain};
-use crate::socket::PodUid;
+use crate::socket::{PodUid, dra_socket, ensure_not_live};
 use crate::store::{Delivery, RecoveredClaim, Settings, Store, SystemFiles};
 
 /// How long a start waits for another instance to finish what it does, before it leaves the disk as it is.
@@ -148,7 +148,11 @@ impl PluginBuilder {
         };
 
         let holders = Arc::new(Holders::default());
-        let recovered = recover(&store, &locks, &metrics, &background).await?;
+        let recovered = match self.serve_dra {
+            true => recover(&store, &locks, &metrics, &background).await?,
+            // The files are those of the process that serves.
+            false => Vec::new(),
+        };
         for found in &recovered {
             holders.restore(&found.claim, &found.uses);
         }
@@ -241,6 +245,7 @@ impl PluginBuilder {
                 .unwrap_or_else(|| self.kubelet_root.join("plugins_registry")),
             lock_file: self.lock_directory.as_ref().unwrap_or(&plugin_directory).join(crate::lock::FILE),
             is_registered_here: self.register,
+            is_served_here: self.serve_dra,
             store: Settings {
                 driver: driver.clone(),
                 plugin_directory,
@@ -263,6 +268,7 @@ struct Checked {
     pod_uid: Option<PodUid>,
     registry_directory: PathBuf,
     is_registered_here: bool,
+    is_served_here: bool,
     lock_file: PathBuf,
     store: Settings,
 }
@@ -273,6 +279,13 @@ impl Checked {
         let mut settings = self.store.clone();
         let registry = self.is_registered_here.then(|| self.registry_directory.clone());
         let lock_file = self.pod_uid.is_some().then(|| self.lock_file.clone());
+        let dra_socket = match (self.is_served_here, &self.pod_uid) {
+            (true, None) => {
+                let path = dra_socket(&settings.plugin_directory, None);
+                Some(path.map_err(|error| StartError::Endpoints(error.into()))?)
+            }
+            _ => None,
+        };
         let opened = tokio::task::spawn_blocking(move || {
             if let Some(registry) = registry {
                 directory(&registry).map_err(|source| StartError::Directory {
@@ -298,6 +311,10 @@ impl Checked {
                 source,
                 remedy: "mount /proc",
             })?;
+            if let Some(socket) = dra_socket {
+                // What is on disk is about to be brought in order, which nobody may be working on.
+                ensure_not_live(&socket).map_err(|error| StartError::Endpoints(error.into()))?;
+            }
             let locks = match lock_file {
                 Some(path) => Locks::shared(&path).map_err(|error| StartError::Lock(error.into()))?,
                 None => Locks::in_process(),

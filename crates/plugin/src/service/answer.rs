@@ -1,6 +1,6 @@
 //! The driver's answer to a prepare: checked, turned into what the store writes, and into what the kubelet gets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use drakkar_cdi::QualifiedName;
 use drakkar_metadata::Request;
@@ -21,12 +21,14 @@ pub(crate) enum AnswerError {
     #[error("the driver returned device {pool}/{device}, which was not allocated from it; allocated is {allocated}")]
     NotAllocated { pool: String, device: String, allocated: String },
     #[error(
-        "the driver returned device {pool}/{device} for request {request:?}, for which nothing was allocated from it; \
-         there is {requests}"
+        "the driver returned device {pool}/{device} for request {request:?}, for which it was not allocated; it was for \
+         {requests}"
     )]
     NoSuchRequest { pool: String, device: String, request: String, requests: String },
     #[error("the driver returned device {pool}/{device} with share id {share_id:?}, which is none that was allocated")]
     NoSuchShare { pool: String, device: String, share_id: String },
+    #[error("the driver returned device {pool}/{device} twice for the same requests")]
+    Twice { pool: String, device: String },
     #[error("the driver returned device {pool}/{device} with the CDI device {id:?}: {source}")]
     CdiDevice { pool: String, device: String, id: String, source: Box<drakkar_cdi::NameError> },
 }
@@ -44,6 +46,7 @@ pub(crate) struct AnsweredDevice {
 
 /// Checks that a kubelet can use the devices and that they are the claim's, and fills in share ids.
 pub(super) fn check(claim: &Claim, devices: &mut [Device]) -> Result<(), AnswerError> {
+    let mut seen: HashSet<(String, String, Option<String>, Vec<String>)> = HashSet::new();
     for device in devices {
         PoolName::new(device.pool_name.as_str())?;
         DeviceName::new(device.device_name.as_str())?;
@@ -54,11 +57,14 @@ pub(super) fn check(claim: &Claim, devices: &mut [Device]) -> Result<(), AnswerE
             allocated.dedup();
             return Err(AnswerError::NotAllocated { pool, device: name, allocated: allocated.join(", ") });
         }
-        let known = |reference: &&String| {
-            claim.results().any(|result| result.request == **reference || base(&result.request) == **reference)
+        let is_for = |reference: &&String| {
+            claim.results().any(|result| {
+                is_result_of(device, result) && (result.request == **reference || base(&result.request) == **reference)
+            })
         };
-        if let Some(request) = device.requests.iter().find(|reference| !known(reference)) {
-            let mut requests: Vec<_> = claim.results().map(|result| result.request.as_str()).collect();
+        if let Some(request) = device.requests.iter().find(|reference| !is_for(reference)) {
+            let results = claim.results().filter(|result| is_result_of(device, result));
+            let mut requests: Vec<_> = results.map(|result| result.request.as_str()).collect();
             requests.dedup();
             let requests = requests.join(", ");
             return Err(AnswerError::NoSuchRequest { pool, device: name, request: request.clone(), requests });
@@ -70,6 +76,9 @@ pub(super) fn check(claim: &Claim, devices: &mut [Device]) -> Result<(), AnswerE
             }
         }
         device.share_id = share_id(claim, device)?;
+        if !seen.insert((pool.clone(), name.clone(), device.share_id.clone(), device.requests.clone())) {
+            return Err(AnswerError::Twice { pool, device: name });
+        }
     }
     Ok(())
 }

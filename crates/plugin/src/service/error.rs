@@ -33,8 +33,8 @@ pub(crate) enum ClaimError {
     Conflict(#[from] Conflict),
     /// An update from where it would wait for itself.
     #[error(
-        "claim {claim}: its metadata cannot be updated while the driver prepares or unprepares it: return the metadata with \
-         the device, or update later"
+        "claim {claim}: its metadata cannot be updated from within a prepare or unprepare: return the metadata with the \
+         device, or update later"
     )]
     UpdateInCall { claim: Box<ClaimRef> },
     /// The driver failed.

@@ -95,6 +95,14 @@ impl Drop for SocketFile {
     }
 }
 
+/// Fails if somebody listens at a path; what a dead process left there is removed.
+pub(crate) fn ensure_not_live(path: &Path) -> Result<(), SocketError> {
+    match remove_if_dead(path)? {
+        Found::Live => Err(SocketError::Live { path: path.to_owned() }),
+        _ => Ok(()),
+    }
+}
+
 /// Listens on a path that is free, or that a dead process left behind. The socket listens before it can be seen there.
 ///
 /// Blocks, for some system calls on local files and sockets.

@@ -126,7 +126,7 @@ impl<F: Files> Store<F> {
         let ids = plans.iter().map(|(request, plan)| (request.clone(), plan.device.id().clone())).collect();
         let root = self.make_root(step)?;
         let (place, is_new) = self.make_place(step, &root, &name)?;
-        let known = if is_new { None } else { self.read_record(step, &place)? };
+        let known = if is_new { None } else { self.take_over(step, &place)? };
         let outcome = match known {
             Some(known) if known.claim.uid == claim.uid => self.prepare_again(step, &place, record, &plans, &known),
             None if is_new => self.prepare_anew(step, &root, &place, &record, &plans),
@@ -155,7 +155,7 @@ impl<F: Files> Store<F> {
         let root = self.open_root(step)?.ok_or_else(not_prepared)?;
         let name = directory_name(&claim.namespace, &claim.name);
         let place = self.open_place(step, &root, &name)?.ok_or_else(not_prepared)?;
-        let mut record = self.read_record(step, &place)?.ok_or_else(not_prepared)?;
+        let mut record = self.take_over(step, &place)?.ok_or_else(not_prepared)?;
         if record.claim.uid != claim.uid {
             return Err(StoreError::OtherClaim { claim: Box::new(claim.clone()), prepared: record.claim.uid });
         }
@@ -174,15 +174,16 @@ impl<F: Files> Store<F> {
         let generation = generation_of(&old).map_or(1, |generation| generation.saturating_add(1));
         let document = self.document(claim, record.pod_claim.as_ref(), request, content, generation)?;
         self.write_in_place(step, &directory, &old, encode(&document, &self.settings.versions))?;
+        let device = self.device(claim, request)?;
+        let spec = self.spec(claim, record.pod_claim.as_ref(), &place.path, &device)?;
         if was_gated {
-            let device = self.device(claim, request)?;
-            let spec = self.spec(claim, record.pod_claim.as_ref(), &place.path, &device)?;
             if let Some(prepared) = record.requests.get_mut(request) {
                 prepared.gated = false;
             }
             self.write_record(step, &place, &record)?;
-            self.write_spec(step, &self.make_cdi(step)?, &device, &spec, Presence::Likely)?;
         }
+        // Also if the gate is open: the update that opened it may have failed here.
+        self.write_spec(step, &self.make_cdi(step)?, &device, &spec, Presence::Likely)?;
         Ok(generation)
     }
 
@@ -192,7 +193,7 @@ impl<F: Files> Store<F> {
         let Some(root) = self.open_root(step)? else { return Ok(false) };
         let name = directory_name(&claim.namespace, &claim.name);
         let Some(place) = self.open_place(step, &root, &name)? else { return Ok(false) };
-        Ok(self.read_record(step, &place)?.is_some_and(|record| record.claim.uid == claim.uid))
+        Ok(self.known(step, &place)?.is_some_and(|record| record.claim.uid == claim.uid))
     }
 
     /// Removes what was written for a claim. What was never prepared is removed already; what was prepared for

@@ -115,6 +115,12 @@ impl<F: Files> Store<F> {
                 }
                 continue;
             }
+            if plan.delivery == Delivery::Gated
+                && let Some(cdi) = self.open_cdi(step)?
+            {
+                // The gate is closed again, before what is behind it goes.
+                self.remove_spec(step, &cdi, &plan.device)?;
+            }
             let next = generation.unwrap_or(0).saturating_add(1);
             self.write_in_place(step, &directory, &old, self.initial_bytes(plan, next))?;
         }

@@ -108,7 +108,7 @@ impl<F: Files> Store<F> {
             let nobody = ClaimRef { namespace, name, uid };
             let step = Step(&nobody);
             let record = match self.open_place(step, &root, &directory) {
-                Ok(Some(place)) => self.read_record(step, &place),
+                Ok(Some(place)) => self.known(step, &place),
                 Ok(None) => Ok(None),
                 Err(error) => Err(error),
             };
@@ -134,11 +134,7 @@ impl<F: Files> Store<F> {
         let nobody = ClaimRef { namespace, name, uid };
         let step = Step(&nobody);
         let Some(place) = self.open_place(step, root, directory)? else { return Ok(Found::Nothing) };
-        if let Some(record) = self.read_record(step, &place)? {
-            return Ok(Found::Claim(place, record));
-        }
-        if let Some(record) = self.adopt(step, &place)? {
-            self.write_record(Step(&record.claim), &place, &record)?;
+        if let Some(record) = self.take_over(step, &place)? {
             return Ok(Found::Claim(place, record));
         }
         // Half of a prepare or of an unprepare: nobody has been told of it.
@@ -151,6 +147,27 @@ impl<F: Files> Store<F> {
     fn is_directory(&self, root: &Place, name: &str) -> bool {
         let opened = Entry::new(name).and_then(|name| self.files.open_directory(&root.directory, name));
         opened.map_or_else(|error| error.kind() != io::ErrorKind::NotADirectory, |_| true)
+    }
+
+    /// What is known of a prepared claim: its record or, if a driver on the Go framework wrote it, what its files tell.
+    pub(super) fn known(&self, step: Step<'_>, place: &Place) -> Result<Option<Record>, StoreError> {
+        match self.read_record(step, place)? {
+            None => self.adopt(step, place),
+            known => Ok(known),
+        }
+    }
+
+    /// The same, with a record from now on.
+    pub(super) fn take_over(&self, step: Step<'_>, place: &Place) -> Result<Option<Record>, StoreError> {
+        let known = self.read_record(step, place)?;
+        if known.is_some() {
+            return Ok(known);
+        }
+        let adopted = self.adopt(step, place)?;
+        if let Some(record) = &adopted {
+            self.write_record(Step(&record.claim), place, record)?;
+        }
+        Ok(adopted)
     }
 
     /// Files without a record whose specs are there are those of a driver that was built on the Go framework: they

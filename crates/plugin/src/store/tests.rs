@@ -2,6 +2,7 @@
 
 mod faults;
 mod faulty;
+mod gate;
 mod recovery;
 
 use crate::store::recover::Recovery;

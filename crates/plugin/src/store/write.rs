@@ -44,8 +44,12 @@ impl<F: Files> Store<F> {
         let written = self.files.open_for_update(&directory.directory, name).and_then(|file| {
             self.files.lock(&file)?;
             self.files.write(&file, &content).inspect_err(|_| {
-                // Half of it may be there. The old content takes no new space, so it goes back in.
-                is_torn = self.files.write(&file, old).is_err();
+                // Half of it may be there, and more than the old had. The old content and newlines take no new space, so
+                // they go in.
+                let size = file.metadata().map_or(content.len(), |metadata| metadata.len() as usize);
+                let mut back = old.to_vec();
+                back.resize(size.max(old.len()), b'\n');
+                is_torn = self.files.write(&file, &back).is_err();
             })
         });
         if is_torn {

@@ -181,8 +181,8 @@ async fn a_bad_answer_is_refused_and_leaves_nothing() {
         (device(&["gpu"], "GPU_1"), "device name \"GPU_1\""),
         (device(&["gpu"], "gpu-7"), "device node-1/gpu-7, which was not allocated from it"),
         (device(&["gpu"], "nic-0"), "device node-1/nic-0, which was not allocated from it"),
-        (device(&["tpu"], "gpu-1"), "for request \"tpu\", for which nothing was allocated from it; there is gpu/large"),
-        (device(&["gpu", "nic"], "gpu-1"), "for request \"nic\", for which nothing was allocated from it"),
+        (device(&["tpu"], "gpu-1"), "for request \"tpu\", for which it was not allocated; it was for gpu/large"),
+        (device(&["gpu", "nic"], "gpu-1"), "for request \"nic\", for which it was not allocated"),
         (device(&["gpu/small"], "gpu-1"), "for request \"gpu/small\""),
         (device(&["gpu/"], "gpu-1"), "for request \"gpu/\""),
         (device(&[""], "gpu-1"), "for request \"\""),
@@ -807,4 +807,56 @@ async fn an_unprepare_that_hangs_leaves_the_claim_prepared() {
     hangs.store(false, Ordering::SeqCst);
     scene.kubelet.unprepare_one(&claim).await.unwrap();
     assert!(!scene.has_files());
+}
+
+/// G21: X is prepared with gpu-0 and was not unprepared; the scheduler has given it another device since; Y gets gpu-0.
+#[tokio::test]
+async fn a_claim_that_was_given_other_devices_still_has_those_that_it_was_prepared_with() {
+    let node = Node::default();
+    let helper = node.start(&TestDriver::default()).await;
+    let mut kubelet = Kubelet::of(&helper).await;
+    let x = node.claim(TestClaim::new("x", "uid-x").device("gpu", "gpu-0"));
+    kubelet.prepare_one(&x).await.unwrap();
+    node.claim(
+        TestClaim::new("x", "uid-x")
+            .result(json!({"request": "gpu", "driver": DRIVER, "pool": "node-2", "device": "gpu-1"})),
+    );
+    let y = node.claim(TestClaim::new("y", "uid-y").device("gpu", "gpu-0"));
+    let answer = kubelet.prepare_one(&y).await;
+    assert!(answer.is_err(), "gpu-0 is prepared for x and y: {answer:?}");
+}
+
+/// G19: gpu-0 was allocated for a, gpu-1 for b; the driver mixes them up.
+#[tokio::test]
+async fn a_device_for_a_request_that_did_not_get_it_is_refused() {
+    let node = Node::default();
+    let driver = TestDriver::preparing(|_| {
+        let device = |request: &str, name: &str| Device {
+            requests: vec![request.into()],
+            pool_name: "node-1".into(),
+            device_name: name.into(),
+            ..Device::default()
+        };
+        Ok(vec![device("a", "gpu-1"), device("b", "gpu-0")])
+    });
+    let helper = node.start(&driver).await;
+    let mut kubelet = Kubelet::of(&helper).await;
+    let claim = node.claim(TestClaim::new("x", "uid-x").device("a", "gpu-0").device("b", "gpu-1"));
+    let answer = kubelet.prepare_one(&claim).await;
+    assert!(answer.is_err(), "each container has the other's device: {answer:?}");
+}
+
+/// G19: a kubelet would hand it out twice, and the file would tell of it twice.
+#[tokio::test]
+async fn the_same_device_twice_is_refused() {
+    let node = Node::default();
+    let driver = TestDriver::preparing(|claim| {
+        let one: Vec<Device> = claim.results().map(Device::from).collect();
+        Ok([one.clone(), one].concat())
+    });
+    let helper = node.start(&driver).await;
+    let mut kubelet = Kubelet::of(&helper).await;
+    let claim = node.claim(TestClaim::new("x", "uid-x").device("gpu", "gpu-0"));
+    let answer = kubelet.prepare_one(&claim).await;
+    assert!(answer.unwrap_err().contains("device node-1/gpu-0 twice"));
 }

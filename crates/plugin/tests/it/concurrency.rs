@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use drakkar_plugin::Helper;
 use drakkar_plugin::proto::dra_v1 as v1;
+use drakkar_plugin::{BoxError, Claim, ClaimRef, Device, DraPlugin, Helper, MetadataUpdater};
 use futures::future::join_all;
 use proptest::prelude::*;
 
@@ -360,6 +360,75 @@ async fn batches_that_overlap_do_not_wait_for_each_other_for_ever() {
         let (first, second) = in_time(async { tokio::join!(one.prepare(&forward), other.prepare(&backward)) }).await;
         assert_eq!(first, second);
         assert!(first.values().all(Result::is_ok), "{first:?}");
+    }
+    helper.stop().await.unwrap();
+}
+
+struct Neighbourly(Arc<OnceLock<(Arc<dyn MetadataUpdater>, ClaimRef)>>, Arc<tokio::sync::Notify>);
+
+impl DraPlugin for Neighbourly {
+    async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, BoxError> {
+        if let Some((updater, other)) = self.0.get()
+            && claim.reference().name.as_str() == "a"
+        {
+            self.1.notify_one();
+            updater.update_request_metadata(other, "gpu", news("gpu-1", 7)).await?;
+        }
+        Ok(claim.results().map(Device::from).collect())
+    }
+    async fn unprepare(&self, _: &ClaimRef) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+/// While it prepares a, the driver updates c; meanwhile the kubelet prepares c again.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_from_within_a_prepare_is_refused_and_waits_for_nobody() {
+    let node = Node::default();
+    let (slot, entered): (Arc<OnceLock<_>>, Arc<tokio::sync::Notify>) = Default::default();
+    let helper = node.builder().start(Neighbourly(slot.clone(), entered.clone())).await.unwrap();
+    let mut kubelet = Kubelet::of(&helper).await;
+    let a = node.claim(TestClaim::new("a", "uid-a").device("gpu", "gpu-0"));
+    let c = node.claim(TestClaim::new("c", "uid-c").device("gpu", "gpu-1"));
+    kubelet.prepare_one(&c).await.unwrap();
+    slot.set((helper.metadata_updater(), c.reference())).ok();
+    let mut one = Kubelet::of(&helper).await;
+    let both = async {
+        tokio::join!(one.prepare_one(&a), async {
+            entered.notified().await;
+            kubelet.prepare_one(&c).await
+        })
+    };
+    let (of_a, of_c) = in_time(both).await;
+    assert!(of_a.unwrap_err().contains("cannot be updated from within a prepare or unprepare"));
+    of_c.unwrap();
+    helper.stop().await.unwrap();
+}
+
+/// G21: a claim lets go of its device and takes it again, while another waits for just that moment. It never is in both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_device_that_is_let_go_of_and_taken_again_is_in_one_claim() {
+    let node = Node::default();
+    let helper = node.builder().serialize(false).start(TestDriver::default()).await.unwrap();
+    let claim = |name: &str| node.claim(TestClaim::new(name, &format!("uid-{name}")).device("gpu", "gpu-0"));
+    let (one, other) = (claim("one"), claim("other"));
+    let mut kubelets = Vec::new();
+    for _ in 0..6 {
+        kubelets.push(Kubelet::of(&helper).await);
+    }
+    let [a, b, c, d, e, f] = kubelets.as_mut_slice() else { unreachable!() };
+    for round in 0..100 {
+        a.prepare_one(&one).await.unwrap();
+        let _ = tokio::join!(
+            a.unprepare_one(&one),
+            b.prepare_one(&one),
+            c.prepare_one(&other),
+            d.prepare_one(&other),
+            e.prepare_one(&other),
+            f.prepare_one(&one),
+        );
+        assert!(!(node.is_prepared(&one) && node.is_prepared(&other)), "round {round}: the device is in two claims");
+        a.unprepare_one(&other).await.unwrap();
     }
     helper.stop().await.unwrap();
 }

@@ -666,3 +666,35 @@ fn every_spec_names_a_file(cdi: &Path) {
         }
     }
 }
+
+/// G8: what looks like half of a crash may be what the living instance is writing.
+#[tokio::test]
+async fn a_second_instance_is_refused_before_it_touches_anything() {
+    let node = Node::default();
+    let helper = node.start(&TestDriver::default()).await;
+    let mut kubelet = Kubelet::of(&helper).await;
+    let x = node.claim(TestClaim::new("x", "uid-x").device("gpu", "gpu-0"));
+    kubelet.prepare_one(&x).await.unwrap();
+    // As it is in the middle of a prepare of the living instance: a directory, a file, no record yet.
+    let half = node.plugin_directory().join("dra-device-metadata/default_y/gpu");
+    fs::create_dir_all(&half).unwrap();
+    fs::write(half.join("metadata.json"), "").unwrap();
+    let error = node.builder().start(TestDriver::default()).await.unwrap_err();
+    assert!(error.to_string().contains("another process listens"), "{error}");
+    assert!(half.exists(), "the refused instance removed what the living one was writing");
+    helper.stop().await.unwrap();
+}
+
+/// They are those of the process that serves.
+#[tokio::test]
+async fn a_process_that_only_registers_leaves_files_alone() {
+    let node = Node::default();
+    let helper = node.builder().registration_service(false).start(TestDriver::default()).await.unwrap();
+    let half = node.plugin_directory().join("dra-device-metadata/default_y/gpu");
+    fs::create_dir_all(&half).unwrap();
+    fs::write(half.join("metadata.json"), "").unwrap();
+    let registrar = node.builder().dra_service(false).start(TestDriver::default()).await.unwrap();
+    assert!(half.exists(), "the registration process removed what the serving one was writing");
+    registrar.stop().await.unwrap();
+    helper.stop().await.unwrap();
+}

@@ -364,3 +364,26 @@ async fn a_device_that_the_other_instance_has_let_go_of_is_free() {
     old.stop().await.unwrap();
     new.stop().await.unwrap();
 }
+
+/// G21, G26: a Go instance may prepare a claim after our start; then the kubelet prepares it again with us.
+#[tokio::test]
+async fn what_a_go_instance_prepares_beside_us_is_taken_over() {
+    use std::os::unix::fs::MetadataExt as _;
+    let node = Node::default();
+    let driver = TestDriver::default();
+    // Files as the Go framework leaves them: ours without the record.
+    let claim = node.claim(TestClaim::new("x", "uid-x").device("gpu", "gpu-0"));
+    let old = node.builder().rolling_update("pod-1").start(driver.clone()).await.unwrap();
+    let new = node.builder().rolling_update("pod-2").start(driver.clone()).await.unwrap();
+    Kubelet::of(&old).await.prepare_one(&claim).await.unwrap();
+    std::fs::remove_file(node.claim_directory(&claim).join(".claim.json")).unwrap();
+    let inode = std::fs::metadata(node.metadata_file(&claim, "gpu")).unwrap().ino();
+    let rival = node.claim(TestClaim::new("y", "uid-y").device("gpu", "gpu-0"));
+    let mut kubelet = Kubelet::of(&new).await;
+    let error = kubelet.prepare_one(&rival).await.unwrap_err();
+    assert!(error.contains("is still prepared for claim default/x"), "{error}");
+    assert_eq!(new.update_request_metadata(&claim.reference(), "gpu", news("gpu-0", 1)).await.unwrap(), 2);
+    kubelet.prepare_one(&claim).await.unwrap();
+    let after = std::fs::metadata(node.metadata_file(&claim, "gpu")).unwrap().ino();
+    assert_eq!(inode, after, "a file in use was replaced");
+}

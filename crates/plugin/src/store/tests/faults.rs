@@ -92,7 +92,11 @@ impl Scenario {
         let (store, files) = disk.faulty(fault);
         let outcome = store.and_then(|store| (self.call)(&store, claim));
         let at = match fault {
-            Fault::Fail(at, _) | Fault::FailTwice(at, _) | Fault::Die(at) | Fault::DieHalfWritten(at) => at,
+            Fault::Fail(at, _)
+            | Fault::FailHalf(at, _)
+            | Fault::FailTwice(at, _)
+            | Fault::Die(at)
+            | Fault::DieHalfWritten(at) => at,
         };
         let reached = files.calls() > at;
         (disk, reached, outcome)

@@ -15,6 +15,8 @@ use crate::store::files::{Directory, Entry, Files, SystemFiles};
 pub(super) enum Fault {
     /// It fails with this error, the others work.
     Fail(usize, Errno),
+    /// It fails; if it is a write, half of it is done. The others work.
+    FailHalf(usize, Errno),
     /// It and the one after it fail, the others work.
     FailTwice(usize, Errno),
     /// It is not done, nor is any after it: the process is dead.
@@ -43,7 +45,7 @@ impl FaultyFiles {
     fn call<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let number = self.calls.fetch_add(1, Ordering::SeqCst);
         match self.fault {
-            Fault::Fail(at, errno) if number == at => Err(errno.into()),
+            Fault::Fail(at, errno) | Fault::FailHalf(at, errno) if number == at => Err(errno.into()),
             Fault::FailTwice(at, errno) if number == at || number == at + 1 => Err(errno.into()),
             Fault::Die(at) | Fault::DieHalfWritten(at) if number >= at => Err(io::Error::other("the process is dead")),
             _ => work(),
@@ -79,7 +81,7 @@ impl Files for FaultyFiles {
     fn write(&self, file: &File, content: &[u8]) -> io::Result<()> {
         // What fails in a write may have been done to the half.
         let half = match self.fault {
-            Fault::DieHalfWritten(at) | Fault::FailTwice(at, _) => self.calls() == at,
+            Fault::DieHalfWritten(at) | Fault::FailTwice(at, _) | Fault::FailHalf(at, _) => self.calls() == at,
             Fault::Fail(..) | Fault::Die(_) => false,
         };
         if half {

@@ -1,0 +1,77 @@
+//! Metadata that comes later, behind a gate, and writes that fail half-way.
+
+use super::*;
+
+fn gated() -> Vec<PreparedRequest> {
+    vec![request("net", Delivery::Gated, vec![device("nic-0", "first")])]
+}
+
+/// D5: what was behind the gate is of another boot, so it is closed again.
+#[test]
+fn a_gate_is_closed_again_after_a_reboot() {
+    let disk = Disk::new();
+    let store = disk.store();
+    store.prepare(&claim(), None, &gated(), &uses()).unwrap();
+    assert!(!disk.has_spec("net"));
+    store.update(&claim(), &name("net"), vec![device("nic-0", "second")]).unwrap();
+    assert!(disk.has_spec("net"));
+    fs::remove_dir_all(disk.path("cdi")).unwrap();
+    let store = Store::open(SystemFiles, Settings { boot: "next boot".into(), ..disk.settings() }).unwrap();
+    store.recover();
+    store.prepare(&claim(), None, &gated(), &uses()).unwrap();
+    let content = fs::read(disk.file_of(&claim(), "net")).unwrap();
+    assert!(content.iter().all(|byte| *byte == b'\n'));
+    assert!(!disk.has_spec("net"), "gate closed again, file blank, but the spec is there");
+}
+
+/// D5: what was behind the gate was about other devices.
+#[test]
+fn a_gate_is_closed_again_for_other_devices() {
+    let disk = Disk::new();
+    let store = disk.store();
+    store.prepare(&claim(), None, &gated(), &uses()).unwrap();
+    store.update(&claim(), &name("net"), vec![device("nic-0", "second")]).unwrap();
+    let other = vec![request("net", Delivery::Gated, vec![device("nic-1", "first")])];
+    store.prepare(&claim(), None, &other, &uses()).unwrap();
+    assert!(!disk.has_spec("net"));
+}
+
+/// An update that could not open the gate is tried again.
+#[test]
+fn a_gate_that_could_not_be_opened_is_opened_by_the_next_update() {
+    let disk = Disk::new();
+    let store = disk.store();
+    store.prepare(&claim(), None, &gated(), &uses()).unwrap();
+    fs::remove_dir_all(disk.path("cdi")).unwrap();
+    fs::write(disk.path("cdi"), "").unwrap();
+    store.update(&claim(), &name("net"), vec![device("nic-0", "second")]).unwrap_err();
+    fs::remove_file(disk.path("cdi")).unwrap();
+    fs::create_dir(disk.path("cdi")).unwrap();
+    store.update(&claim(), &name("net"), vec![device("nic-0", "third")]).unwrap();
+    assert!(disk.has_spec("net"), "the retried update succeeded, and there is no spec");
+}
+
+/// A disk that takes half of a write, more than there was before, and refuses the rest.
+#[test]
+fn half_a_write_is_taken_back_whatever_was_there_before() {
+    for at in 0..40 {
+        let disk = Disk::new();
+        disk.store().prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+        let (store, _files) = disk.faulty(Fault::FailHalf(at, Errno::NOSPC));
+        let Ok(store) = store else { continue };
+        let mut long = device("nic-0", "second");
+        for i in 0..30 {
+            long.attributes.insert(format!("attribute{i}"), "x".repeat(40).as_str().into());
+        }
+        let outcome = store.update(&claim(), &name("net"), vec![long]);
+        let content = fs::read(disk.file_of(&claim(), "net")).unwrap();
+        let copy = disk.file_of(&claim(), "net").with_file_name(".metadata.json.next").exists();
+        let ok = content.iter().all(|b| *b == b'\n') || decode(&content).is_ok();
+        assert!(
+            ok,
+            "call {at}: {:?}: torn file of {} bytes, write-ahead copy there: {copy}",
+            outcome.map_err(|e| e.to_string()),
+            content.len()
+        );
+    }
+}
