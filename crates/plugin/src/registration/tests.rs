@@ -145,7 +145,7 @@ async fn a_kubelet_that_sends_the_path_as_authority_gets_an_answer() {
     }
 }
 
-/// Kubelets up to 1.33 do the same to the DRA socket. What is served there does not matter: the authority is refused, or
+/// Older kubelets (1.33.13 for one) do the same to the DRA socket. What is served there does not matter: the authority is refused, or
 /// not, before that is looked at.
 #[tokio::test]
 async fn a_kubelet_that_sends_the_path_of_the_dra_socket_as_authority_gets_an_answer() {

@@ -16,6 +16,7 @@ use tonic::codegen::http::{HeaderMap, Request, Response};
 use tonic::codegen::{BoxFuture, Bytes, Service};
 use tonic::{Code, Status};
 
+use crate::driver::Panicked;
 use crate::metrics::{Call, Method, Metrics, Version};
 
 /// Services behind a guard.
@@ -193,11 +194,7 @@ fn end(counted: &mut Option<Call>, headers: &HeaderMap) {
 }
 
 fn status_of(method: &str, panic: &(dyn Any + Send)) -> Status {
-    let text = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message");
-    tracing::error!(method, panic = text, "a handler panicked");
-    Status::internal(format!("the driver panicked: {text}"))
+    let panicked = Panicked::from(panic);
+    tracing::error!(method, %panicked, "a handler panicked");
+    Status::internal(panicked.to_string())
 }

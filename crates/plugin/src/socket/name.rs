@@ -6,7 +6,7 @@
 //! | DRA | `dra@kubelet.sock` | the first that fits of `dra@<pod UID>.sock`, `dra@<hash of UID>.sock`, `d@<hash of UID>.sock` |
 //!
 //! The `@` is not decoration. A kubelet sends the percent-encoded path of the registration socket as HTTP/2 authority, and
-//! kubelets up to 1.33 that of the DRA socket too. Rust's HTTP stack refuses a `%` there unless an `@` follows, which makes
+//! older ones (1.33.13 does, 1.37.1 does not) that of the DRA socket too. Rust's HTTP stack refuses a `%` there unless an `@` follows, which makes
 //! all before it the user's name. Go's framework has `-reg.sock`, `dra.sock` and `dra-<pod UID>.sock` instead; the hashes are
 //! the same.
 
