@@ -71,7 +71,7 @@ impl Claim {
         &self.reference
     }
 
-    /// The whole object, as the API server has it.
+    /// The whole object as the API server has it, without its managed fields.
     pub fn object(&self) -> &ResourceClaim {
         &self.object
     }

@@ -5,6 +5,8 @@
 //! exist costs one request, not one for each version. Trouble that passes (connections, 429, 5xx) is tried again a few
 //! times, because a kubelet that gets an error comes back after a minute at the earliest.
 
+mod decode;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -33,8 +35,6 @@ const PAUSES: [Duration; 4] =
     [Duration::from_millis(50), Duration::from_millis(150), Duration::from_millis(500), Duration::from_millis(1000)];
 /// The versions of the API that are understood, the best first.
 const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
-/// The index in [`VERSIONS`] of the one whose form of claims is used here.
-const V1: u8 = 0;
 /// The index in [`VERSIONS`] of the one with another form of requests.
 const V1BETA1: u8 = 2;
 /// More than any object that an API server stores.
@@ -207,19 +207,9 @@ impl ClaimSource {
         );
         let (status, body) = self.ask(&path).await?;
         match status {
-            StatusCode::OK if version == V1 => {
-                Ok(Found::Claim(serde_json::from_slice(&body).map_err(ApiError::Decode)?))
-            }
             StatusCode::OK => {
-                let mut object: serde_json::Value = serde_json::from_slice(&body).map_err(ApiError::Decode)?;
-                if version == V1BETA1 {
-                    requests_of_v1beta1(&mut object);
-                }
-                // The type of v1 refuses an object that says it is of another version.
-                if let Some(api_version) = object.get_mut("apiVersion") {
-                    *api_version = <ResourceClaim as k8s_openapi::Resource>::API_VERSION.into();
-                }
-                Ok(Found::Claim(serde_json::from_value(object).map_err(ApiError::Decode)?))
+                let decode = if version == V1BETA1 { decode::claim_of_v1beta1 } else { decode::claim };
+                Ok(Found::Claim(Box::new(decode(&body).map_err(ApiError::Decode)?)))
             }
             // A server that has the resource names it in its answer.
             StatusCode::NOT_FOUND => {
@@ -269,21 +259,6 @@ fn failure(status: StatusCode, body: &[u8]) -> ApiError {
     let message = serde_json::from_slice::<Status>(body).ok().and_then(|status| status.message);
     let message = message.unwrap_or_else(|| String::from_utf8_lossy(&body[..body.len().min(200)]).trim().to_owned());
     ApiError::Status { status, message }
-}
-
-/// Brings the requests of a v1beta1 claim into the form that they have had since: what is asked for exactly is in an
-/// object of its own.
-fn requests_of_v1beta1(claim: &mut serde_json::Value) {
-    let requests = claim.pointer_mut("/spec/devices/requests").and_then(|requests| requests.as_array_mut());
-    for request in requests.into_iter().flatten().filter_map(|request| request.as_object_mut()) {
-        let fields = std::mem::take(request);
-        let (own, exactly) = fields.into_iter().partition(|(field, _)| field == "name" || field == "firstAvailable");
-        *request = own;
-        let exactly: serde_json::Map<_, _> = exactly;
-        if !exactly.is_empty() {
-            request.insert("exactly".to_owned(), exactly.into());
-        }
-    }
 }
 
 /// A number below 1 that differs from claim to claim and from time to time, so that they do not all come back at once.

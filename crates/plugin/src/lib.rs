@@ -3,6 +3,7 @@
 mod builder;
 mod claim;
 mod claims;
+mod disk;
 mod driver;
 #[cfg(feature = "clap")]
 mod flags;

@@ -9,8 +9,8 @@
 //! 4. The driver prepares, in its turn if its calls are serialized. A panic is an error.
 //! 5. Its answer is checked ([`answer`]), the metadata written ([`crate::store`]), and the answer composed.
 //!
-//! The kubelet's deadline drops the whole call wherever it waits. File work that has begun is finished all the same, in
-//! a task that holds the claim's lock until then.
+//! The kubelet's deadline drops the whole call wherever it waits. File work that has begun is finished all the same
+//! ([`crate::disk`]), and holds the claim's lock until then.
 
 pub(crate) mod answer;
 mod error;
@@ -29,6 +29,7 @@ pub(crate) use self::answer::AnsweredDevice;
 pub(crate) use self::error::{ClaimError, chain};
 use crate::claim::{Claim, ClaimRef, base};
 use crate::claims::ClaimSource;
+use crate::disk::Disk;
 use crate::driver::{Batch, Device, DraPlugin, Outcomes, Panicked};
 use crate::holders::{Holders, Reservation, uses};
 use crate::lock::{ClaimGuard, Locks};
@@ -76,6 +77,7 @@ pub(crate) struct Service<P> {
     holders: Arc<Holders>,
     locks: Locks,
     store: Arc<Store<SystemFiles>>,
+    disk: Disk,
     metrics: Metrics,
 }
 
@@ -89,7 +91,7 @@ impl<P: DraPlugin> Service<P> {
         store: Arc<Store<SystemFiles>>,
         metrics: Metrics,
     ) -> Self {
-        Self { plugin, settings, claims, holders, locks, store, metrics }
+        Self { plugin, settings, claims, holders, locks, store, disk: Disk::default(), metrics }
     }
 
     /// Prepares claims. There is an answer for each.
@@ -166,8 +168,7 @@ impl<P: DraPlugin> Service<P> {
             };
             // Another instance may have unprepared it since this one started: what is on disk decides.
             let (store, holder) = (self.store.clone(), conflict.holder().clone());
-            let is_prepared =
-                !conflict.may_be_gone() || tokio::task::spawn_blocking(move || store.is_prepared(&holder)).await??;
+            let is_prepared = !conflict.may_be_gone() || self.disk.run(move || store.is_prepared(&holder)).await??;
             let holder = conflict.holder();
             if !is_prepared {
                 self.holders.release_holder(&conflict);
@@ -208,7 +209,7 @@ impl<P: DraPlugin> Service<P> {
         let requests = answer::plan(&claim, &self.settings.driver, &devices, self.settings.deferred)?;
         let pod_claim = claim.pod_claim_name().map_err(ClaimError::PodClaim)?;
         let (store, metrics) = (self.store.clone(), self.metrics.clone());
-        let written = tokio::task::spawn_blocking(move || {
+        let written = self.disk.run(move || {
             let timer = metrics.time_metadata(FileWork::Prepare);
             let ids = store.prepare(claim.reference(), pod_claim.as_ref(), &requests, &uses(&claim));
             drop(timer);
@@ -264,7 +265,7 @@ impl<P: DraPlugin> Service<P> {
     /// Removes what there is of a claim, and lets go of its devices.
     async fn remove(&self, claim: ClaimRef, guards: Arc<[ClaimGuard]>) -> Result<(), ClaimError> {
         let (store, holders, metrics) = (self.store.clone(), self.holders.clone(), self.metrics.clone());
-        let removed = tokio::task::spawn_blocking(move || {
+        let removed = self.disk.run(move || {
             let timer = metrics.time_metadata(FileWork::Unprepare);
             let removed = store.unprepare(&claim);
             drop(timer);
@@ -297,7 +298,7 @@ impl<P: DraPlugin> Service<P> {
             .collect();
         let guards = self.lock([claim].into_iter()).await?;
         let (store, metrics, claim) = (self.store.clone(), self.metrics.clone(), claim.clone());
-        let updated = tokio::task::spawn_blocking(move || {
+        let updated = self.disk.run(move || {
             let timer = metrics.time_metadata(FileWork::Update);
             let updated = store.update(&claim, &request, content);
             metrics.metadata_update(match &updated {
@@ -326,7 +327,7 @@ impl<P: DraPlugin> Service<P> {
     /// restart even the older one.
     async fn learn(&self) {
         let (store, holders) = (self.store.clone(), self.holders.clone());
-        let learned = tokio::task::spawn_blocking(move || {
+        let learned = self.disk.run(move || {
             let found = store.prepared()?;
             holders.learn(&found.claims);
             Ok::<_, StoreError>(found.problems)

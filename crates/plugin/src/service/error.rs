@@ -7,6 +7,7 @@ use drakkar_metadata::name::NameError;
 use super::answer::AnswerError;
 use crate::claim::ClaimRef;
 use crate::claims::FetchError;
+use crate::disk::DiskError;
 use crate::driver::{BoxError, Panicked};
 use crate::holders::Conflict;
 use crate::lock::LockError;
@@ -46,9 +47,9 @@ pub(crate) enum ClaimError {
     /// The metadata cannot be written or removed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The task for file work failed.
-    #[error("file work of the claim: {0}")]
-    Task(#[from] tokio::task::JoinError),
+    /// File work did not come to its end.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
     /// All claims of the call failed.
     #[error(transparent)]
     Batch(#[from] Arc<ClaimError>),
@@ -73,7 +74,7 @@ impl ClaimError {
             Self::Driver(error) if error.is::<Panicked>() => Outcome::Panic,
             Self::Driver(_) => Outcome::Driver,
             Self::Answer(_) => Outcome::Result,
-            Self::Store(_) | Self::Task(_) => Outcome::Metadata,
+            Self::Store(_) | Self::Disk(_) => Outcome::Metadata,
             Self::Batch(error) => error.outcome(),
         }
     }

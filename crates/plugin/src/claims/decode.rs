@@ -1,0 +1,98 @@
+//! What the API server answers, as a claim. Every version of the API becomes the form that v1 has.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimSpec, ResourceClaimStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta, OwnerReference, Time};
+use serde::Deserialize;
+
+/// A claim, of whatever version it says it is.
+#[derive(Deserialize)]
+struct Fetched {
+    #[serde(with = "Metadata")]
+    metadata: ObjectMeta,
+    spec: Option<ResourceClaimSpec>,
+    status: Option<ResourceClaimStatus>,
+}
+
+/// All of an object's metadata but the managed fields: often half of a claim, and nothing that a driver asks for.
+#[derive(Deserialize)]
+#[serde(remote = "ObjectMeta", rename_all = "camelCase")]
+struct Metadata {
+    annotations: Option<BTreeMap<String, String>>,
+    creation_timestamp: Option<Time>,
+    deletion_grace_period_seconds: Option<i64>,
+    deletion_timestamp: Option<Time>,
+    finalizers: Option<Vec<String>>,
+    generate_name: Option<String>,
+    generation: Option<i64>,
+    labels: Option<BTreeMap<String, String>>,
+    #[serde(skip)]
+    managed_fields: Option<Vec<ManagedFieldsEntry>>,
+    name: Option<String>,
+    namespace: Option<String>,
+    owner_references: Option<Vec<OwnerReference>>,
+    resource_version: Option<String>,
+    self_link: Option<String>,
+    uid: Option<String>,
+}
+
+impl From<Fetched> for ResourceClaim {
+    fn from(Fetched { metadata, spec, status }: Fetched) -> Self {
+        Self { metadata, spec, status }
+    }
+}
+
+/// A claim of v1, or of v1beta2, which has the same form.
+pub(super) fn claim(body: &[u8]) -> Result<ResourceClaim, serde_json::Error> {
+    Ok(serde_json::from_slice::<Fetched>(body)?.into())
+}
+
+/// A claim of v1beta1. What is asked for exactly has been in an object of its own since.
+pub(super) fn claim_of_v1beta1(body: &[u8]) -> Result<ResourceClaim, serde_json::Error> {
+    let mut object: serde_json::Value = serde_json::from_slice(body)?;
+    let requests = object.pointer_mut("/spec/devices/requests").and_then(|requests| requests.as_array_mut());
+    for request in requests.into_iter().flatten().filter_map(|request| request.as_object_mut()) {
+        let fields = std::mem::take(request);
+        let (own, exactly) = fields.into_iter().partition(|(field, _)| field == "name" || field == "firstAvailable");
+        *request = own;
+        let exactly: serde_json::Map<_, _> = exactly;
+        if !exactly.is_empty() {
+            request.insert("exactly".to_owned(), exactly.into());
+        }
+    }
+    Ok(serde_json::from_value::<Fetched>(object)?.into())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Nothing but the managed fields is lost on the way.
+    #[test]
+    fn all_but_the_managed_fields() {
+        let metadata = json!({
+            "annotations": {"a": "b"}, "creationTimestamp": "2026-01-02T03:04:05Z", "deletionGracePeriodSeconds": 0,
+            "deletionTimestamp": "2026-01-02T03:04:06Z", "finalizers": ["f"], "generateName": "g", "generation": 1,
+            "labels": {"l": "m"}, "name": "gpus", "namespace": "default",
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u-1"}],
+            "resourceVersion": "7", "selfLink": "/here", "uid": "u-2",
+        });
+        let mut object = json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata,
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpus"}}]}},
+            "status": {"allocation": {"devices": {"results": [
+                {"request": "gpu", "driver": "gpu.example.com", "pool": "p", "device": "d"}
+            ]}}},
+        });
+        let expected: ResourceClaim = serde_json::from_value(object.clone()).unwrap();
+        object["metadata"]["managedFields"] = json!([{"manager": "m", "fieldsV1": {"f:status": {}}}]);
+        assert_eq!(claim(object.to_string().as_bytes()).unwrap(), expected);
+
+        object["apiVersion"] = json!("resource.k8s.io/v1beta2");
+        assert_eq!(claim(object.to_string().as_bytes()).unwrap(), expected, "of another version");
+    }
+}
