@@ -190,12 +190,30 @@ Examples:
         version: Version,
     },
 
-    /// Show in a minute what this is about: metadata files written and read back.
+    /// Show what this is about: a node in one process, two drivers, and a pod that gets devices from them.
+    ///
+    /// Needs no cluster and no root. API server, scheduler, kubelet and containers are embedded; the drivers are real
+    /// processes that talk to them over the sockets and files of a real node.
     #[cfg(feature = "demo")]
-    Demo {
-        /// Leave the files there to look around.
-        #[arg(long)]
-        keep: bool,
+    #[command(after_help = "\
+Examples:
+  drakkar demo
+  drakkar demo --keep                     and look around with kubectl
+  drakkar demo --driver ./my-driver       with a driver of your own
+  drakkar demo --runtime crun             containers made by crun or runc
+
+A driver of your own is told of the node by KUBECONFIG, NODE_NAME,
+KUBELET_ROOT_DIR and CDI_DIR, which the flags of drakkar-plugin read.")]
+    Demo(DemoOptions),
+
+    /// Run one of the demo's drivers.
+    #[cfg(feature = "demo")]
+    #[command(hide = true)]
+    SampleDriver {
+        /// Which.
+        kind: SampleKind,
+        #[command(flatten)]
+        flags: Box<drakkar_plugin::Flags>,
     },
 
     /// Print shell completions.
@@ -331,4 +349,29 @@ mod tests {
             assert!(parse_prefix(wrong).is_err(), "{wrong}");
         }
     }
+}
+
+/// How the demo is to be.
+#[cfg(feature = "demo")]
+#[derive(Debug, Args)]
+pub(crate) struct DemoOptions {
+    /// Leave it running at the end, to look around.
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Run this driver in place of the two samples: a command for sh.
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) driver: Option<String>,
+    /// Run containers with this OCI runtime: runc, crun or a path. It needs root.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) runtime: Option<String>,
+}
+
+/// The demo's drivers.
+#[cfg(feature = "demo")]
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum SampleKind {
+    /// GPUs, whose metadata is there when a claim is prepared.
+    Gpu,
+    /// Network interfaces, whose metadata comes later.
+    Net,
 }

@@ -40,7 +40,7 @@ pub(crate) fn man(command: Option<&str>, directory: Option<&Path>) -> Result<(),
 fn pages() -> Vec<Command> {
     let mut root = Arguments::command().disable_help_subcommand(true);
     root.build();
-    let subcommands: Vec<Command> = root.get_subcommands().cloned().collect();
+    let subcommands: Vec<Command> = root.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
     std::iter::once(root).chain(subcommands).collect()
 }
 

@@ -41,7 +41,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Convert { file, to } => convert::run(&Input::below(&root)?, &file, &to),
         Command::Schema { version } => Ok(print_bytes(json_schema(version).as_bytes())?),
         #[cfg(feature = "demo")]
-        Command::Demo { keep } => demo::run(keep),
+        Command::Demo(options) => demo::run(&options),
+        #[cfg(feature = "demo")]
+        Command::SampleDriver { kind, flags } => demo::drive(kind, &flags),
         #[cfg(feature = "manual")]
         Command::Completions { shell } => manual::completions(shell),
         #[cfg(feature = "manual")]

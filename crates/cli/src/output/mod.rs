@@ -32,7 +32,7 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Text in which everything but lines and what shows itself is escaped as in a JSON string, so that JSON stays JSON.
-fn terminal_safe(bytes: &[u8]) -> String {
+pub(crate) fn terminal_safe(bytes: &[u8]) -> String {
     let escape = |c: char| match c {
         '\n' | '\t' => c.to_string(),
         c if is_harmless(c) => c.to_string(),

@@ -1,19 +1,24 @@
 //! `demo`.
 
-use std::path::Path;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
-use snapbox::str;
 use tempfile::TempDir;
 
 use crate::support::drakkar;
 
 #[test]
 fn the_demo_runs_in_eighty_columns_and_leaves_nothing_behind() {
-    let temporary = TempDir::new().unwrap();
+    let temporary = short_directory();
     let assert = drakkar().arg("demo").env("TMPDIR", temporary.path()).assert().success().stderr_eq("");
     let output = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
-    for wanted in ["net    eth      net.example.com  -       not written yet", "0000:03:00.0", "10.9.0.5/24", ": ok ("]
-    {
+    for wanted in [
+        "gpus   gpu      gpu.example.com  gpu-0   pci 0000:03:00.0",
+        "networkData.ips              strings  10.9.0.5/24",
+        "hardwareAddress: 02:00:00:00:00:05",
+        "Nothing is left",
+    ] {
         assert!(output.contains(wanted), "{wanted} is not in:\n{output}");
     }
     for line in output.lines() {
@@ -22,19 +27,79 @@ fn the_demo_runs_in_eighty_columns_and_leaves_nothing_behind() {
     assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0);
 }
 
+/// Whoever looks around finds what the demo says is there; a signal ends it, and nothing is left.
 #[test]
-fn the_demo_can_leave_its_files_to_look_around() {
-    let temporary = TempDir::new().unwrap();
-    let assert = drakkar().args(["demo", "--keep"]).env("TMPDIR", temporary.path()).assert().success();
-    let output = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
-    let command = output.lines().last().unwrap().trim();
-    let root = command.strip_prefix("drakkar --root ").unwrap().strip_suffix(" list").unwrap();
-    assert!(Path::new(root).starts_with(temporary.path()), "{root}");
-    drakkar().args(["--root", root, "list"]).assert().success().stdout_eq(str![[r#"
-CLAIM  REQUEST  DRIVER           DEVICE  DETAILS
-gpus   gpu      gpu.example.com  gpu-0   pci 0000:03:00.0
-gpus   gpu      gpu.example.com  gpu-1   pci 0000:04:00.0
-net    eth      net.example.com  eth1    net1 10.9.0.5/24
+fn the_demo_can_go_on_running_to_look_around() {
+    let temporary = short_directory();
+    let mut demo = Demo::start(&["--keep"], temporary.path());
+    let lines = BufReader::new(demo.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let lines: Vec<String> = until(lines, "Ctrl-C");
+    let look = lines.iter().find_map(|line| line.trim().strip_prefix("drakkar --root ")).unwrap();
+    let root = look.strip_suffix(" list").unwrap();
+    let listed = drakkar().args(["--root", root, "list"]).assert().success();
+    assert!(String::from_utf8_lossy(&listed.get_output().stdout).contains("gpu-1"));
+    let kubeconfig = lines.iter().find_map(|line| line.trim().strip_prefix("export KUBECONFIG=")).unwrap();
+    assert!(std::fs::read_to_string(kubeconfig).unwrap().contains("server"));
 
-"#]]);
+    assert!(Command::new("kill").args(["-INT", &demo.0.id().to_string()]).status().unwrap().success());
+    assert!(demo.0.wait().unwrap().success());
+    assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0);
+}
+
+/// A driver of one's own, in place of the samples.
+#[test]
+fn the_demo_runs_with_a_driver_of_ones_own() {
+    let temporary = short_directory();
+    let driver = format!("{} sample-driver gpu --enable-device-metadata", snapbox::cmd::cargo_bin!("drakkar").display());
+    let assert = drakkar().args(["demo", "--driver", &driver]).env("TMPDIR", temporary.path()).assert().success();
+    let output = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
+    for wanted in ["Driver gpu.example.com is registered", "demo   device   gpu.example.com  gpu-0", "Nothing is left"] {
+        assert!(output.contains(wanted), "{wanted} is not in:\n{output}");
+    }
+}
+
+#[test]
+fn a_driver_that_ends_is_told_of_at_once_with_what_it_said() {
+    let temporary = short_directory();
+    let driver = "echo no such device >&2; exit 3";
+    let assert = drakkar().args(["demo", "--driver", driver]).env("TMPDIR", temporary.path()).assert().failure();
+    let errors = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
+    assert!(errors.contains("the driver has ended: exit status: 3"), "{errors}");
+    assert!(errors.contains("no such device"), "{errors}");
+}
+
+/// A demo that goes on running; it ends with the test.
+struct Demo(Child);
+
+impl Demo {
+    fn start(arguments: &[&str], temporary: &Path) -> Self {
+        let mut command = Command::new(snapbox::cmd::cargo_bin!("drakkar"));
+        command.arg("demo").args(arguments).env("TMPDIR", temporary);
+        Self(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// The lines up to the one that has this.
+fn until(lines: impl Iterator<Item = String>, last: &str) -> Vec<String> {
+    let mut seen = Vec::new();
+    for line in lines {
+        let is_last = line.contains(last);
+        seen.push(line);
+        if is_last {
+            return seen;
+        }
+    }
+    panic!("{last} does not come: {seen:#?}");
+}
+
+/// A directory with a short path: sockets are in it.
+fn short_directory() -> TempDir {
+    TempDir::with_prefix_in("d", PathBuf::from("/tmp")).unwrap()
 }

@@ -1,0 +1,158 @@
+//! Deleting objects: at once, after a grace period, or when the last finalizer has gone.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::call::Call;
+use super::codec;
+use super::prepare;
+use super::read;
+use super::resource::Resource;
+use super::status::{Failure, success};
+use super::store::{Key, Object};
+
+/// How long a pod may take if nobody says otherwise.
+const POD_GRACE: i64 = 30;
+
+/// How an object is to be deleted.
+#[derive(Debug)]
+struct Options {
+    grace: Option<i64>,
+    uid: Option<String>,
+    version: Option<String>,
+    dry_run: bool,
+}
+
+/// Whether the object is gone, or only going.
+enum Outcome {
+    Gone(Arc<Object>),
+    Going(Arc<Object>),
+}
+
+/// DELETE of one object.
+pub(crate) fn one(call: &Call, body: &[u8]) -> Result<Vec<u8>, Failure> {
+    let options = options(call, body)?;
+    let mut out = Vec::new();
+    match delete(call, &call.key(), &options)? {
+        Outcome::Gone(object) if !call.resource().returns_deleted() => {
+            let status = success(call.resource(), call.name(), &object.value["metadata"]["uid"]);
+            out.extend_from_slice(status.to_string().as_bytes());
+        }
+        Outcome::Gone(object) | Outcome::Going(object) => {
+            codec::encode(call.resource(), call.target.version, &object, &mut out);
+        }
+    }
+    Ok(out)
+}
+
+/// DELETE of all objects that are selected.
+pub(crate) fn collection(call: &Call, body: &[u8]) -> Result<Vec<u8>, Failure> {
+    let options = options(call, body)?;
+    let selector = call.selector()?;
+    let (version, objects) = call.core.store.list(call.resource(), call.target.namespace.as_deref());
+    let mut deleted = Vec::new();
+    for object in objects.into_iter().filter(|object| selector.matches(&object.value)) {
+        let text = |field: &str| object.value["metadata"][field].as_str().unwrap_or_default().to_owned();
+        match delete(call, &(text("namespace"), text("name")), &options) {
+            Ok(Outcome::Gone(object) | Outcome::Going(object)) => deleted.push(object),
+            // Somebody else was faster.
+            Err(failure) if failure.code == 404 => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(read::encode(call, &json!({ "resourceVersion": version.to_string() }), &deleted))
+}
+
+fn options(call: &Call, body: &[u8]) -> Result<Options, Failure> {
+    let given = if body.is_empty() {
+        Value::Null
+    } else {
+        codec::parse(body, call.content_type.contains("yaml"), "DeleteOptions")?
+    };
+    let grace = match call.query.get("gracePeriodSeconds") {
+        Some(text) => Some(text.parse().map_err(|error| {
+            Failure::bad_request(format!("invalid value {text:?} of parameter gracePeriodSeconds: {error}"))
+        })?),
+        None => given["gracePeriodSeconds"].as_i64(),
+    };
+    let text = |field: &str| given["preconditions"][field].as_str().map(str::to_owned);
+    let dry_run = call.dry_run() || given["dryRun"].as_array().is_some_and(|list| !list.is_empty());
+    // A negative period is the default that very old clients ask for: one second.
+    let grace = grace.map(|grace: i64| if grace < 0 { 1 } else { grace });
+    Ok(Options { grace, uid: text("uid"), version: text("resourceVersion"), dry_run })
+}
+
+fn delete(call: &Call, key: &Key, options: &Options) -> Result<Outcome, Failure> {
+    let resource = call.resource();
+    let name = key.1.as_str();
+    loop {
+        let old = call.core.store.get(resource, key).ok_or_else(|| Failure::not_found(resource, name))?;
+        call.authorize_object(&old.value)?;
+        check_preconditions(resource, name, options, &old)?;
+        let mut new = old.value.clone();
+        let grace = if resource == Resource::Pod { pod_grace(&old.value, options.grace) } else { 0 };
+        let going = old.value["metadata"]["deletionTimestamp"].is_string();
+        let gone = grace == 0 && !prepare::has_finalizers(&old.value);
+        if going && !gone {
+            let before = old.value["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or_default();
+            // What is going can only be hurried.
+            if grace >= before {
+                return Ok(Outcome::Going(old));
+            }
+        }
+        if !going && !gone {
+            prepare::bump_generation(&mut new);
+        }
+        new["metadata"]["deletionTimestamp"] = prepare::timestamp(grace).into();
+        new["metadata"]["deletionGracePeriodSeconds"] = grace.into();
+        if options.dry_run {
+            return Ok(Outcome::Going(old));
+        }
+        let stored = if gone {
+            // The last state of an object that is removed at once is the one that it had.
+            let last = if resource == Resource::Pod { new } else { old.value.clone() };
+            call.core.store.remove(resource, key, old.version, last).map(Outcome::Gone)
+        } else {
+            call.core.store.replace(resource, key, old.version, new).map(Outcome::Going)
+        };
+        // If it changed meanwhile, look again.
+        if let Ok(outcome) = stored {
+            return Ok(outcome);
+        }
+    }
+}
+
+/// How long a pod has: what is asked for, or what it says itself, but nothing where no kubelet runs it.
+fn pod_grace(pod: &Value, asked: Option<i64>) -> i64 {
+    let unbound = pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
+    let over = matches!(pod["status"]["phase"].as_str(), Some("Failed" | "Succeeded"));
+    if let Some(before) = pod["metadata"]["deletionGracePeriodSeconds"].as_i64() {
+        return asked.unwrap_or(before).min(before);
+    }
+    if unbound || over {
+        return 0;
+    }
+    asked.or_else(|| pod["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(POD_GRACE)
+}
+
+fn check_preconditions(resource: Resource, name: &str, options: &Options, old: &Object) -> Result<(), Failure> {
+    let uid = old.value["metadata"]["uid"].as_str().unwrap_or_default();
+    let version = old.version.to_string();
+    let checks = [
+        ("UID", &options.uid, uid, "deleted and then recreated"),
+        ("ResourceVersion", &options.version, version.as_str(), "modified"),
+    ];
+    for (what, wanted, found, why) in checks {
+        if let Some(wanted) = wanted.as_deref().filter(|wanted| *wanted != found) {
+            return Err(Failure::precondition(
+                resource,
+                name,
+                format_args!(
+                    "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might have been {why}"
+                ),
+            ));
+        }
+    }
+    Ok(())
+}

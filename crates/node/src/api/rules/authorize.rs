@@ -1,0 +1,178 @@
+//! Whether a user may do something, and the words in which the server refuses it.
+//!
+//! Kubelets are users `system:node:NAME` of group `system:nodes`. What they may do depends on the object, so rules of a
+//! [`Policy`] are not enough for them.
+
+use serde_json::Value;
+
+use super::super::resource::Resource;
+use super::policy::{Policy, Request};
+use super::value::at;
+use super::{Attempt, User};
+
+/// Whether the user may do it: RBAC, and what nodes may do.
+pub(super) fn authorize(user: &User, attempt: &Attempt<'_>, policy: &Policy) -> Result<(), String> {
+    let resource = full_name(attempt.resource, attempt.subresource);
+    let request = Request { verb: attempt.verb, resource: &resource, namespace: attempt.namespace, name: attempt.name };
+    let reason = match node_of(user) {
+        Some(node) => match node_may(node, attempt) {
+            Ok(()) => return Ok(()),
+            Err(reason) => reason,
+        },
+        None => String::new(),
+    };
+    if policy.allows(user, &request) { Ok(()) } else { Err(refusal(user, attempt.resource, &request, &reason)) }
+}
+
+/// Whether the user may list, watch or delete all objects for which `spec.nodeName` is what a field selector says: nodes
+/// may only where it says their own name.
+pub(super) fn authorize_selection(
+    user: &User,
+    attempt: &Attempt<'_>,
+    node_name: Option<&str>,
+    policy: &Policy,
+) -> Result<(), String> {
+    let Some(node) = node_of(user) else { return Ok(()) };
+    let reason = match (attempt.resource, attempt.verb) {
+        (Resource::ResourceSlice, "list" | "watch" | "deletecollection") => {
+            "can only list/watch/deletecollection resourceslices with nodeName field selector"
+        }
+        (Resource::Pod, "list" | "watch") => "can only list/watch pods with spec.nodeName field selector",
+        _ => return Ok(()),
+    };
+    let resource = full_name(attempt.resource, attempt.subresource);
+    let request = Request { verb: attempt.verb, resource: &resource, namespace: attempt.namespace, name: attempt.name };
+    if node_name == Some(node) || policy.allows(user, &request) {
+        return Ok(());
+    }
+    Err(refusal(user, attempt.resource, &request, reason))
+}
+
+/// Whether a node may have to do with an object: only with itself, and with slices and pods that are its own.
+pub(super) fn authorize_object(
+    user: &User,
+    resource: Resource,
+    subresource: Option<&str>,
+    verb: &str,
+    object: &Value,
+) -> Result<(), String> {
+    let Some(node) = node_of(user) else { return Ok(()) };
+    let name = at(object, &["metadata", "name"]).and_then(Value::as_str).unwrap_or_default();
+    let is_own = at(object, &["spec", "nodeName"]).and_then(Value::as_str) == Some(node);
+    let reason = match (resource, subresource, verb) {
+        (Resource::ResourceSlice, ..) => return authorize_slice(user, verb, object),
+        (Resource::Node, _, "create" | "update" | "patch") if name != node => {
+            format!("node \"{node}\" is not allowed to modify node \"{name}\"")
+        }
+        (Resource::Pod, None, "create")
+            if at(object, &["metadata", "annotations", "kubernetes.io/config.mirror"]).is_none() =>
+        {
+            let annotation = "\"kubernetes.io/config.mirror\" annotation";
+            format!("pod does not have {annotation}, node \"{node}\" can only create mirror pods")
+        }
+        (Resource::Pod, None, "get") if !is_own => {
+            let namespace = at(object, &["metadata", "namespace"]).and_then(Value::as_str);
+            let request = Request { verb, resource: resource.plural(), namespace, name: Some(name) };
+            return Err(refusal(user, resource, &request, &unrelated(node)));
+        }
+        (Resource::Pod, None, "delete") if !is_own => {
+            format!("node \"{node}\" can only delete pods with spec.nodeName set to itself")
+        }
+        (Resource::Pod, Some("status"), _) if !is_own => {
+            format!("node \"{node}\" can only update pod status for pods with spec.nodeName set to itself")
+        }
+        _ => return Ok(()),
+    };
+    Err(forbidden(resource, Some(name), &reason))
+}
+
+/// Whether a node may have to do with a slice: only with its own.
+pub(super) fn authorize_slice(user: &User, verb: &str, slice: &Value) -> Result<(), String> {
+    let Some(node) = node_of(user) else { return Ok(()) };
+    if at(slice, &["spec", "nodeName"]).and_then(Value::as_str) == Some(node) {
+        return Ok(());
+    }
+    let resource = Resource::ResourceSlice;
+    let name = at(slice, &["metadata", "name"]).and_then(Value::as_str);
+    if verb == "create" {
+        let reason = "can only create ResourceSlice with the same NodeName as the requesting node";
+        return Err(forbidden(resource, name, reason));
+    }
+    let request = Request { verb, resource: resource.plural(), namespace: None, name };
+    Err(refusal(user, resource, &request, &unrelated(node)))
+}
+
+/// The name of the node that a user is.
+pub(super) fn node_of(user: &User) -> Option<&str> {
+    let name = user.name.strip_prefix("system:node:")?;
+    user.groups.iter().any(|group| group == "system:nodes").then_some(name)
+}
+
+/// What nodes may do, as far as it can be told without the object.
+fn node_may(node: &str, attempt: &Attempt<'_>) -> Result<(), String> {
+    let Attempt { verb, resource, subresource, name, .. } = *attempt;
+    let allowed = |allowed: bool, reason: &str| if allowed { Ok(()) } else { Err(reason.to_owned()) };
+    match (resource, subresource) {
+        (Resource::ResourceClaim, _) if verb != "get" => {
+            Err("can only get individual resources of this type".to_owned())
+        }
+        (Resource::ResourceClaim, subresource) => allowed(subresource.is_none(), "cannot get subresource"),
+        (Resource::ResourceSlice, None) => Ok(()),
+        (Resource::ResourceSlice, Some(_)) => Err("cannot authorize ResourceSlice subresources".to_owned()),
+        (Resource::Node, None) => match (verb, name) {
+            ("create" | "update" | "patch", _) => Ok(()),
+            ("get" | "list" | "watch", Some(name)) if name == node => Ok(()),
+            ("get" | "list" | "watch", None) => {
+                Err(format!("node '{node}' cannot read all nodes, only its own Node object"))
+            }
+            ("get" | "list" | "watch", Some(name)) => {
+                Err(format!("node '{node}' cannot read '{name}', only its own Node object"))
+            }
+            _ => Err(String::new()),
+        },
+        (Resource::Pod, None) => allowed(matches!(verb, "get" | "list" | "watch" | "create" | "delete"), ""),
+        (Resource::Node | Resource::Pod, Some("status")) => allowed(matches!(verb, "update" | "patch"), ""),
+        (Resource::Pod, Some("eviction")) => allowed(verb == "create", ""),
+        (Resource::Event, None) => allowed(matches!(verb, "create" | "update" | "patch"), ""),
+        _ => Err(String::new()),
+    }
+}
+
+fn unrelated(node: &str) -> String {
+    format!("no relationship found between node '{node}' and this object")
+}
+
+/// `resourceclaims/status`.
+fn full_name(resource: Resource, subresource: Option<&str>) -> String {
+    match subresource {
+        Some(subresource) => format!("{}/{subresource}", resource.plural()),
+        None => resource.plural().to_owned(),
+    }
+}
+
+/// The message of an answer 403, with the reason that the rules of nodes give.
+pub(super) fn refusal(user: &User, of: Resource, request: &Request<'_>, reason: &str) -> String {
+    let Request { verb, resource, namespace, name } = request;
+    let scope = match namespace.filter(|namespace| !namespace.is_empty()) {
+        Some(namespace) => format!("in the namespace \"{namespace}\""),
+        None => "at the cluster scope".to_owned(),
+    };
+    let group = of.group();
+    let mut message =
+        format!("User \"{}\" cannot {verb} resource \"{resource}\" in API group \"{group}\" {scope}", user.name);
+    if !reason.is_empty() {
+        message = format!("{message}: node: {reason}");
+    }
+    forbidden(of, *name, &message)
+}
+
+fn forbidden(resource: Resource, name: Option<&str>, reason: &str) -> String {
+    let resource = match resource.group() {
+        "" => resource.plural().to_owned(),
+        group => format!("{}.{group}", resource.plural()),
+    };
+    match name.filter(|name| !name.is_empty()) {
+        Some(name) => format!("{resource} \"{name}\" is forbidden: {reason}"),
+        None => format!("{resource} is forbidden: {reason}"),
+    }
+}

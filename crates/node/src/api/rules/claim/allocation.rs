@@ -1,0 +1,59 @@
+//! A new allocation. One that is there already cannot be changed, so it is never looked at again.
+
+use serde_json::Value;
+
+use super::super::field::{Errors, Path};
+use super::super::formats::{
+    binding_conditions, declared_driver, declared_pool, label, skip_node_operations, tolerations, uuid,
+};
+use super::super::node_selector;
+use super::super::value::{get, list, optional_text, text};
+use super::configuration;
+use super::spec::{CONFIGURATIONS, RequestNames};
+
+/// The devices of a claim.
+const RESULTS: usize = 32;
+
+pub(super) fn validate(allocation: &Value, names: &RequestNames<'_>, path: &Path, errors: &mut Errors) {
+    let devices = get(allocation, "devices").unwrap_or(&Value::Null);
+    let at_devices = path.child("devices");
+    let (results, at_results) = (list(devices, "results"), at_devices.child("results"));
+    if !errors.too_many(&at_results, results.len(), RESULTS) {
+        for (index, result) in results.iter().enumerate() {
+            validate_result(result, names, &at_results.index(index), errors);
+        }
+    }
+    // Those of the classes and those of the claim.
+    let (configurations, at_config) = (list(devices, "config"), at_devices.child("config"));
+    if !errors.too_many(&at_config, configurations.len(), 2 * CONFIGURATIONS) {
+        for (index, config) in configurations.iter().enumerate() {
+            validate_config(config, names, &at_config.index(index), errors);
+        }
+    }
+    if let Some(selector) = get(allocation, "nodeSelector") {
+        node_selector::validate(selector, &path.child("nodeSelector"), errors);
+    }
+}
+
+fn validate_result(result: &Value, names: &RequestNames<'_>, path: &Path, errors: &mut Errors) {
+    names.check(text(result, "request"), &path.child("request"), errors);
+    declared_driver(text(result, "driver"), &path.child("driver"), errors);
+    declared_pool(text(result, "pool"), &path.child("pool"), errors);
+    label(text(result, "device"), &path.child("device"), errors);
+    binding_conditions(result, path, errors);
+    tolerations(result, path, errors);
+    if let Some(share) = optional_text(result, "shareID") {
+        uuid(share, &path.child("shareID"), errors);
+    }
+    skip_node_operations(result, path, errors);
+}
+
+fn validate_config(config: &Value, names: &RequestNames<'_>, path: &Path, errors: &mut Errors) {
+    match text(config, "source") {
+        "FromClaim" | "FromClass" => {}
+        "" => errors.required(&path.child("source"), ""),
+        other => errors.not_supported(&path.child("source"), other, &["FromClaim", "FromClass"]),
+    }
+    names.check_list(config, path, errors);
+    configuration(config, path, errors);
+}

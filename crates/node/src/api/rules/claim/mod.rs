@@ -1,0 +1,29 @@
+//! Claims: what they ask for, and what their status says.
+
+mod allocation;
+mod config;
+mod device_status;
+mod request;
+mod spec;
+mod status;
+
+pub(super) use config::{configuration, selectors};
+pub(super) use device_status::{allocated_devices, device_id};
+pub(super) use spec::validate as validate_spec;
+pub(super) use status::validate as validate_status;
+
+use serde_json::Value;
+
+use super::field::{Bad, Errors, Path};
+use super::value::{get, same};
+
+pub(super) fn create(claim: &Value, gates: &super::Gates, errors: &mut Errors) {
+    validate_spec(get(claim, "spec").unwrap_or(&Value::Null), &Path::root("spec"), gates, errors);
+}
+
+/// What a claim asks for cannot be changed.
+pub(super) fn update(new: &Value, old: &Value, errors: &mut Errors) {
+    if !same(get(new, "spec"), get(old, "spec")) {
+        errors.invalid(&Path::root("spec"), Bad::null(), "field is immutable");
+    }
+}

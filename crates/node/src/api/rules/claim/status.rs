@@ -1,0 +1,56 @@
+//! The status of a claim: the allocation, who uses it, and what drivers say about its devices.
+
+use serde_json::Value;
+
+use super::super::field::{Bad, Errors, Path};
+use super::super::schema::{CONSUMER_REFERENCE, show};
+use super::super::value::{at, get, list, same, text};
+use super::spec::RequestNames;
+use super::{allocation, device_status};
+
+/// The users of a claim.
+const RESERVED_FOR: usize = 256;
+
+pub(in super::super) fn validate(new: &Value, old: &Value, errors: &mut Errors) {
+    let path = Path::root("status");
+    let deleted = at(new, &["metadata", "deletionTimestamp"]).is_some();
+    let names = RequestNames::of(get(new, "spec").unwrap_or(&Value::Null));
+    let [new, old] = [new, old].map(|claim| get(claim, "status").unwrap_or(&Value::Null));
+    let [now, before] = [new, old].map(|status| get(status, "allocation"));
+    reserved_for(new, old, deleted, &path.child("reservedFor"), errors);
+    device_status::validate(new, &path.child("devices"), errors);
+    match (now, before) {
+        (Some(now), Some(before)) if !same(Some(now), Some(before)) => {
+            errors.invalid(&path.child("allocation"), Bad::null(), "field cannot be modified once set");
+        }
+        (Some(allocation), None) => allocation::validate(allocation, &names, &path.child("allocation"), errors),
+        _ => {}
+    }
+}
+
+fn reserved_for(new: &Value, old: &Value, deleted: bool, path: &Path, errors: &mut Errors) {
+    let users = list(new, "reservedFor");
+    if !errors.too_many(path, users.len(), RESERVED_FOR) {
+        for (index, user) in users.iter().enumerate() {
+            let path = path.index(index);
+            for field in ["resource", "name", "uid"] {
+                if text(user, field).is_empty() {
+                    errors.required(&path.child(field), "");
+                }
+            }
+            if users[..index].iter().any(|other| text(other, "uid") == text(user, "uid")) {
+                errors.duplicate(&path, Bad::Json(show(&CONSUMER_REFERENCE, user)));
+            }
+        }
+    }
+    if users.is_empty() {
+        return;
+    }
+    let known = |user: &Value| list(old, "reservedFor").iter().any(|other| same(Some(other), Some(user)));
+    if get(new, "allocation").is_none() {
+        errors.forbidden(path, "may not be specified when `allocated` is not set");
+    } else if deleted && !users.iter().all(known) {
+        let detail = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set";
+        errors.forbidden(path, detail);
+    }
+}

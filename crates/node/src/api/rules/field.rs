@@ -1,0 +1,199 @@
+//! Where in an object something is wrong, and what: field paths and errors, worded as Kubernetes words them.
+
+use std::fmt::{self, Write as _};
+
+/// What is wrong with one field: a cause of an answer 422.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FieldError {
+    /// The kind of error, for example `FieldValueInvalid`.
+    pub(crate) reason: &'static str,
+    /// The field, for example `spec.devices[0].name`.
+    pub(crate) field: String,
+    /// What is wrong, for example `Invalid value: "x": must …`.
+    pub(crate) message: String,
+}
+
+/// The path of a field.
+#[derive(Clone, Debug)]
+pub(super) struct Path(String);
+
+impl Path {
+    pub(super) fn root(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
+    pub(super) fn child(&self, name: &str) -> Self {
+        Self(format!("{}.{name}", self.0))
+    }
+
+    pub(super) fn index(&self, index: usize) -> Self {
+        Self(format!("{}[{index}]", self.0))
+    }
+
+    pub(super) fn key(&self, key: &str) -> Self {
+        Self(format!("{}[{key}]", self.0))
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The value that an error shows.
+pub(super) enum Bad<'a> {
+    Text(&'a str),
+    Number(i64),
+    Bool(bool),
+    /// Something that is shown as JSON.
+    Json(String),
+}
+
+impl Bad<'_> {
+    pub(super) fn null() -> Self {
+        Self::Json("null".to_owned())
+    }
+}
+
+impl<'a> From<&'a str> for Bad<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'a> From<&'a String> for Bad<'a> {
+    fn from(text: &'a String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<i64> for Bad<'_> {
+    fn from(number: i64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<usize> for Bad<'_> {
+    fn from(number: usize) -> Self {
+        Self::Number(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<bool> for Bad<'_> {
+    fn from(value: bool) -> Self {
+        Self::Bool(value)
+    }
+}
+
+impl fmt::Display for Bad<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(&quoted(text)),
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Bool(value) => write!(f, "{value}"),
+            // Go escapes what HTML would read as something else.
+            Self::Json(json) => {
+                f.write_str(&json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026"))
+            }
+        }
+    }
+}
+
+/// The errors that were found.
+#[derive(Debug, Default)]
+pub(super) struct Errors(Vec<FieldError>);
+
+impl Errors {
+    pub(super) fn into_vec(self) -> Vec<FieldError> {
+        self.0
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn append(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    fn add(&mut self, reason: &'static str, path: &Path, mut message: String, detail: &str) {
+        if !detail.is_empty() {
+            message.push_str(": ");
+            message.push_str(detail);
+        }
+        self.0.push(FieldError { reason, field: path.0.clone(), message });
+    }
+
+    pub(super) fn invalid<'a>(&mut self, path: &Path, bad: impl Into<Bad<'a>>, detail: &str) {
+        self.add("FieldValueInvalid", path, format!("Invalid value: {}", bad.into()), detail);
+    }
+
+    /// One error for each problem that a check of a text found.
+    pub(super) fn invalid_each(&mut self, path: &Path, bad: &str, problems: impl IntoIterator<Item = String>) {
+        for problem in problems {
+            self.invalid(path, bad, &problem);
+        }
+    }
+
+    pub(super) fn required(&mut self, path: &Path, detail: &str) {
+        self.add("FieldValueRequired", path, "Required value".to_owned(), detail);
+    }
+
+    pub(super) fn forbidden(&mut self, path: &Path, detail: &str) {
+        self.add("FieldValueForbidden", path, "Forbidden".to_owned(), detail);
+    }
+
+    pub(super) fn duplicate<'a>(&mut self, path: &Path, bad: impl Into<Bad<'a>>) {
+        self.add("FieldValueDuplicate", path, format!("Duplicate value: {}", bad.into()), "");
+    }
+
+    pub(super) fn not_found(&mut self, path: &Path, bad: &str, detail: &str) {
+        self.add("FieldValueNotFound", path, format!("Not found: {}", quoted(bad)), detail);
+    }
+
+    pub(super) fn not_supported(&mut self, path: &Path, bad: &str, supported: &[&str]) {
+        let supported: Vec<_> = supported.iter().map(|value| quoted(value)).collect();
+        let detail = format!("supported values: {}", supported.join(", "));
+        self.add("FieldValueNotSupported", path, format!("Unsupported value: {}", quoted(bad)), &detail);
+    }
+
+    pub(super) fn too_long(&mut self, path: &Path, bytes: usize) {
+        self.add("FieldValueTooLong", path, "Too long".to_owned(), &format!("may not be more than {bytes} bytes"));
+    }
+
+    pub(super) fn too_long_characters(&mut self, path: &Path, characters: usize) {
+        let detail = format!("may not be more than {characters} characters");
+        self.add("FieldValueTooLong", path, "Too long".to_owned(), &detail);
+    }
+
+    /// Whether a list or map is too big, in which case nothing in it is to be looked at.
+    pub(super) fn too_many(&mut self, path: &Path, length: usize, limit: usize) -> bool {
+        if length > limit {
+            let detail = format!("must have at most {limit} items");
+            self.add("FieldValueTooMany", path, format!("Too many: {length}"), &detail);
+        }
+        length > limit
+    }
+}
+
+/// A text in quotes, with the escapes of Go.
+pub(super) fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            // Writing to a string does not fail.
+            c if c.is_ascii_control() => _ = write!(out, "\\x{:02x}", u32::from(c)),
+            c if c.is_control() => _ = write!(out, "\\u{:04x}", u32::from(c)),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}

@@ -1,0 +1,39 @@
+//! Nodes and events: the little that a driver can get wrong.
+
+use serde_json::Value;
+
+use super::field::{Errors, Path};
+use super::quantity::Quantity;
+use super::value::{at, entries, get, text};
+
+pub(super) fn validate(node: &Value, errors: &mut Errors) {
+    let status = get(node, "status").unwrap_or(&Value::Null);
+    for field in ["capacity", "allocatable"] {
+        for (name, amount) in entries(status, field) {
+            let path = Path::root("status").child(field).child(name);
+            let shown = amount.as_str().unwrap_or_default();
+            match Quantity::of(Some(amount)) {
+                Ok(amount) if amount.is_negative() => {
+                    errors.invalid(&path, shown, "must be greater than or equal to 0");
+                }
+                Ok(_) => {}
+                Err(error) => errors.invalid(&path, shown, &error.to_string()),
+            }
+        }
+    }
+}
+
+/// Events are in the namespace of what they are about; those about nodes and slices are in the default one.
+pub(super) fn validate_event(event: &Value, errors: &mut Errors) {
+    let namespace = at(event, &["metadata", "namespace"]).and_then(Value::as_str).unwrap_or_default();
+    let about = get(event, "involvedObject").unwrap_or(&Value::Null);
+    let path = Path::root("involvedObject").child("namespace");
+    match text(about, "namespace") {
+        "" if namespace != "default" && namespace != "kube-system" && !namespace.is_empty() => {
+            errors.invalid(&path, "", "does not match event.namespace");
+        }
+        "" => {}
+        other if other != namespace => errors.invalid(&path, other, "does not match event.namespace"),
+        _ => {}
+    }
+}

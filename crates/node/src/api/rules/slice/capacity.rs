@@ -1,0 +1,232 @@
+//! The capacities of a device, and how they may be asked for where several claims share the device.
+
+use serde_json::Value;
+
+use super::super::field::{Errors, Path};
+use super::super::formats::{qualified_name, shown_key};
+use super::super::gates::Gates;
+use super::super::quantity::{Quantity, QuantityError};
+use super::super::value::{entries, flag, get, list, text};
+use super::attribute::SHOWN_NAME_BYTES;
+
+/// The values that a policy may list.
+const VALID_VALUES: usize = 10;
+
+pub(super) fn validate(device: &Value, path: &Path, gates: &Gates, errors: &mut Errors) {
+    let shared = flag(device, "allowMultipleAllocations") == Some(true);
+    for (name, capacity) in entries(device, "capacity") {
+        qualified_name(name, path, errors);
+        let path = path.key(&shown_key(name, SHOWN_NAME_BYTES));
+        let value = match Quantity::of(get(capacity, "value")) {
+            Ok(value) => value,
+            Err(error) => {
+                errors.invalid(&path.child("value"), text(capacity, "value"), &error.to_string());
+                continue;
+            }
+        };
+        let Some(policy) = get(capacity, "requestPolicy") else { continue };
+        let path = path.child("requestPolicy");
+        if shared {
+            validate_policy(&value, policy, &path, gates, errors);
+        } else {
+            errors.forbidden(&path, "allowMultipleAllocations must be true");
+        }
+    }
+}
+
+fn validate_policy(value: &Quantity, policy: &Value, path: &Path, gates: &Gates, errors: &mut Errors) {
+    let values = list(policy, "validValues");
+    let range = get(policy, "validRange");
+    let kind = match (values, range) {
+        ([], None) => return,
+        ([], Some(_)) => "validRange",
+        (_, None) => "validValues",
+        (_, Some(_)) => {
+            let detail = "exactly one policy can be specified, cannot specify \"validValues\" and \"validRange\" at the same time";
+            return errors.forbidden(path, detail);
+        }
+    };
+    let default = match optional(policy, "default") {
+        Ok(Some(default)) => default,
+        Ok(None) => return errors.required(&path.child("default"), &format!("required when {kind} is defined")),
+        Err(error) => return errors.invalid(&path.child("default"), text(policy, "default"), &error.to_string()),
+    };
+    match range {
+        Some(range) => validate_range(value, &default, range, &path.child("validRange"), gates, errors),
+        None => validate_values(value, &default, values, &path.child("validValues"), gates, errors),
+    }
+}
+
+fn optional(object: &Value, field: &str) -> Result<Option<Quantity>, QuantityError> {
+    get(object, field).map(|value| Quantity::of(Some(value))).transpose()
+}
+
+fn validate_values(
+    capacity: &Quantity,
+    default: &Quantity,
+    values: &[Value],
+    path: &Path,
+    gates: &Gates,
+    errors: &mut Errors,
+) {
+    let mut quantities = Vec::with_capacity(values.len());
+    for (index, value) in values.iter().enumerate() {
+        match Quantity::of(Some(value)) {
+            Ok(quantity) => quantities.push(quantity),
+            Err(error) => {
+                return errors.invalid(&path.index(index), value.as_str().unwrap_or_default(), &error.to_string());
+            }
+        }
+    }
+    for (index, pair) in quantities.windows(2).enumerate() {
+        if pair[0] > pair[1] {
+            errors.invalid(&path.index(index + 1), &pair[1].to_string(), "values must be sorted in ascending order");
+        }
+    }
+    let mut has_default = false;
+    if !errors.too_many(path, quantities.len(), VALID_VALUES) {
+        for (index, quantity) in quantities.iter().enumerate() {
+            if quantity > capacity {
+                let detail = format!("option is larger than capacity value: {capacity}");
+                errors.invalid(&path.index(index), &quantity.to_string(), &detail);
+            }
+            has_default |= quantity == default;
+        }
+        // Without fractions, what is the same when rounded up is the same.
+        let fractions = gates.enabled("DRAFractionalCapacityRange");
+        for (index, quantity) in quantities.iter().enumerate() {
+            let is_same = |other: &Quantity| {
+                if fractions { other == quantity } else { other.units() == quantity.units() }
+            };
+            if quantities[..index].iter().any(is_same) {
+                let shown = if fractions { quantity.to_string() } else { quantity.units().to_string() };
+                errors.duplicate(&path.index(index), &shown);
+            }
+        }
+    }
+    if !has_default {
+        errors.invalid(path, &default.to_string(), "default value is not valid according to the requestPolicy");
+    }
+}
+
+struct Range {
+    default: Quantity,
+    min: Quantity,
+    max: Option<Quantity>,
+    step: Option<Quantity>,
+}
+
+impl Range {
+    /// What the range is made of, with the names under which the server reports it.
+    fn parts(&self) -> impl Iterator<Item = (&'static str, &Quantity)> {
+        let parts = [
+            ("default", Some(&self.default)),
+            ("min", Some(&self.min)),
+            ("max", self.max.as_ref()),
+            ("step", self.step.as_ref()),
+        ];
+        parts.into_iter().filter_map(|(name, part)| part.map(|part| (name, part)))
+    }
+}
+
+fn validate_range(
+    capacity: &Quantity,
+    default: &Quantity,
+    range: &Value,
+    path: &Path,
+    gates: &Gates,
+    errors: &mut Errors,
+) {
+    let mut parts = Vec::new();
+    for field in ["min", "max", "step"] {
+        match optional(range, field) {
+            Ok(part) => parts.push(part),
+            Err(error) => return errors.invalid(&path.child(field), text(range, field), &error.to_string()),
+        }
+    }
+    let (step, max, min) = (parts.pop().flatten(), parts.pop().flatten(), parts.pop().flatten());
+    let Some(min) = min else {
+        return errors.required(&path.child("min"), "required when validRange is defined");
+    };
+    let range = Range { default: default.clone(), min, max, step };
+    validate_bounds(capacity, &range, path, errors);
+    let in_millis = gates.enabled("DRAFractionalCapacityRange") && range.parts().any(|(_, part)| part.is_fractional());
+    if in_millis {
+        let mut unsafe_parts = range.parts().filter(|(_, part)| !part.is_whole_millis()).peekable();
+        if unsafe_parts.peek().is_some() {
+            for (name, part) in unsafe_parts {
+                errors.invalid(&path.child(name), &part.to_string(), "value cannot be represented as a milli value");
+            }
+            return;
+        }
+    }
+    if let Some(step) = &range.step {
+        validate_step(capacity, &range, step, in_millis, path, errors);
+    }
+}
+
+fn validate_bounds(capacity: &Quantity, range: &Range, path: &Path, errors: &mut Errors) {
+    let Range { default, min, max, .. } = range;
+    let mut wrong = |field: &str, bad: &Quantity, detail: String| {
+        errors.invalid(&path.child(field), &bad.to_string(), &detail);
+    };
+    if min > capacity {
+        wrong("min", min, format!("min is larger than capacity value: {capacity}"));
+    }
+    if default < min {
+        wrong("default", default, format!("default is less than min: {min}"));
+    }
+    let Some(max) = max else { return };
+    if min > max {
+        wrong("max", min, format!("min is larger than max: {max}"));
+    }
+    if max > capacity {
+        wrong("max", max, format!("max is larger than capacity value: {capacity}"));
+    }
+    if default > max {
+        wrong("default", default, format!("default is more than max: {max}"));
+    }
+}
+
+fn validate_step(
+    capacity: &Quantity,
+    range: &Range,
+    step: &Quantity,
+    in_millis: bool,
+    path: &Path,
+    errors: &mut Errors,
+) {
+    let at_step = path.child("step");
+    if !step.is_positive() {
+        return errors.invalid(&at_step, &step.to_string(), "must be greater than zero");
+    }
+    let first = range.min.plus(step);
+    if first > *capacity {
+        let detail = format!("one step {first} is larger than capacity value: {capacity}");
+        errors.invalid(&at_step, &step.to_string(), &detail);
+    }
+    if !in_millis {
+        let mut out_of_range = false;
+        for (name, part) in range.parts() {
+            let detail = if part.is_negative() {
+                "must be greater than or equal to 0"
+            } else if part.units() > i128::from(i64::MAX) {
+                "must not be larger than 9223372036854775807"
+            } else {
+                continue;
+            };
+            errors.invalid(&path.child(name), &part.to_string(), detail);
+            out_of_range = true;
+        }
+        if out_of_range {
+            return;
+        }
+    }
+    let amount = |quantity: &Quantity| if in_millis { quantity.millis() } else { quantity.units() };
+    for value in [Some(&range.default), range.max.as_ref()].into_iter().flatten() {
+        if (amount(value) - amount(&range.min)) % amount(step) != 0 {
+            let detail = format!("value is not a multiple of a given step ({step}) from ({})", range.min);
+            errors.invalid(&at_step, &value.to_string(), &detail);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Counters that devices share, and what each consumes of them.
+
+use serde_json::Value;
+
+use super::super::field::{Bad, Errors, Path};
+use super::super::formats::declared_label;
+use super::super::names::{self, Wording};
+use super::super::quantity::Quantity;
+use super::super::schema::{COUNTER_CONSUMPTION, COUNTER_SET, show};
+use super::super::value::{entries, get, list, text, texts};
+
+/// The counter sets of a slice.
+const SETS: usize = 8;
+/// The counters of a set, and those that a device consumes of one.
+const COUNTERS: usize = 32;
+/// The sets that a device consumes from.
+const CONSUMED_SETS: usize = 2;
+/// The compatibility groups of what a device consumes.
+const GROUPS: usize = 2;
+
+pub(super) fn shared(spec: &Value, path: &Path, errors: &mut Errors) {
+    let sets = list(spec, "sharedCounters");
+    if errors.too_many(path, sets.len(), SETS) {
+        return;
+    }
+    for (index, set) in sets.iter().enumerate() {
+        if sets[..index].iter().any(|other| text(other, "name") == text(set, "name")) {
+            errors.duplicate(&path.index(index), Bad::Json(show(&COUNTER_SET, set)));
+        }
+        let path = path.index(index);
+        declared_label(text(set, "name"), &path.child("name"), errors);
+        counters(set, &path.child("counters"), errors);
+    }
+}
+
+pub(super) fn consumed(device: &Value, path: &Path, errors: &mut Errors) {
+    let consumptions = list(device, "consumesCounters");
+    if errors.too_many(path, consumptions.len(), CONSUMED_SETS) {
+        return;
+    }
+    for (index, consumption) in consumptions.iter().enumerate() {
+        let set = text(consumption, "counterSet");
+        if consumptions[..index].iter().any(|other| text(other, "counterSet") == set) {
+            errors.duplicate(&path.index(index), Bad::Json(show(&COUNTER_CONSUMPTION, consumption)));
+        }
+        let path = path.index(index);
+        declared_label(set, &path.child("counterSet"), errors);
+        counters(consumption, &path.child("counters"), errors);
+        groups(consumption, &path.child("compatibilityGroups"), errors);
+    }
+}
+
+fn counters(set: &Value, path: &Path, errors: &mut Errors) {
+    let counters = entries(set, "counters");
+    if counters.len() == 0 {
+        return errors.required(path, "");
+    }
+    errors.too_many(path, counters.len(), COUNTERS);
+    for (name, counter) in counters {
+        errors.invalid_each(path, name, names::label(name, Wording::Bytes));
+        if let Err(error) = Quantity::of(get(counter, "value")) {
+            errors.invalid(&path.key(name).child("value"), text(counter, "value"), &error.to_string());
+        }
+    }
+}
+
+fn groups(consumption: &Value, path: &Path, errors: &mut Errors) {
+    let groups = texts(consumption, "compatibilityGroups");
+    if errors.too_many(path, groups.len(), GROUPS) {
+        return;
+    }
+    for (index, group) in groups.iter().enumerate() {
+        if groups[..index].contains(group) {
+            errors.duplicate(&path.index(index), *group);
+        }
+        errors.invalid_each(&path.index(index), group, names::label(group, Wording::Bytes));
+    }
+}

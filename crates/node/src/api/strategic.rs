@@ -1,0 +1,147 @@
+//! Strategic merge patch: a merge patch that knows by which field the items of some lists are told apart.
+
+use serde_json::{Map, Value};
+
+use super::resource::Resource;
+use super::status::Failure;
+
+const DIRECTIVE: &str = "$patch";
+const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
+const ORDER: &str = "$setElementOrder/";
+const RETAIN: &str = "$retainKeys";
+
+/// How a list is merged.
+enum List {
+    Replaced,
+    Set,
+    Keyed(&'static str),
+}
+
+/// The lists with a merge strategy. A field's name tells it, because no two of the resources here disagree on one.
+fn list(resource: Resource, path: &str) -> List {
+    let core = matches!(resource, Resource::Pod | Resource::Node | Resource::Namespace);
+    let field = path.rsplit('.').next().unwrap_or_default();
+    match field {
+        "finalizers" if path == "metadata.finalizers" => List::Set,
+        "ownerReferences" if path == "metadata.ownerReferences" => List::Keyed("uid"),
+        "reservedFor" if resource == Resource::ResourceClaim => List::Keyed("uid"),
+        "conditions" | "addresses" if core => List::Keyed("type"),
+        "containers"
+        | "initContainers"
+        | "ephemeralContainers"
+        | "volumes"
+        | "env"
+        | "imagePullSecrets"
+        | "resourceClaims"
+        | "resourceClaimStatuses"
+        | "schedulingGates"
+            if core =>
+        {
+            List::Keyed("name")
+        }
+        "volumeMounts" if core => List::Keyed("mountPath"),
+        "volumeDevices" if core => List::Keyed("devicePath"),
+        "ports" if core => List::Keyed("containerPort"),
+        "podIPs" | "hostIPs" | "hostAliases" if core => List::Keyed("ip"),
+        "taints" if resource == Resource::Node => List::Keyed("key"),
+        "topologySpreadConstraints" if core => List::Keyed("topologyKey"),
+        "podCIDRs" if core => List::Set,
+        _ => List::Replaced,
+    }
+}
+
+pub(crate) fn merge(resource: Resource, object: &mut Value, patch: &Value) -> Result<(), Failure> {
+    if !patch.is_object() {
+        return Err(Failure::bad_request("a strategic merge patch is a JSON object"));
+    }
+    merge_at(resource, "", object, patch)
+}
+
+fn merge_at(resource: Resource, path: &str, target: &mut Value, patch: &Value) -> Result<(), Failure> {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return Ok(());
+    };
+    match patch.get(DIRECTIVE).and_then(Value::as_str) {
+        Some("replace") => {
+            *target = patch.iter().filter(|(name, _)| *name != DIRECTIVE).map(owned).collect::<Map<_, _>>().into();
+            return Ok(());
+        }
+        Some("delete") => {
+            *target = Map::new().into();
+            return Ok(());
+        }
+        Some("merge") | None => {}
+        Some(other) => return Err(Failure::bad_request(format!("unknown patch directive {other:?} at {path:?}"))),
+    }
+    if !target.is_object() {
+        *target = Map::new().into();
+    }
+    let Value::Object(fields) = target else { return Ok(()) };
+    if let Some(Value::Array(kept)) = patch.get(RETAIN) {
+        fields.retain(|name, _| kept.iter().any(|keep| keep == name));
+    }
+    for (name, value) in patch {
+        let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        if name == DIRECTIVE || name == RETAIN || name.starts_with(ORDER) {
+            // The order of items is not kept: no part of this server depends on it.
+        } else if let Some(list) = name.strip_prefix(DELETE_FROM) {
+            if let (Some(Value::Array(items)), Value::Array(gone)) = (fields.get_mut(list), value) {
+                items.retain(|item| !gone.contains(item));
+            }
+        } else if value.is_null() {
+            fields.remove(name);
+        } else {
+            let target = fields.entry(name.clone()).or_insert(Value::Null);
+            match value {
+                Value::Array(items) => merge_list(resource, &below, target, items)?,
+                value => merge_at(resource, &below, target, value)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn owned((name, value): (&String, &Value)) -> (String, Value) {
+    (name.clone(), value.clone())
+}
+
+fn merge_list(resource: Resource, path: &str, target: &mut Value, patch: &[Value]) -> Result<(), Failure> {
+    if !target.is_array() {
+        *target = Value::Array(Vec::new());
+    }
+    let Value::Array(items) = target else { return Ok(()) };
+    match list(resource, path) {
+        List::Replaced => *items = patch.to_vec(),
+        List::Set => {
+            for value in patch {
+                if !items.contains(value) {
+                    items.push(value.clone());
+                }
+            }
+        }
+        List::Keyed(key) => {
+            if patch.iter().any(|item| item[DIRECTIVE] == "replace") {
+                items.clear();
+            }
+            for item in patch.iter().filter(|item| item[DIRECTIVE] != "replace") {
+                let id = item.get(key).ok_or_else(|| {
+                    Failure::bad_request(format!("map: {item} does not contain declared merge key: {key}"))
+                })?;
+                if item[DIRECTIVE] == "delete" {
+                    items.retain(|other| other[key] != *id);
+                    continue;
+                }
+                match items.iter_mut().find(|other| other[key] == *id) {
+                    Some(other) => merge_at(resource, path, other, item)?,
+                    None => {
+                        let mut new = Value::Null;
+                        merge_at(resource, path, &mut new, item)?;
+                        items.push(new);
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}

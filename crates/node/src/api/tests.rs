@@ -1,0 +1,12 @@
+//! The server as its clients see it, over real HTTP.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod apply;
+mod clients;
+mod deletion;
+mod faults;
+mod lists;
+mod objects;
+mod patches;
+mod support;
+mod watches;

@@ -1,0 +1,71 @@
+//! A certificate authority and a server certificate of its own, made anew for each server.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    SanType,
+};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The certificate could not be made.
+    #[error("make a certificate for the API server")]
+    Certificate(#[from] rcgen::Error),
+    /// The certificate could not be used.
+    #[error("set up TLS for the API server")]
+    Setup(#[from] tokio_rustls::rustls::Error),
+}
+
+/// What a server with TLS needs, and its clients.
+#[derive(Clone)]
+pub(crate) struct Tls {
+    pub(crate) acceptor: TlsAcceptor,
+    pub(crate) ca_der: Vec<u8>,
+    pub(crate) ca_pem: String,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tls").finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// For a server at this address and as `localhost`.
+    pub(crate) fn new(address: IpAddr) -> Result<Self, TlsError> {
+        let mut ca = CertificateParams::new(Vec::new())?;
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        ca.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign];
+        ca.distinguished_name.push(DnType::CommonName, "kubernetes");
+        let ca_key = KeyPair::generate()?;
+        let ca_certificate = ca.self_signed(&ca_key)?;
+        let issuer = Issuer::new(ca, ca_key);
+
+        let mut server = CertificateParams::new(vec!["localhost".to_owned()])?;
+        server.subject_alt_names.push(SanType::IpAddress(address));
+        server.distinguished_name.push(DnType::CommonName, "kube-apiserver");
+        server.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        server.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate()?;
+        let certificate = server.signed_by(&key, &issuer)?;
+
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], PrivatePkcs8KeyDer::from(key.serialize_der()).into())?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self {
+            acceptor: TlsAcceptor::from(Arc::new(config)),
+            ca_der: ca_certificate.der().to_vec(),
+            ca_pem: ca_certificate.pem(),
+        })
+    }
+}

@@ -1,0 +1,162 @@
+//! State files of a kubelet: JSON with a checksum, replaced as a whole, and never written by a kubelet that was killed.
+//!
+//! Files are written where the state changes, on the runtime's thread: they are small, and a write that was handed to
+//! another thread could land after the next kubelet on the same directory has begun.
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+
+/// Why a state file cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The system refused.
+    #[error("{action} {}: {source}", .path.display())]
+    Io {
+        /// What was to be done.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The file is not what was written.
+    #[error("{}: {reason}: remove the file if the node's pods are gone", .path.display())]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The kubelet was killed.
+    #[error("{}: this kubelet has been killed", .path.display())]
+    Dead {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// Whether a kubelet may still write. A clone is the same.
+#[derive(Debug, Clone)]
+pub(super) struct Life(Arc<Mutex<bool>>);
+
+impl Life {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Mutex::new(true)))
+    }
+
+    /// Once this returns, nothing is being written, and never will be.
+    pub(super) fn end(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = false;
+    }
+}
+
+/// A state file.
+#[derive(Debug, Clone)]
+pub(super) struct StateFile {
+    path: PathBuf,
+    life: Life,
+}
+
+#[derive(Deserialize, Serialize)]
+struct Envelope<T> {
+    data: T,
+    checksum: String,
+}
+
+impl StateFile {
+    pub(super) fn new(path: PathBuf, life: Life) -> Self {
+        Self { path, life }
+    }
+
+    /// What was written last, if anything.
+    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<Option<T>, CheckpointError> {
+        let bytes = match std::fs::read(&self.path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(CheckpointError::Io { action: "read", path: self.path.clone(), source }),
+        };
+        let corrupt = |reason: String| CheckpointError::Corrupt { path: self.path.clone(), reason };
+        let envelope: Envelope<Box<RawValue>> =
+            serde_json::from_slice(&bytes).map_err(|error| corrupt(format!("not a state file: {error}")))?;
+        if checksum(envelope.data.get()) != envelope.checksum {
+            return Err(corrupt("the checksum does not match".to_owned()));
+        }
+        let data = serde_json::from_str(envelope.data.get());
+        data.map(Some).map_err(|error| corrupt(format!("not the state of this kubelet: {error}")))
+    }
+
+    /// Replaces the file.
+    pub(super) fn write<T: Serialize>(&self, state: &T) -> Result<(), CheckpointError> {
+        let failed = |action| {
+            let path = self.path.clone();
+            move |source| CheckpointError::Io { action, path, source }
+        };
+        let encode = |error: serde_json::Error| failed("encode")(error.into());
+        let data = serde_json::value::to_raw_value(state).map_err(encode)?;
+        let checksum = checksum(data.get());
+        let bytes = serde_json::to_vec(&Envelope { data, checksum }).map_err(encode)?;
+        let alive = self.life.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*alive {
+            return Err(CheckpointError::Dead { path: self.path.clone() });
+        }
+        let directory = self.path.parent().unwrap_or(Path::new("."));
+        let mut file = tempfile::Builder::new().prefix(".").tempfile_in(directory).map_err(failed("write"))?;
+        file.write_all(&bytes).map_err(failed("write"))?;
+        file.persist(&self.path).map_err(|error| failed("replace")(error.error))?;
+        Ok(())
+    }
+}
+
+fn checksum(data: &str) -> String {
+    let digest = Sha256::digest(data.as_bytes());
+    digest.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(directory: &Path) -> StateFile {
+        StateFile::new(directory.join("state"), Life::new())
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_no_file_is_no_state() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = file(directory.path());
+        assert_eq!(file.read::<Vec<u32>>().unwrap(), None);
+        file.write(&vec![1, 2]).unwrap();
+        file.write(&vec![3]).unwrap();
+        assert_eq!(file.read::<Vec<u32>>().unwrap(), Some(vec![3]));
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn a_changed_or_torn_file_is_not_taken() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = file(directory.path());
+        file.write(&vec![1, 2]).unwrap();
+        let text = std::fs::read_to_string(directory.path().join("state")).unwrap();
+        for wrong in [text.replace("[1,2]", "[1,3]"), text[..20].to_owned(), String::new()] {
+            std::fs::write(directory.path().join("state"), wrong).unwrap();
+            let error = file.read::<Vec<u32>>().unwrap_err();
+            assert!(matches!(error, CheckpointError::Corrupt { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_killed_kubelet_writes_nothing_more() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = file(directory.path());
+        file.write(&1).unwrap();
+        file.life.end();
+        assert!(matches!(file.write(&2), Err(CheckpointError::Dead { .. })));
+        assert_eq!(file.read::<u32>().unwrap(), Some(1));
+    }
+}

@@ -1,0 +1,149 @@
+//! Connections to instances, and the slices of those that are not there.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use super::*;
+use crate::api::{Filter, Resource, Times, Trouble};
+use crate::kubelet::testing::{DRIVER, TestNode, TestPlugin, connected, eventually};
+
+const OURS: &str = "delete-slices spec.nodeName=node-1";
+const DRIVERS: &str = "delete-slices spec.nodeName=node-1,spec.driver=gpu.example.com";
+
+fn claim(name: &str) -> ClaimId {
+    ClaimId { namespace: "default".to_owned(), name: name.to_owned(), uid: format!("uid-{name}") }
+}
+
+#[tokio::test]
+async fn all_calls_and_the_health_stream_share_one_connection() {
+    let node = TestNode::new().await;
+    let (kubelet, plugin) = node.with_plugin().await;
+    node.log.wait_for("health-v1 ", 1).await;
+    let instance = kubelet.plugins.get(DRIVER).unwrap();
+    let answers = instance.prepare(vec![claim("a"), claim("b")], Duration::from_secs(45)).await.unwrap();
+    assert_eq!(answers["uid-a"].as_ref().unwrap()[0].cdi_device_ids, ["gpu.example.com/gpu=a"]);
+    instance.unprepare(vec![claim("a")], Duration::from_secs(45)).await.unwrap();
+    assert_eq!(plugin.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_call_tells_its_deadline() {
+    let node = TestNode::new().await;
+    let (kubelet, plugin) = node.with_plugin().await;
+    let instance = kubelet.plugins.get(DRIVER).unwrap();
+    instance.prepare(vec![claim("a")], Timing::default().call_deadline).await.unwrap();
+    let timeout = plugin.script.timeouts.lock().unwrap().remove(0);
+    let (digits, unit) = timeout.split_at(timeout.len() - 1);
+    let unit = match unit {
+        "n" => 1e-9,
+        "u" => 1e-6,
+        "m" => 1e-3,
+        _ => 1.0,
+    };
+    let seconds = digits.parse::<f64>().unwrap() * unit;
+    assert!((44.0..=45.0).contains(&seconds), "{timeout}");
+}
+
+#[tokio::test]
+async fn calls_go_to_the_youngest_instance_that_is_connected_else_to_the_youngest() {
+    let node = TestNode::new().await;
+    let (kubelet, mut old) = node.with_plugin().await;
+    let mut young = TestPlugin::start(&node.registry(), DRIVER, "-2", node.log.clone()).await;
+    connected(&kubelet, 2).await;
+    let endpoint = || kubelet.plugins.get(DRIVER).unwrap().endpoint.clone();
+    assert_eq!(endpoint(), young.endpoint);
+    young.service = None;
+    eventually("the older one", || (endpoint() == old.endpoint).then_some(())).await;
+    old.service = None;
+    eventually("the younger one", || (endpoint() == young.endpoint).then_some(())).await;
+    let instance = kubelet.plugins.get(DRIVER).unwrap();
+    let failing = || match kubelet.registered().iter().any(|plugin| plugin.connected) {
+        true => None,
+        false => Some(()),
+    };
+    eventually("no connection", failing).await;
+    let status = instance.prepare(vec![claim("a")], Duration::from_secs(45)).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::Unavailable, "{status}");
+    old.serve();
+    eventually("the older one again", || (endpoint() == old.endpoint).then_some(())).await;
+    assert_eq!(kubelet.registered().len(), 2);
+}
+
+#[tokio::test]
+async fn a_lost_connection_is_made_again_at_once() {
+    let mut node = TestNode::new().await;
+    node.timing.connect_backoff.first = Duration::from_secs(3600);
+    let (kubelet, plugin) = node.with_plugin().await;
+    assert_eq!(plugin.connections(), 1);
+    // The server goes on listening and hangs up.
+    plugin.service.as_ref().unwrap().hang_up();
+    eventually("another connection", || (plugin.connections() == 2).then_some(())).await;
+    connected(&kubelet, 1).await;
+}
+
+#[tokio::test]
+async fn a_plugin_that_speaks_v1beta1_first_is_called_in_v1beta1() {
+    let node = TestNode::new().await;
+    let kubelet = node.kubelet().await;
+    let mut plugin = TestPlugin::new(&node.registry(), "gpu@reg.sock", DRIVER, "", node.log.clone());
+    plugin.script.info.lock().unwrap().supported_versions = vec!["v1beta1.DRAPlugin".to_owned()];
+    plugin.serve();
+    plugin.register();
+    connected(&kubelet, 1).await;
+    let registered = kubelet.registered().remove(0);
+    assert_eq!((registered.service, registered.health), (DraVersion::V1beta1, None));
+    kubelet.plugins.get(DRIVER).unwrap().prepare(vec![claim("a")], Duration::from_secs(45)).await.unwrap();
+    assert_eq!(node.log.of(&["prepare"]), ["prepare-v1beta1 gpu.example.com a"]);
+}
+
+#[tokio::test]
+async fn slices_of_this_node_are_deleted_when_a_kubelet_starts() {
+    let node = TestNode::new().await;
+    let _kubelet = node.kubelet().await;
+    node.log.wait_for(OURS, 1).await;
+    assert_eq!(node.log.of(&["delete-slices"]), [OURS]);
+}
+
+#[tokio::test]
+async fn slices_of_a_driver_are_deleted_after_its_plugin_stopped() {
+    let node = TestNode::new().await;
+    let (kubelet, plugin) = node.with_plugin().await;
+    drop(plugin);
+    node.log.wait_for(DRIVERS, 1).await;
+    assert!(kubelet.registered().is_empty());
+    assert_eq!(node.log.count(DRIVERS), 1);
+}
+
+#[tokio::test]
+async fn slices_of_a_registered_plugin_that_never_listens_are_deleted() {
+    let node = TestNode::new().await;
+    let kubelet = node.kubelet().await;
+    let mut plugin = TestPlugin::new(&node.registry(), "gpu@reg.sock", DRIVER, "", node.log.clone());
+    plugin.register();
+    node.log.wait_for(DRIVERS, 1).await;
+    assert_eq!(kubelet.registered().len(), 1);
+}
+
+#[tokio::test]
+async fn slices_stay_when_the_service_is_back_in_time() {
+    let mut node = TestNode::new().await;
+    node.timing.slice_grace = Duration::from_millis(1500);
+    let (kubelet, mut plugin) = node.with_plugin().await;
+    plugin.service = None;
+    eventually("not connected", || kubelet.registered().iter().all(|plugin| !plugin.connected).then_some(())).await;
+    plugin.serve();
+    connected(&kubelet, 1).await;
+    // Another driver is lost after that, and its slices go: the time of the first is over by then.
+    let mut other = TestPlugin::new(&node.registry(), "other@reg.sock", "other.example.com", "", node.log.clone());
+    other.register();
+    node.log.wait_for("delete-slices spec.nodeName=node-1,spec.driver=other.example.com", 1).await;
+    assert_eq!(node.log.count(DRIVERS), 0);
+}
+
+#[tokio::test]
+async fn slices_that_cannot_be_deleted_are_tried_again() {
+    let node = TestNode::new().await;
+    let filter = Filter::any().verb("deletecollection").resource(Resource::ResourceSlice);
+    node.api.server.faults().fail(filter, Trouble::InternalError, Times::Next(2));
+    let _kubelet = node.kubelet().await;
+    node.log.wait_for(OURS, 3).await;
+}

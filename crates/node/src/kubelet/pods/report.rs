@@ -1,0 +1,90 @@
+//! What a worker tells the API server: the status of its pod, and that the pod is to be deleted.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use serde_json::json;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::plan::Phase;
+use super::status::{View, status};
+use super::worker::Worker;
+
+impl Worker {
+    /// Reports the status, if there is news. If that fails, tells when to try again.
+    pub(super) async fn report(&mut self, ended: Option<Phase>) -> Option<Instant> {
+        let gone = self.latest.borrow().is_none();
+        let pod = self.pod.clone().filter(|_| !gone)?;
+        if self.ended_before().is_some() {
+            return None;
+        }
+        let context = self.context();
+        let infos = context.containers.list(&self.uid);
+        let view = View {
+            pod: &pod,
+            infos: &infos,
+            records: &self.records,
+            prepared: self.prepared,
+            ended,
+            start_time: &self.start_time,
+            conditions: &self.conditions,
+        };
+        let status = status(&view, |container| context.manager.resource_statuses(&pod, container));
+        if self.reported.as_ref() == Some(&status) {
+            return None;
+        }
+        let metadata = &pod.metadata;
+        let (namespace, name) =
+            (metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default());
+        let api: Api<Pod> = Api::namespaced(context.client.clone(), namespace);
+        let patch = json!({"metadata": {"uid": self.uid}, "status": status});
+        match api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(_) => {
+                self.conditions = serde_json::from_value(status["conditions"].clone()).unwrap_or_default();
+                self.reported = Some(status);
+                None
+            }
+            Err(kube::Error::Api(answer)) if answer.is_not_found() || answer.is_conflict() => None,
+            Err(error) => {
+                tracing::warn!(namespace, pod = name, %error, "kubelet: the status of a pod is not reported");
+                Some(Instant::now() + context.timing.api_backoff.pauses().next())
+            }
+        }
+    }
+
+    /// Reports that the pod has ended, until that is known or the pod is gone.
+    pub(super) async fn report_end(&mut self, phase: Phase) {
+        while let Some(retry) = self.report(Some(phase)).await {
+            sleep_until(retry).await;
+        }
+    }
+
+    /// Deletes the pod for good, and waits until it is gone.
+    pub(super) async fn delete(&mut self) {
+        let context = self.context();
+        let mut pauses = context.timing.api_backoff.pauses();
+        while self.latest.borrow().is_some() {
+            let Some(pod) = &self.pod else { return };
+            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+            let name = pod.metadata.name.as_deref().unwrap_or_default();
+            let api: Api<Pod> = Api::namespaced(context.client.clone(), namespace);
+            let preconditions = Preconditions { uid: Some(self.uid.clone()), ..Preconditions::default() };
+            let parameters = DeleteParams {
+                grace_period_seconds: Some(0),
+                preconditions: Some(preconditions),
+                ..DeleteParams::default()
+            };
+            let mut latest = self.latest.clone();
+            let gone = async {
+                // The sender lives as long as the worker.
+                let _ = latest.wait_for(Option::is_none).await;
+            };
+            match api.delete(name, &parameters).await {
+                Ok(_) => return gone.await,
+                Err(kube::Error::Api(answer)) if answer.is_not_found() || answer.is_conflict() => return gone.await,
+                Err(error) => tracing::warn!(namespace, pod = name, %error, "kubelet: a pod is not deleted"),
+            }
+            sleep(pauses.next()).await;
+        }
+    }
+}

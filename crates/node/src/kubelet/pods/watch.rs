@@ -1,0 +1,77 @@
+//! The pods of this node, from the API server: a list, then a watch of what changes, and a list again when that breaks.
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use tokio::time::sleep;
+
+use super::Pods;
+
+pub(super) async fn run(pods: &Pods) {
+    let context = &pods.context;
+    let api: Api<Pod> = Api::all(context.client.clone());
+    let fields = format!("spec.nodeName={}", context.node);
+    let mut pauses = context.timing.api_backoff.pauses();
+    let mut first = true;
+    loop {
+        match api.list(&ListParams::default().fields(&fields)).await {
+            Ok(list) => {
+                let version = list.metadata.resource_version.clone().unwrap_or_default();
+                pods.replace(list.items, first);
+                first = false;
+                if follow(pods, &api, &fields, version).await {
+                    pauses.reset();
+                }
+            }
+            Err(error) => tracing::warn!(%fields, %error, "kubelet: cannot list pods"),
+        }
+        sleep(pauses.next()).await;
+    }
+}
+
+/// Watches until a new list is needed. Tells whether anything was seen.
+async fn follow(pods: &Pods, api: &Api<Pod>, fields: &str, mut version: String) -> bool {
+    let parameters = WatchParams::default().fields(fields);
+    let mut seen = false;
+    loop {
+        let mut events = match api.watch(&parameters, &version).await {
+            Ok(events) => events.boxed(),
+            Err(error) => {
+                tracing::debug!(%error, "kubelet: cannot watch pods");
+                return seen;
+            }
+        };
+        let mut progress = false;
+        while let Some(event) = events.next().await {
+            let newest = match event {
+                Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod)) => {
+                    let version = pod.metadata.resource_version.clone();
+                    pods.apply(pod);
+                    version
+                }
+                Ok(WatchEvent::Deleted(pod)) => {
+                    if let Some(uid) = &pod.metadata.uid {
+                        pods.gone(uid);
+                    }
+                    pod.metadata.resource_version
+                }
+                Ok(WatchEvent::Bookmark(bookmark)) => Some(bookmark.metadata.resource_version),
+                Ok(WatchEvent::Error(status)) => {
+                    tracing::debug!(%status, "kubelet: the watch of pods ended");
+                    return seen;
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "kubelet: the watch of pods broke");
+                    break;
+                }
+            };
+            (seen, progress) = (true, true);
+            version = newest.unwrap_or(version);
+        }
+        // A watch that ends as soon as it began is no reason to begin the next at once.
+        if !progress {
+            return seen;
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Which release of Kubernetes a kubelet speaks like: what it knows of a plugin's services, and prefers.
+
+use std::fmt;
+
+use super::health::HealthVersion;
+use super::service::DraVersion;
+
+/// A release of Kubernetes, for what a plugin can see of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Release {
+    /// 1.37: both versions of the DRA service, in the plugin's order; health in v1, else v1alpha1, if it is advertised.
+    #[default]
+    V1_37,
+    /// 1.34 to 1.36, with the health gate on: a stream of v1alpha1 health to every plugin, advertised or not, tried again
+    /// and again where it is not implemented.
+    V1_36,
+    /// 1.32 and 1.33: v1beta1 of the DRA service and no health.
+    V1_33,
+}
+
+/// Why a plugin's services are of no use.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NoService {
+    supported: Vec<String>,
+    release: Release,
+}
+
+impl fmt::Display for NoService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known: Vec<&str> = self.release.known().iter().map(|version| version.advertised()).collect();
+        write!(
+            f,
+            "the plugin supports none of the DRA services that this kubelet knows ({}): it advertises [{}]",
+            known.join(", "),
+            self.supported.join(", ")
+        )
+    }
+}
+
+impl Release {
+    fn known(self) -> &'static [DraVersion] {
+        match self {
+            Self::V1_37 | Self::V1_36 => &[DraVersion::V1, DraVersion::V1beta1],
+            Self::V1_33 => &[DraVersion::V1beta1],
+        }
+    }
+
+    /// The first service of the plugin's list that this kubelet knows.
+    pub(super) fn dra_service(self, supported: &[String]) -> Result<DraVersion, NoService> {
+        let known = |name: &String| self.known().iter().find(|version| version.advertised() == name).copied();
+        let first = supported.iter().find_map(known);
+        first.ok_or_else(|| NoService { supported: supported.to_vec(), release: self })
+    }
+
+    /// The first service of the kubelet's list that the plugin has.
+    pub(super) fn health_service(self, supported: &[String]) -> Option<HealthVersion> {
+        match self {
+            Self::V1_37 => [HealthVersion::V1, HealthVersion::V1alpha1]
+                .into_iter()
+                .find(|version| supported.iter().any(|name| name == version.advertised())),
+            Self::V1_36 => Some(HealthVersion::V1alpha1),
+            Self::V1_33 => None,
+        }
+    }
+
+    /// Whether a plugin that does not implement health is left alone until it registers again.
+    pub(super) fn gives_up_on_unimplemented_health(self) -> bool {
+        self == Self::V1_37
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn the_dra_service_is_the_first_of_the_plugins_list_that_is_known() {
+        let chosen = |names: &[&str]| Release::V1_37.dra_service(&list(names)).ok();
+        assert_eq!(chosen(&["v1.DRAPlugin", "v1beta1.DRAPlugin"]), Some(DraVersion::V1));
+        assert_eq!(chosen(&["v1beta1.DRAPlugin", "v1.DRAPlugin"]), Some(DraVersion::V1beta1));
+        assert_eq!(chosen(&["v9.DRAPlugin", "v1.DRAResourceHealth", "v1.DRAPlugin"]), Some(DraVersion::V1));
+    }
+
+    #[test]
+    fn an_empty_list_or_one_without_a_known_dra_service_is_no_plugin() {
+        assert!(Release::V1_37.dra_service(&[]).is_err());
+        let error = Release::V1_37.dra_service(&list(&["1.0.0"])).unwrap_err().to_string();
+        assert!(error.contains("v1.DRAPlugin, v1beta1.DRAPlugin") && error.ends_with("[1.0.0]"), "{error}");
+    }
+
+    #[test]
+    fn the_health_service_is_the_kubelets_choice() {
+        let chosen = |names: &[&str]| Release::V1_37.health_service(&list(names));
+        assert_eq!(chosen(&["v1alpha1.DRAResourceHealth", "v1.DRAResourceHealth"]), Some(HealthVersion::V1));
+        assert_eq!(chosen(&["v1alpha1.DRAResourceHealth"]), Some(HealthVersion::V1alpha1));
+        assert_eq!(chosen(&["v1.DRAPlugin"]), None);
+    }
+
+    #[test]
+    fn an_older_kubelet_knows_less() {
+        let all = list(&["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth"]);
+        assert_eq!(Release::V1_33.dra_service(&all), Ok(DraVersion::V1beta1));
+        assert!(Release::V1_33.dra_service(&list(&["v1.DRAPlugin"])).is_err());
+        assert_eq!(Release::V1_36.health_service(&list(&["v1.DRAPlugin"])), Some(HealthVersion::V1alpha1));
+        assert_eq!(Release::V1_33.health_service(&all), None);
+    }
+}

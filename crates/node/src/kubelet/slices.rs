@@ -1,0 +1,91 @@
+//! Deleting the `ResourceSlices` of drivers that are not there: all of the node's when a kubelet starts, and a driver's when
+//! none of its instances has been connected for a while.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::api::resource::v1::ResourceSlice;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, Client};
+use tokio::time::sleep;
+use tokio_util::sync::DropGuard;
+
+use super::tasks::Tasks;
+use super::timing::Timing;
+
+/// After so many failures in a row deleting is given up.
+const ATTEMPTS: usize = 100;
+
+/// The slices of a node. A clone is the same.
+#[derive(Clone)]
+pub(super) struct Slices(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    node: String,
+    timing: Timing,
+    tasks: Tasks,
+    /// Drivers whose slices are to be deleted; dropping the guard prevents it.
+    pending: Mutex<HashMap<String, DropGuard>>,
+}
+
+impl fmt::Debug for Slices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slices").field("node", &self.0.node).finish_non_exhaustive()
+    }
+}
+
+impl Slices {
+    pub(super) fn new(client: Client, node: &str, timing: Timing, tasks: Tasks) -> Self {
+        Self(Arc::new(Inner { client, node: node.to_owned(), timing, tasks, pending: Mutex::default() }))
+    }
+
+    /// Deletes all slices of this node, in the background.
+    pub(super) fn delete_all(&self) {
+        let slices = self.clone();
+        self.0.tasks.spawn(async move { slices.delete(None).await });
+    }
+
+    /// An instance of the driver is connected: its slices stay.
+    pub(super) fn connected(&self, driver: &str) {
+        self.0.pending.lock().unwrap_or_else(PoisonError::into_inner).remove(driver);
+    }
+
+    /// No instance of the driver is connected: its slices are deleted if that stays so.
+    pub(super) fn disconnected(&self, driver: &str) {
+        let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        if pending.contains_key(driver) {
+            return;
+        }
+        let (tasks, guard) = self.0.tasks.nested();
+        pending.insert(driver.to_owned(), guard);
+        let (slices, driver) = (self.clone(), driver.to_owned());
+        tasks.spawn(async move {
+            sleep(slices.0.timing.slice_grace).await;
+            slices.delete(Some(&driver)).await;
+            slices.0.pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&driver);
+        });
+    }
+
+    async fn delete(&self, driver: Option<&str>) {
+        let inner = &self.0;
+        let mut fields = format!("spec.nodeName={}", inner.node);
+        if let Some(driver) = driver {
+            fields.push_str(&format!(",spec.driver={driver}"));
+        }
+        let (api, selected) = (Api::<ResourceSlice>::all(inner.client.clone()), ListParams::default().fields(&fields));
+        let mut pauses = inner.timing.slice_backoff.pauses();
+        for _ in 0..ATTEMPTS {
+            match api.delete_collection(&DeleteParams::default(), &selected).await {
+                Ok(_) => {
+                    tracing::info!(%fields, "kubelet: deleted resource slices");
+                    return;
+                }
+                Err(error) => tracing::warn!(%fields, %error, "kubelet: cannot delete resource slices, trying again"),
+            }
+            sleep(pauses.next()).await;
+        }
+        tracing::error!(%fields, "kubelet: gave up deleting resource slices");
+    }
+}

@@ -1,0 +1,162 @@
+//! A kubelet as a whole, with drivers on the framework of this project.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use drakkar_plugin::{BoxError, Claim, ClaimRef, DraPlugin, PluginBuilder};
+use std::time::Duration;
+
+use super::testing::{DRIVER, TestNode, claim, connected, eventually, pod};
+use super::*;
+use crate::runner::{self, Runner};
+
+/// A driver that hands out what was allocated.
+struct Driver;
+
+impl DraPlugin for Driver {
+    async fn prepare(&self, claim: &Claim) -> Result<Vec<drakkar_plugin::Device>, BoxError> {
+        let devices = claim.results().map(|result| drakkar_plugin::Device {
+            cdi_device_ids: vec![format!("{DRIVER}/gpu={}", result.device)],
+            ..drakkar_plugin::Device::from(result)
+        });
+        Ok(devices.collect())
+    }
+
+    async fn unprepare(&self, _: &ClaimRef) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+async fn driver(node: &TestNode) -> drakkar_plugin::Helper {
+    node.registry();
+    let builder = PluginBuilder::new(DRIVER).client(node.api.server.admin()).kubelet_root(node.root.path());
+    builder.start(Driver).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_driver_on_the_framework_is_registered_and_its_pods_run() {
+    let node = TestNode::new().await;
+    let kubelet = node.kubelet().await;
+    let helper = driver(&node).await;
+    connected(&kubelet, 1).await;
+    let registered = kubelet.registered().remove(0);
+    assert_eq!((registered.driver.as_str(), registered.service), (DRIVER, DraVersion::V1));
+    assert_eq!(Some(registered.endpoint.as_path()), helper.dra_socket());
+    node.api.run(&pod("p", &["a"]), &[claim("a", &[])]).await;
+    node.api.wait_for_phase("p", "Running").await;
+    assert_eq!(node.containers.spec("main").unwrap().cdi_devices, ["gpu.example.com/gpu=a"]);
+    node.api.delete("p").await;
+    node.api.wait_until_gone("p").await;
+    assert!(kubelet.claims().is_empty());
+    helper.stop().await.unwrap();
+    eventually("not registered", || kubelet.registered().is_empty().then_some(())).await;
+    kubelet.stop().await;
+}
+
+#[tokio::test]
+async fn a_kubelet_registers_its_node() {
+    use k8s_openapi::api::core::v1::Node;
+    let node = TestNode::new().await;
+    let kubelet = node.kubelet().await;
+    let api: kube::Api<Node> = kube::Api::all(node.api.server.admin());
+    loop {
+        let found = api.get_opt("node-1").await.unwrap().and_then(|node| node.status?.conditions);
+        if found.is_some_and(|conditions| conditions[0].type_ == "Ready" && conditions[0].status == "True") {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    kubelet.stop().await;
+}
+
+#[tokio::test]
+async fn pods_run_in_real_containers_that_outlive_their_kubelet() {
+    let node = TestNode::new().await;
+    let state = node.root.path().join("containers");
+    let runner = Arc::new(Runner::new(runner::Config::new([node.root.path().join("cdi")], state)).unwrap());
+    let config = || Config { runner: runner.clone(), ..node.config() };
+    let kubelet = Kubelet::start(config()).await.unwrap();
+    let mut sleeper = pod("sleeper", &[]);
+    sleeper["spec"]["containers"][0]["command"] = serde_json::json!(["sleep", "1000"]);
+    let uid = node.api.run(&sleeper, &[]).await;
+    node.api.wait_for_phase("sleeper", "Running").await;
+    let started = runner.list(&uid);
+    kubelet.kill();
+    let kubelet = Kubelet::start(config()).await.unwrap();
+
+    let mut speaker = pod("speaker", &[]);
+    speaker["spec"]["restartPolicy"] = "Never".into();
+    speaker["spec"]["containers"][0]["command"] = serde_json::json!(["sh", "-c", "echo $NAME; exit 3"]);
+    speaker["spec"]["containers"][0]["env"] = serde_json::json!([{"name": "NAME", "value": "drakkar"}]);
+    let speaker_uid = node.api.run(&speaker, &[]).await;
+    let ended = node.api.wait_for_phase("speaker", "Failed").await;
+    assert_eq!(ended["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"], 3);
+    assert_eq!(runner.logs(&runner.list(&speaker_uid)[0].id).unwrap(), b"drakkar\n");
+
+    // The other still runs, and is the same container as before.
+    assert_eq!(runner.list(&uid), started);
+    node.api.delete("sleeper").await;
+    node.api.wait_until_gone("sleeper").await;
+    eventually("no container is left", || runner.list(&uid).is_empty().then_some(())).await;
+    kubelet.stop().await;
+}
+
+#[tokio::test]
+async fn a_peer_does_what_it_is_told_and_nothing_else() {
+    let node = TestNode::new().await;
+    let helper = driver(&node).await;
+    let info = Peer::get_info(helper.registration_socket().unwrap()).await.unwrap();
+    assert_eq!((info.kind.as_str(), info.name.as_str()), ("DRAPlugin", DRIVER));
+    Peer::notify(helper.registration_socket().unwrap(), None).await.unwrap();
+
+    node.api.reserve(&claim("a", &[]), "pod-uid").await;
+    let object = node.api.claims().get("a").await.unwrap();
+    let uid = object.metadata.uid.clone().unwrap();
+    let peer = Peer::connect(helper.dra_socket().unwrap()).await.unwrap();
+    for peer in [peer.clone(), peer.speaking(DraVersion::V1beta1)] {
+        let answers = peer.prepare_within(Duration::from_secs(30), [&object]).await.unwrap();
+        assert_eq!(answers[&uid].as_ref().unwrap()[0].cdi_device_ids, ["gpu.example.com/gpu=a"]);
+        assert_eq!(peer.unprepare([&object]).await.unwrap()[&uid], Ok(()));
+    }
+    let unknown = ClaimId { namespace: "default".into(), name: "none".into(), uid: "none".into() };
+    assert!(peer.prepare([&unknown]).await.unwrap()["none"].is_err());
+    helper.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn state_that_cannot_be_read_is_an_error_that_names_the_file() {
+    let node = TestNode::new().await;
+    std::fs::write(node.root.path().join("dra_manager_state"), "{}").unwrap();
+    let error = Kubelet::start(node.config()).await.unwrap_err().to_string();
+    assert!(error.contains("dra_manager_state"), "{error}");
+}
+
+#[tokio::test]
+async fn a_kubelet_that_stopped_leaves_no_task_and_no_connection() {
+    let node = TestNode::new().await;
+    let (kubelet, plugin) = node.with_plugin().await;
+    let tasks = kubelet.tasks.clone();
+    kubelet.stop().await;
+    tasks.ended().await;
+    drop(plugin);
+    let left: Vec<String> = std::fs::read_dir(node.root.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with('.'))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn a_hundred_kubelets_live_side_by_side() {
+    let api = TestNode::new().await;
+    let mut nodes = Vec::new();
+    for _ in 0..100 {
+        let root = tempfile::tempdir().unwrap();
+        let config = Config { root: root.path().to_owned(), ..api.config() };
+        nodes.push((Kubelet::start(config).await.unwrap(), root));
+    }
+    for (kubelet, root) in nodes {
+        assert!(kubelet.registry().starts_with(root.path()));
+        kubelet.stop().await;
+    }
+}

@@ -1,0 +1,18 @@
+#![doc = include_str!("../README.md")]
+
+pub mod api;
+mod eventually;
+pub mod kubelet;
+mod node;
+mod objects;
+pub mod runner;
+pub mod samples;
+mod scheduler;
+
+pub use api::{ApiServer, Identity};
+pub use eventually::Patience;
+pub use kubelet::{Kubelet, Timing};
+pub use node::{AllocatedClaim, DriverProcess, Node, NodeBuilder, NodeError, PodHandle};
+pub use objects::{ClaimSpec, Container, Pod, device_class, resource_slice};
+pub use runner::{Isolation, Runner};
+pub use scheduler::Scheduler;

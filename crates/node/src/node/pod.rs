@@ -1,0 +1,217 @@
+//! A pod that was created on a node.
+
+use std::process::Output;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Event, Pod, PodResourceClaim};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::api::{Api, DeleteParams, ListParams};
+
+use super::wait::{Waited, until};
+use super::{Node, NodeError};
+use crate::runner::{ContainerInfo, State};
+
+/// How long a pod may take to become what is waited for.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A pod that was created on a node.
+#[derive(Debug, Clone)]
+pub struct PodHandle<'a> {
+    pub(super) node: &'a Node,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) patience: Duration,
+}
+
+/// A claim of a pod, and what it has been given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AllocatedClaim {
+    /// Its name.
+    pub name: String,
+    /// Pairs of a request and a device.
+    pub devices: Vec<(String, String)>,
+}
+
+impl PodHandle<'_> {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its UID.
+    pub fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    /// The same, for somebody who does not wait longer than this; it is a minute otherwise.
+    #[must_use]
+    pub fn within(&self, patience: Duration) -> Self {
+        Self { patience, ..self.clone() }
+    }
+
+    /// The object as the API server has it now, if it is still there.
+    pub async fn object(&self) -> Result<Option<Pod>, NodeError> {
+        let found =
+            self.api().get_opt(&self.name).await.map_err(NodeError::request(format!("get pod {}", self.name)))?;
+        Ok(found.filter(|pod| self.is(pod)))
+    }
+
+    /// Waits until it is bound to the node, which means that its claims are allocated, and gives these.
+    pub async fn allocated(&self) -> Result<Vec<AllocatedClaim>, NodeError> {
+        let is_bound = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+        self.until("bound", |pod| pod.is_some_and(is_bound)).await?;
+        let claims: Api<ResourceClaim> = Api::namespaced(self.node.client(), &self.namespace);
+        let mut allocated = Vec::new();
+        for name in self.object().await?.map(|pod| claim_names(&pod)).unwrap_or_default() {
+            let claim = claims.get(&name).await.map_err(NodeError::request(format!("get resourceclaim {name}")))?;
+            let allocation =
+                claim.status.and_then(|status| status.allocation).and_then(|allocation| allocation.devices);
+            let results = allocation.and_then(|devices| devices.results).unwrap_or_default();
+            let devices = results.into_iter().map(|result| (result.request, result.device)).collect();
+            allocated.push(AllocatedClaim { name, devices });
+        }
+        Ok(allocated)
+    }
+
+    /// Waits until all its containers run.
+    pub async fn running(&self) -> Result<&Self, NodeError> {
+        self.until("running", |pod| {
+            let status = pod.and_then(|pod| pod.status.as_ref());
+            let containers = status.and_then(|status| status.container_statuses.as_ref());
+            status.and_then(|status| status.phase.as_deref()) == Some("Running")
+                && containers.is_some_and(|all| {
+                    all.iter().all(|one| one.state.as_ref().is_some_and(|state| state.running.is_some()))
+                })
+        })
+        .await
+    }
+
+    /// Waits until it has succeeded or failed, and gives the phase.
+    pub async fn finished(&self) -> Result<String, NodeError> {
+        let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
+        let is_final = |phase: &str| phase == "Succeeded" || phase == "Failed";
+        self.until("finished", |pod| pod.and_then(phase).is_some_and(|phase| is_final(&phase))).await?;
+        Ok(self.object().await?.as_ref().and_then(phase).unwrap_or_default())
+    }
+
+    /// Waits until there is no such pod any more.
+    pub async fn gone(&self) -> Result<(), NodeError> {
+        self.until("gone", |pod| pod.is_none()).await.map(drop)
+    }
+
+    /// Deletes it and waits until it is gone: containers stopped, claims unprepared.
+    pub async fn delete(&self) -> Result<(), NodeError> {
+        self.start_deletion().await?;
+        self.gone().await
+    }
+
+    /// Deletes it, and does not wait.
+    pub async fn start_deletion(&self) -> Result<(), NodeError> {
+        match self.api().delete(&self.name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            deleted => deleted.map(drop).map_err(NodeError::request(format!("delete pod {}", self.name))),
+        }
+    }
+
+    /// Runs a command in one of its containers.
+    pub async fn exec<S: AsRef<str>>(
+        &self,
+        container: &str,
+        command: impl IntoIterator<Item = S>,
+    ) -> Result<Output, NodeError> {
+        let command: Vec<String> = command.into_iter().map(|part| part.as_ref().to_owned()).collect();
+        let running = |info: &ContainerInfo| matches!(info.state, State::Running { .. });
+        let container = self.container(container, running)?;
+        Ok(self.node.runner.exec(&container.id, &command).await?)
+    }
+
+    /// What a container has printed.
+    pub fn logs(&self, container: &str) -> Result<String, NodeError> {
+        let container = self.container(container, |_| true)?;
+        let logs = self.node.runner.logs(&container.id).map_err(NodeError::Directory)?;
+        Ok(String::from_utf8_lossy(&logs).into_owned())
+    }
+
+    /// The process id of a container that runs.
+    pub fn process(&self, container: &str) -> Option<u32> {
+        let running = |info: &ContainerInfo| matches!(info.state, State::Running { .. });
+        match self.container(container, running).ok()?.state {
+            State::Running { pid } => Some(pid),
+            State::Exited(_) => None,
+        }
+    }
+
+    /// What was said about it: the messages of its events, the oldest first.
+    pub async fn events(&self) -> Result<Vec<String>, NodeError> {
+        let events: Api<Event> = Api::namespaced(self.node.client(), &self.namespace);
+        let all = events.list(&ListParams::default()).await.map_err(NodeError::request("list events"))?;
+        let own = all.items.into_iter().filter(|event| event.involved_object.uid.as_deref() == Some(&self.uid));
+        Ok(own.map(|event| format!("{}: {}", text(event.reason), text(event.message))).collect())
+    }
+
+    fn container(&self, name: &str, which: impl Fn(&ContainerInfo) -> bool) -> Result<ContainerInfo, NodeError> {
+        let all = self.node.runner.list(&self.uid);
+        // The newest of those that were started again and again.
+        let found = all.into_iter().filter(|info| info.name == name && which(info)).max_by_key(|info| info.started);
+        found.ok_or_else(|| NodeError::NoContainer { pod: self.full_name(), container: name.to_owned() })
+    }
+
+    async fn until(&self, wanted: &'static str, is: impl Fn(Option<&Pod>) -> bool) -> Result<&Self, NodeError> {
+        let own = |pod: Option<&Pod>| is(pod.filter(|pod| self.is(pod)));
+        match until(&self.api(), &self.name, self.patience, own).await {
+            Ok(_) => Ok(self),
+            Err(Waited { last, waited }) => {
+                let state = self.describe(last.filter(|pod| self.is(pod))).await;
+                Err(NodeError::Pod { pod: self.full_name(), wanted, waited, state })
+            }
+        }
+    }
+
+    /// How the pod is, for somebody who wonders why.
+    async fn describe(&self, pod: Option<Pod>) -> String {
+        let Some(status) = pod.map(|pod| pod.status.unwrap_or_default()) else { return "there is none".to_owned() };
+        let mut parts = vec![format!("phase {}", status.phase.as_deref().unwrap_or("none"))];
+        for condition in status.conditions.into_iter().flatten().filter(|condition| condition.status != "True") {
+            parts.push(format!("{} is {}: {}", condition.type_, condition.status, text(condition.message)));
+        }
+        for container in status.container_statuses.into_iter().flatten() {
+            let state = container.state.unwrap_or_default();
+            if let Some(waiting) = state.waiting {
+                parts.push(format!("container {}: {} {}", container.name, text(waiting.reason), text(waiting.message)));
+            }
+            if let Some(ended) = state.terminated {
+                parts.push(format!("container {}: exit code {}", container.name, ended.exit_code));
+            }
+        }
+        parts.extend(self.events().await.unwrap_or_else(|error| vec![error.to_string()]));
+        parts.join("; ")
+    }
+
+    fn api(&self) -> Api<Pod> {
+        Api::namespaced(self.node.client(), &self.namespace)
+    }
+
+    fn is(&self, pod: &Pod) -> bool {
+        pod.metadata.uid.as_deref() == Some(&self.uid)
+    }
+
+    fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The claims of a pod, those that were made for it too.
+fn claim_names(pod: &Pod) -> Vec<String> {
+    let made = pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_deref()).unwrap_or_default();
+    let claims = pod.spec.as_ref().and_then(|spec| spec.resource_claims.as_deref()).unwrap_or_default();
+    let name = |claim: &PodResourceClaim| {
+        let of_template = || made.iter().find(|made| made.name == claim.name)?.resource_claim_name.clone();
+        claim.resource_claim_name.clone().or_else(of_template)
+    };
+    claims.iter().filter_map(name).collect()
+}
+
+fn text(text: Option<String>) -> String {
+    text.unwrap_or_default()
+}

@@ -1,0 +1,150 @@
+//! What is created on a node.
+
+use drakkar_metadata::name::NameError;
+use drakkar_plugin::ClaimRef;
+use k8s_openapi::api::resource::v1::{AllocatedDeviceStatus, ResourceClaim, ResourceSlice};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
+use kube::core::GroupVersion;
+use kube::core::gvk::ParseGroupVersionError;
+use serde_json::Value;
+
+use super::pod::PATIENCE;
+use super::{Node, NodeError, PodHandle};
+use crate::objects::{device_class, resource_slice};
+
+impl Node {
+    /// Creates an object. One that has a namespace and does not say which gets `default`.
+    pub async fn create(&self, object: impl Into<Value>) -> Result<DynamicObject, NodeError> {
+        self.create_document(object.into(), 1).await
+    }
+
+    /// Creates the objects of a YAML text, in its order.
+    pub async fn apply(&self, yaml: &str) -> Result<Vec<DynamicObject>, NodeError> {
+        let documents: Vec<Value> = serde_saphyr::from_multiple(yaml)
+            .map_err(|error| NodeError::Yaml { document: 1, message: error.to_string() })?;
+        let mut created = Vec::with_capacity(documents.len());
+        for (index, document) in documents.into_iter().enumerate().filter(|(_, document)| !document.is_null()) {
+            created.push(self.create_document(document, index + 1).await?);
+        }
+        Ok(created)
+    }
+
+    /// Creates a pod, and gives a handle to it.
+    pub async fn create_pod(&self, pod: impl Into<Value>) -> Result<PodHandle<'_>, NodeError> {
+        let pod = self.create(pod).await?;
+        Ok(PodHandle {
+            node: self,
+            namespace: pod.metadata.namespace.unwrap_or_default(),
+            name: pod.metadata.name.unwrap_or_default(),
+            uid: pod.metadata.uid.unwrap_or_default(),
+            patience: PATIENCE,
+        })
+    }
+
+    /// A handle to a pod that there is.
+    pub async fn pod(&self, namespace: &str, name: &str) -> Result<PodHandle<'_>, NodeError> {
+        let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(self.client(), namespace);
+        let pod = pods.get(name).await.map_err(NodeError::request(format!("get pod {namespace}/{name}")))?;
+        let uid = pod.metadata.uid.unwrap_or_default();
+        Ok(PodHandle { node: self, namespace: namespace.to_owned(), name: name.to_owned(), uid, patience: PATIENCE })
+    }
+
+    /// Publishes devices for a driver that does not do it itself, as that driver, in a pool named as the node; and makes a
+    /// class of the driver's name, with all its devices, unless there is one.
+    pub async fn publish(&self, driver: &str, devices: &[&str]) -> Result<(), NodeError> {
+        match self.create(device_class(driver)).await {
+            Err(NodeError::Request { source, .. }) if is_already_there(&source) => {}
+            created => drop(created?),
+        }
+        let slices: Api<ResourceSlice> = Api::all(self.api.client(&self.driver_identity(driver))?);
+        let slice = serde_json::from_value(resource_slice(driver, &self.name, devices))
+            .map_err(|error| NodeError::Yaml { document: 1, message: error.to_string() })?;
+        slices
+            .create(&PostParams::default(), &slice)
+            .await
+            .map(drop)
+            .map_err(NodeError::request(format!("create the resourceslice of {driver}")))
+    }
+
+    /// A claim in the namespace `default`.
+    pub async fn claim(&self, name: &str) -> Result<Option<ResourceClaim>, NodeError> {
+        let claims: Api<ResourceClaim> = Api::namespaced(self.client(), "default");
+        claims.get_opt(name).await.map_err(NodeError::request(format!("get resourceclaim {name}")))
+    }
+
+    /// All claims of the namespace `default`.
+    pub async fn claims(&self) -> Result<Vec<ResourceClaim>, NodeError> {
+        let claims: Api<ResourceClaim> = Api::namespaced(self.client(), "default");
+        Ok(claims.list(&ListParams::default()).await.map_err(NodeError::request("list resourceclaims"))?.items)
+    }
+
+    /// How a driver calls a claim in the namespace `default`, for
+    /// [`Helper::update_request_metadata`](drakkar_plugin::Helper::update_request_metadata).
+    pub async fn claim_ref(&self, name: &str) -> Result<ClaimRef, NodeError> {
+        let claims: Api<ResourceClaim> = Api::namespaced(self.client(), "default");
+        let claim = claims.get(name).await.map_err(NodeError::request(format!("get resourceclaim {name}")))?;
+        let wrong = |error: NameError| NodeError::Yaml { document: 1, message: error.to_string() };
+        Ok(ClaimRef {
+            namespace: "default".parse().map_err(wrong)?,
+            name: name.parse().map_err(wrong)?,
+            uid: claim.metadata.uid.unwrap_or_default().parse().map_err(wrong)?,
+        })
+    }
+
+    /// The slices of a driver.
+    pub async fn slices(&self, driver: &str) -> Result<Vec<ResourceSlice>, NodeError> {
+        let slices: Api<ResourceSlice> = Api::all(self.client());
+        let parameters = ListParams::default().fields(&format!("spec.driver={driver}"));
+        Ok(slices.list(&parameters).await.map_err(NodeError::request("list resourceslices"))?.items)
+    }
+
+    /// Waits until a driver has published a device.
+    pub async fn wait_published(&self, driver: &str) -> Result<(), NodeError> {
+        let patience = crate::Patience::default();
+        let has_devices =
+            |slice: &ResourceSlice| slice.spec.devices.as_ref().is_some_and(|devices| !devices.is_empty());
+        while !self.slices(driver).await?.iter().any(has_devices) {
+            patience.pause().await.map_err(|waited| NodeError::NotPublished { driver: driver.to_owned(), waited })?;
+        }
+        Ok(())
+    }
+
+    /// Waits until a driver has told something of the devices of a claim in the namespace `default`, and gives it.
+    pub async fn wait_device_status(&self, claim: &str) -> Result<Vec<AllocatedDeviceStatus>, NodeError> {
+        let patience = crate::Patience::default();
+        loop {
+            let status = self.claim(claim).await?.and_then(|claim| claim.status);
+            match status.and_then(|status| status.devices).filter(|devices| !devices.is_empty()) {
+                Some(devices) => return Ok(devices),
+                None => {
+                    patience.pause().await.map_err(|waited| NodeError::NoStatus { claim: claim.to_owned(), waited })?;
+                }
+            }
+        }
+    }
+
+    async fn create_document(&self, object: Value, document: usize) -> Result<DynamicObject, NodeError> {
+        let wrong = |message: String| NodeError::Yaml { document, message };
+        let field = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (version, kind) = (field("apiVersion"), field("kind"));
+        if version.is_empty() || kind.is_empty() {
+            return Err(wrong("apiVersion or kind is missing".to_owned()));
+        }
+        let version: GroupVersion =
+            version.parse().map_err(|error: ParseGroupVersionError| wrong(error.to_string()))?;
+        let resource = ApiResource::from_gvk(&version.with_kind(&kind));
+        let object: DynamicObject = serde_json::from_value(object).map_err(|error| wrong(error.to_string()))?;
+        let is_global = matches!(kind.as_str(), "Node" | "Namespace" | "DeviceClass" | "ResourceSlice");
+        let api: Api<DynamicObject> = match (is_global, &object.metadata.namespace) {
+            (true, _) => Api::all_with(self.client(), &resource),
+            (false, Some(namespace)) => Api::namespaced_with(self.client(), namespace, &resource),
+            (false, None) => Api::namespaced_with(self.client(), "default", &resource),
+        };
+        let name = object.metadata.name.clone().or_else(|| object.metadata.generate_name.clone()).unwrap_or_default();
+        api.create(&PostParams::default(), &object).await.map_err(NodeError::request(format!("create {kind} {name}")))
+    }
+}
+
+fn is_already_there(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_already_exists())
+}

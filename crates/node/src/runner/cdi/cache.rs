@@ -1,0 +1,147 @@
+//! What the runtimes know of the spec directories, which is not always what is there.
+//!
+//! containerd and CRI-O read the directories when they start, and again when the kernel tells of some changes, though not
+//! of all. A driver must not rely on a change that would go unnoticed; here it does as there.
+//!
+//! | change | noticed |
+//! |---|---|
+//! | a file is renamed within the directory, moved out of it, or removed | yes |
+//! | a `.json` or `.yaml` file is written to | yes |
+//! | a directory appears | yes, at the next container |
+//! | a file is moved in from another directory, or linked | **no** |
+//! | an empty file is made | no |
+//!
+//! When a change is noticed all is read again, so what went unnoticed is found with the next change of anything.
+
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::io::Errno;
+
+use super::{Edits, InjectError, SpecProblem, Specs, scan};
+
+/// The spec directories as a runtime knows them.
+#[derive(Debug)]
+pub struct Cache {
+    directories: Vec<PathBuf>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// None if the system has none left: then the directories are read every time.
+    inotify: Option<OwnedFd>,
+    /// The watch of each directory, if it is there.
+    watches: Vec<Option<i32>>,
+    specs: Arc<Specs>,
+}
+
+impl Cache {
+    /// Reads the directories, the last of which has priority. Blocks.
+    pub fn new(directories: Vec<PathBuf>) -> Self {
+        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
+        if let Err(error) = &inotify {
+            tracing::warn!(%error, "CDI directories cannot be watched: they are read for every container");
+        }
+        let watches = vec![None; directories.len()];
+        let mut known = Known { inotify: inotify.ok(), watches, specs: Arc::default() };
+        known.watch(&directories);
+        known.read(&directories);
+        Self { directories, known: Mutex::new(known) }
+    }
+
+    /// All specs that a runtime knows now. Blocks.
+    pub fn specs(&self) -> Arc<Specs> {
+        // Nothing panics while it is locked.
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        // Both, whatever the first says.
+        let changed = known.has_changed();
+        if known.watch(&self.directories) || changed || known.inotify.is_none() {
+            known.read(&self.directories);
+        }
+        Arc::clone(&known.specs)
+    }
+
+    /// Applies devices to a container's edits, as [`Specs::inject`] does with those that a runtime knows. If one is in a
+    /// file that went unnoticed the error says so. Blocks.
+    pub fn inject(&self, devices: &[String], edits: &mut Edits) -> Result<(), InjectError> {
+        let mut result = self.specs().inject(devices, edits);
+        if let Err(InjectError::Unresolvable { devices, problems }) = &mut result {
+            let there = scan(&self.directories);
+            let unnoticed = devices.iter().filter_map(|name| Some((name, there.device(name)?.0)));
+            problems.extend(unnoticed.map(|(name, file)| SpecProblem {
+                path: file.path.clone(),
+                problem: format!(
+                    "has {name}, but came in a way that container runtimes do not notice: write a temporary file in the \
+                     same directory and rename it"
+                ),
+            }));
+        }
+        result
+    }
+}
+
+impl Known {
+    fn read(&mut self, directories: &[PathBuf]) {
+        let specs = scan(directories);
+        for problem in specs.problems() {
+            tracing::warn!(%problem, "CDI spec");
+        }
+        self.specs = Arc::new(specs);
+    }
+
+    /// Watches directories that are not watched yet; says whether there is one that could not be before.
+    fn watch(&mut self, directories: &[PathBuf]) -> bool {
+        let Some(inotify) = &self.inotify else { return false };
+        let flags = WatchFlags::CREATE
+            | WatchFlags::MODIFY
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::MOVED_TO
+            | WatchFlags::MOVE_SELF
+            | WatchFlags::DELETE
+            | WatchFlags::DELETE_SELF;
+        let mut new = false;
+        for (directory, watch) in directories.iter().zip(&mut self.watches) {
+            if watch.is_none() {
+                // Not there, most likely; asked again at the next container.
+                *watch = inotify::add_watch(inotify, directory, flags).ok();
+                new |= watch.is_some();
+            }
+        }
+        new
+    }
+
+    /// Takes what the kernel has told; says whether a runtime would read the directories again.
+    fn has_changed(&mut self) -> bool {
+        let Some(inotify) = &self.inotify else { return true };
+        let mut changed = false;
+        let mut buffer = [MaybeUninit::uninit(); 4 << 10];
+        let mut reader = Reader::new(inotify, &mut buffer);
+        loop {
+            let event = match reader.next() {
+                Ok(event) => event,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return changed,
+                Err(error) => {
+                    tracing::warn!(%error, "changes of CDI directories are lost");
+                    return true;
+                }
+            };
+            let flags = event.events();
+            let gone = ReadFlags::MOVED_FROM | ReadFlags::MOVE_SELF | ReadFlags::DELETE | ReadFlags::DELETE_SELF;
+            let name = event.file_name().map(CStr::to_bytes).unwrap_or_default();
+            let spec = name.ends_with(b".json") || name.ends_with(b".yaml");
+            changed |= flags.intersects(gone | ReadFlags::QUEUE_OVERFLOW);
+            changed |= flags.contains(ReadFlags::MODIFY) && spec;
+            if flags.contains(ReadFlags::IGNORED) {
+                // The directory is gone. One that comes in its place is another.
+                let watches = self.watches.iter_mut().filter(|watch| **watch == Some(event.wd()));
+                watches.for_each(|watch| *watch = None);
+            }
+        }
+    }
+}

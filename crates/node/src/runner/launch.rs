@@ -1,0 +1,282 @@
+//! From a container's spec to its process. All of it blocks, and is done by the thread that starts containers.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::thread::Builder;
+use std::time::SystemTime;
+
+use drakkar_cdi::Mount;
+use rustix::process::{PidfdFlags, pidfd_open};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::oneshot;
+
+use super::cdi::{Cache, Edits};
+use super::containers::{Container, Containers, Inside, Keeper, Namespaces, pid};
+use super::error::Error;
+use super::guard::Guard;
+use super::isolation::Isolation;
+use super::mount_options::MountOptions;
+use super::native::{self, Failure, Program};
+use super::oci::{OciContainer, Watch};
+use super::root::{BadPath, Workplace};
+use super::spawn::Spawned;
+use super::spec::{ContainerId, ContainerInfo, ContainerSpec, Exit, State};
+use super::{HostPath, Running};
+
+/// Where programs are looked for.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// All that is needed to start a container.
+#[derive(Debug)]
+pub(super) struct Launcher {
+    pub cdi: Cache,
+    /// The runner's own.
+    pub directory: PathBuf,
+    /// Where every container, in its own namespace, mounts its root, and the upper parts of its overlays.
+    pub root: PathBuf,
+    pub scratch: PathBuf,
+    pub isolation: Isolation,
+    /// Why containers are not run, if they are not.
+    pub why: String,
+    pub containers: Arc<Containers>,
+    pub guard: Arc<Guard>,
+}
+
+/// A container's file for its output.
+pub(super) fn log(directory: &Path) -> PathBuf {
+    directory.join("log")
+}
+
+impl Launcher {
+    /// What the container has, and what it does not have although its devices say so.
+    pub(super) fn resolve(&self, spec: &ContainerSpec) -> Result<(Edits, Vec<String>), Error> {
+        let container = name(spec);
+        let mut edits = Edits::default();
+        edits.set_env("PATH", PATH);
+        edits.set_env("HOSTNAME", &spec.pod_name);
+        for (name, value) in &spec.env {
+            edits.set_env(name, value);
+        }
+        for host_path in &spec.host_paths {
+            edits.add_mount(mount(host_path).map_err(|bad| bad_path(&container, bad))?);
+        }
+        let injected = self.cdi.inject(&spec.cdi_devices, &mut edits);
+        injected.map_err(|source| Error::Inject { container, source })?;
+        let notes = self.notes(&edits);
+        Ok((edits, notes))
+    }
+
+    fn notes(&self, edits: &Edits) -> Vec<String> {
+        let oci = matches!(self.isolation, Isolation::Oci(_));
+        let mut notes = Vec::new();
+        if !oci {
+            notes.extend(edits.hooks.iter().map(|hook| format!("hook {} {} is not run", hook.hook_name, hook.path)));
+            let limited = edits.device_nodes.iter().filter(|node| node.permissions != "rwm");
+            notes.extend(limited.map(|node| {
+                format!("permissions {:?} of device node {} are not enforced", node.permissions, node.path)
+            }));
+            for mount in &edits.mounts {
+                let ignored = MountOptions::parse(&mount.options).ignored.join(",");
+                if !ignored.is_empty() {
+                    notes.push(format!("mount at {}: options {ignored} have no effect", mount.container_path));
+                }
+            }
+        }
+        if self.isolation == Isolation::UserNamespace && !edits.additional_gids.is_empty() {
+            notes.push(format!("groups {:?} cannot be had in a user namespace", edits.additional_gids));
+        }
+        let moved = edits.net_devices.iter();
+        notes.extend(moved.map(|device| format!("network interface {} is not moved", device.host_interface_name)));
+        if edits.intel_rdt.is_some() {
+            notes.push("intelRdt has no effect".to_owned());
+        }
+        notes
+    }
+
+    /// Starts a container and takes it into the list.
+    pub(super) fn start(&self, spec: &ContainerSpec) -> Result<ContainerId, Error> {
+        let container = name(spec);
+        let Some(program_name) = spec.command.first() else { return Err(Error::NoCommand { container }) };
+        let (edits, notes) = self.resolve(spec)?;
+        if self.isolation == Isolation::ShowOnly {
+            return Err(Error::ShowOnly { container, why: self.why.clone(), edits: Box::new(edits) });
+        }
+        for note in &notes {
+            tracing::warn!(%container, "{note}");
+        }
+        let working_dir = spec.working_dir.as_deref().map_or(Ok("/"), |path| text("working directory", path));
+        let working_dir = working_dir.map_err(|bad| bad_path(&container, bad))?;
+        let id = new_id(spec);
+        let directory = self.directory.join(id.as_str());
+        let failed = |action| {
+            let path = directory.clone();
+            move |source: io::Error| Error::State { action, path, source }
+        };
+        fs::create_dir(&directory).map_err(failed("make directory"))?;
+        let output =
+            OpenOptions::new().create_new(true).append(true).open(log(&directory)).map_err(failed("write in"))?;
+        let groups = &edits.additional_gids;
+        let program = Program { command: &spec.command, env: &edits.env, working_dir, groups };
+        let outcome = match &self.isolation {
+            Isolation::Oci(runtime) => self.start_oci(runtime, &id, &directory, &program, spec, &edits, output),
+            isolation => self.start_own(*isolation == Isolation::UserNamespace, &program, &edits, output),
+        };
+        let (process, keeper, state) = match outcome {
+            Ok((process, keeper)) => (Some(process), keeper, None),
+            Err(failure) => {
+                let error = explain(&container, program_name, failure);
+                if !error.is_start_error() {
+                    fs::remove_dir_all(&directory).map_err(failed("remove"))?;
+                    return Err(error);
+                }
+                (None, Keeper::own(None), Some(error))
+            }
+        };
+        let started = SystemTime::now();
+        let info = ContainerInfo {
+            id: id.clone(),
+            name: spec.name.clone(),
+            pod_uid: spec.pod_uid.clone(),
+            pod_name: spec.pod_name.clone(),
+            namespace: spec.namespace.clone(),
+            state: match (&process, &state) {
+                (Some(process), _) => State::Running { pid: process.id() },
+                (None, error) => {
+                    State::Exited(Exit::not_started(error.as_ref().map(ToString::to_string).unwrap_or_default()))
+                }
+            },
+            started,
+            finished: process.is_none().then_some(started),
+            notes,
+        };
+        let groups = groups.clone();
+        let inside = Arc::new(Inside { env: edits.env, working_dir: working_dir.to_owned(), groups, keeper });
+        self.containers.add(Container { info, directory, inside }, process)?;
+        state.map_or(Ok(id), Err)
+    }
+
+    fn start_own(&self, user_namespace: bool, program: &Program<'_>, edits: &Edits, output: File) -> Outcome {
+        let workplace = Workplace { root: &self.root, scratch: &self.scratch };
+        let spawned = native::start(user_namespace, program, edits, &workplace, output)?;
+        let mut namespaces = spawned.namespaces.into_iter();
+        let namespaces = namespaces.next().map(|mounts| {
+            let guarded = self.guard.watch(&mounts);
+            if let Err(error) = &guarded {
+                tracing::warn!(%error, "if this process is killed, processes of a container may be left");
+            }
+            Namespaces { mounts, users: namespaces.next(), _guarded: guarded.ok() }
+        });
+        Ok((spawned.child, Keeper::own(namespaces)))
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "they are what a bundle is made of")]
+    fn start_oci(
+        &self,
+        runtime: &Path,
+        id: &ContainerId,
+        directory: &Path,
+        program: &Program<'_>,
+        spec: &ContainerSpec,
+        edits: &Edits,
+        output: File,
+    ) -> Outcome {
+        let failed = |step: &'static str| move |error| Failure::Step(step.to_owned(), error);
+        let container = OciContainer {
+            runtime: runtime.to_owned(),
+            state: self.directory.join("oci"),
+            bundle: directory.join("bundle"),
+            id: id.to_string(),
+        };
+        container.write_bundle(program, &spec.pod_name, edits).map_err(failed("write a bundle"))?;
+        let watch = Watch::new(&container.bundle).map_err(failed("watch the bundle"))?;
+        let mut command = container.run();
+        command.stderr(output.try_clone().map_err(Failure::Program)?).stdout(output);
+        let Spawned { mut child, .. } = native::plain(command)?;
+        let Err(message) = container.started(&watch, &child) else { return Ok((child, Keeper::Oci(container))) };
+        let ended = child.kill().and_then(|()| child.wait().map(drop)).and_then(|()| container.delete());
+        if let Err(error) = ended {
+            tracing::error!(container = %id, %error, "a container that did not start may be left");
+        }
+        Err(Failure::Step(format!("{} run", runtime.display()), io::Error::other(message)))
+    }
+
+    /// Starts a program in a container that runs, and a thread that takes its output.
+    pub(super) fn exec(&self, id: &ContainerId, command: &[String]) -> Result<Running, Error> {
+        let Some(program_name) = command.first() else {
+            return Err(Error::NoCommand { container: id.to_string() });
+        };
+        let inside = self.containers.with(id, |container| {
+            matches!(container.info.state, State::Running { .. }).then(|| Arc::clone(&container.inside))
+        })?;
+        let inside = inside.ok_or_else(|| Error::NotRunning(id.clone()))?;
+        let Inside { env, working_dir, groups, keeper } = &*inside;
+        let spawned = match keeper {
+            Keeper::Own(namespaces) => {
+                let namespaces = namespaces.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                // It may have ended meanwhile.
+                let namespaces = namespaces.ok_or_else(|| Error::NotRunning(id.clone()))?;
+                let program = Program { command, env, working_dir, groups };
+                native::join(&namespaces.mounts, namespaces.users.as_ref(), &program)
+            }
+            Keeper::Oci(container) => native::plain(container.exec(command)),
+        };
+        let child = spawned.map_err(|failure| explain(id.as_str(), program_name, failure))?.child;
+        let handle = pidfd_open(pid(&child), PidfdFlags::empty());
+        let (answer, output) = oneshot::channel();
+        let reader = Builder::new().name("container-exec".to_owned()).stack_size(128 << 10);
+        // Dropped unread if the thread cannot be had: the program then ends for want of a reader, or with its container.
+        let read = reader.spawn(move || {
+            let _ = answer.send(child.wait_with_output());
+        });
+        read.map_err(|error| Error::Thread(format!("start a thread that reads output: {error}")))?;
+        Ok(Running { process: handle.ok(), output })
+    }
+}
+
+type Outcome = Result<(std::process::Child, Keeper), Failure>;
+
+fn name(spec: &ContainerSpec) -> String {
+    format!("{}/{}/{}", spec.namespace, spec.pod_name, spec.name)
+}
+
+fn explain(container: &str, program: &str, failure: Failure) -> Error {
+    let container = container.to_owned();
+    match failure {
+        Failure::Path(bad) => bad_path(&container, bad),
+        Failure::Step(step, source) => Error::Setup { container, step, source },
+        Failure::Program(source) => Error::Program { container, program: program.to_owned(), source },
+    }
+}
+
+fn bad_path(container: &str, bad: BadPath) -> Error {
+    let BadPath { what, path, problem } = bad;
+    Error::Path { container: container.to_owned(), what, path, problem }
+}
+
+fn text<'a>(what: &'static str, path: &'a Path) -> Result<&'a str, BadPath> {
+    let bad = || BadPath { what, path: path.display().to_string(), problem: "must be UTF-8" };
+    path.to_str().ok_or_else(bad)
+}
+
+fn mount(path: &HostPath) -> Result<Mount, BadPath> {
+    let options = if path.read_only { ["rbind", "ro"] } else { ["rbind", "rw"] };
+    Ok(Mount {
+        host_path: text("mount of", &path.host)?.to_owned(),
+        container_path: text("mount at", &path.container)?.to_owned(),
+        options: options.map(str::to_owned).to_vec(),
+        fs_type: String::new(),
+    })
+}
+
+/// A name that no other container of this process has, nor likely one of another.
+fn new_id(spec: &ContainerSpec) -> ContainerId {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let mut hash = Sha256::new();
+    hash.update(format!("{}/{}/{:?}", spec.pod_uid, spec.name, SystemTime::now()));
+    hash.update(COUNT.fetch_add(1, Ordering::Relaxed).to_ne_bytes());
+    hash.update(std::process::id().to_ne_bytes());
+    ContainerId(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}

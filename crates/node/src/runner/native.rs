@@ -1,0 +1,155 @@
+//! Containers without a runtime: a process that makes its own root in its own mount namespace.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use rustix::fs::{Gid, Mode};
+use rustix::io::Errno;
+use rustix::thread::LinkNameSpaceType;
+
+use super::cdi::Edits;
+use super::root::{self, BadPath, Bases, Workplace, c_path};
+use super::spawn::{SpawnError, Spawned, spawn};
+use super::step::Step;
+
+/// Masks of new files: while the root is made, and for the program.
+const NO_MASK: Mode = Mode::empty();
+const MASK: Mode = Mode::from_raw_mode(0o022);
+
+/// Why a program does not run in a container.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Path(BadPath),
+    /// The step that failed, for humans.
+    Step(String, io::Error),
+    Program(io::Error),
+}
+
+impl From<BadPath> for Failure {
+    fn from(bad: BadPath) -> Self {
+        Self::Path(bad)
+    }
+}
+
+/// A program to run.
+#[derive(Debug)]
+pub(super) struct Program<'a> {
+    pub command: &'a [String],
+    pub env: &'a [(String, String)],
+    pub working_dir: &'a str,
+    pub groups: &'a [u32],
+}
+
+/// Runs a program in a container of its own, with its output in a file.
+pub(super) fn start(
+    user_namespace: bool,
+    program: &Program<'_>,
+    edits: &Edits,
+    workplace: &Workplace<'_>,
+    log: File,
+) -> Result<Spawned, Failure> {
+    let mut steps = fresh(user_namespace, edits, program.working_dir, workplace)?;
+    steps.extend(last(user_namespace, program)?);
+    let mut command = command(program);
+    command.stderr(log.try_clone().map_err(Failure::Program)?).stdout(log);
+    run(command, steps)
+}
+
+/// Runs a program in the namespaces of a container that runs, with its output in pipes.
+pub(super) fn join(mounts: &OwnedFd, users: Option<&OwnedFd>, program: &Program<'_>) -> Result<Spawned, Failure> {
+    let mut steps = vec![Step::Session];
+    // First the users: who is root there may go into the mounts.
+    for (namespace, kind) in
+        users.map(|users| (users, LinkNameSpaceType::User)).into_iter().chain([(mounts, LinkNameSpaceType::Mount)])
+    {
+        steps.push(Step::Join { namespace: namespace.try_clone().map_err(Failure::Program)?, kind });
+    }
+    steps.extend(last(users.is_some(), program)?);
+    let mut command = command(program);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    run(command, steps)
+}
+
+/// Runs a command as it is, but in a session of its own and only as long as we live.
+pub(super) fn plain(command: Command) -> Result<Spawned, Failure> {
+    run(command, vec![Step::Session, Step::CloseOthers, Step::DieWithParent(rustix::process::getpid())])
+}
+
+/// Tries whether a container could be started, and says what fails.
+pub(super) fn probe(user_namespace: bool, workplace: &Workplace<'_>) -> Result<(), String> {
+    let program = Program { command: &[], env: &[], working_dir: "/", groups: &[] };
+    let attempt = || {
+        let mut steps = fresh(user_namespace, &Edits::default(), "/", workplace)?;
+        steps.extend(last(user_namespace, &program)?);
+        steps.push(Step::Stop);
+        run(command(&program), steps)
+    };
+    match attempt() {
+        // It does not get to the program, which has no name.
+        Ok(_) => Err("a process without a program runs".to_owned()),
+        Err(Failure::Step(_, error)) if error.raw_os_error() == Some(Errno::CANCELED.raw_os_error()) => Ok(()),
+        Err(Failure::Step(step, error)) => Err(format!("{step}: {error}")),
+        Err(Failure::Path(BadPath { what, path, problem })) => Err(format!("{what} {path:?}: {problem}")),
+        Err(Failure::Program(error)) => Err(format!("start a process: {error}")),
+    }
+}
+
+fn fresh(
+    user_namespace: bool,
+    edits: &Edits,
+    working_dir: &str,
+    workplace: &Workplace<'_>,
+) -> Result<Vec<Step>, Failure> {
+    let bases = Bases::read().map_err(|error| Failure::Step("read directory /".to_owned(), error))?;
+    let mut steps = vec![Step::Session, Step::Unshare { user: user_namespace }];
+    if user_namespace {
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let write = |path, text: String| Step::Write { path, text: text.into_bytes() };
+        steps.push(write(c"/proc/self/setgroups", "deny".to_owned()));
+        steps.push(write(c"/proc/self/uid_map", format!("0 {uid} 1\n")));
+        steps.push(write(c"/proc/self/gid_map", format!("0 {gid} 1\n")));
+    }
+    steps.extend([Step::SendNamespaces { user: user_namespace }, Step::PrivateMounts, Step::Umask(NO_MASK)]);
+    steps.extend(root::steps(&bases, edits, working_dir, user_namespace, workplace)?);
+    steps.push(Step::Pivot);
+    Ok(steps)
+}
+
+/// What is left to do in the container's root.
+fn last(user_namespace: bool, program: &Program<'_>) -> Result<Vec<Step>, BadPath> {
+    let mut steps = vec![Step::Umask(MASK)];
+    if !user_namespace {
+        steps.push(Step::Groups(program.groups.iter().copied().map(Gid::from_raw).collect()));
+    }
+    steps.push(Step::WorkingDirectory(c_path(Path::new(program.working_dir), "working directory")?));
+    // The last is the last: changes of what a process may do undo it.
+    steps.extend([Step::NoNewPrivileges, Step::CloseOthers, Step::DieWithParent(rustix::process::getpid())]);
+    Ok(steps)
+}
+
+fn command(program: &Program<'_>) -> Command {
+    let (name, arguments) =
+        program.command.split_first().map_or(("", Default::default()), |(name, rest)| (name.as_str(), rest));
+    let mut command = Command::new(name);
+    command
+        .args(arguments)
+        .env_clear()
+        .envs(program.env.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::null());
+    command
+}
+
+fn run(command: Command, steps: Vec<Step>) -> Result<Spawned, Failure> {
+    let steps: Arc<[Step]> = steps.into();
+    spawn(command, Arc::clone(&steps)).map_err(|error| match error {
+        SpawnError::Step(index, error) => {
+            let step = steps.get(index).map_or_else(|| format!("step {index}"), ToString::to_string);
+            Failure::Step(step, error)
+        }
+        SpawnError::Program(error) => Failure::Program(error),
+    })
+}

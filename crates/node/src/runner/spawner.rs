@@ -1,0 +1,54 @@
+//! The one thread that all processes are started from.
+//!
+//! A container asks the kernel to kill it when its parent ends, and to the kernel that is the thread that forked it. So
+//! this thread lives as long as the runner, and when the process dies, however, all containers die with it. What blocks on
+//! the way to a container is done here as well.
+
+use std::io;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{Builder, JoinHandle};
+
+use tokio::sync::oneshot;
+
+use super::error::Error;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The thread, which ends when this is dropped and the jobs that it has are done.
+#[derive(Debug)]
+pub(super) struct Spawner {
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Spawner {
+    pub(super) fn start() -> io::Result<Self> {
+        let (jobs, queue) = channel::<Job>();
+        let run = move || queue.into_iter().for_each(|job| job());
+        let thread = Builder::new().name("container-spawner".to_owned()).spawn(run)?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    /// Has the job done. It is done even if nobody waits for its outcome.
+    pub(super) fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(oneshot::Sender<T>) + Send + 'static,
+    ) -> Result<oneshot::Receiver<T>, Error> {
+        let (answer, outcome) = oneshot::channel();
+        let gone = || Error::Thread("the thread that starts containers is gone".to_owned());
+        let jobs = self.jobs.as_ref().ok_or_else(gone)?;
+        jobs.send(Box::new(move || job(answer))).map_err(|_closed| gone())?;
+        Ok(outcome)
+    }
+}
+
+impl Drop for Spawner {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that starts containers panicked");
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Starts, ends, signals, logs, programs inside, and that nothing is left.
+
+use futures::FutureExt as _;
+use rstest::rstest;
+
+use super::*;
+
+#[rstest]
+#[case(Isolation::Root)]
+#[case(Isolation::UserNamespace)]
+#[tokio::test]
+async fn a_program_runs_to_its_end_and_its_output_and_exit_code_are_kept(#[case] isolation: Isolation) {
+    if skipped(&isolation) {
+        return;
+    }
+    let bench = Bench::new(isolation.clone());
+    assert_eq!(bench.runner().isolation(), &isolation);
+    let (exit, output) = bench.run(container("echo out; echo err >&2; exit 7", &[])).await;
+    assert_eq!((exit.code, exit.signal, exit.reason.as_str()), (7, None, "Error"));
+    assert_eq!(output, "out\nerr\n");
+    let (exit, _) = bench.run(container("kill -KILL $$", &[])).await;
+    assert_eq!((exit.code, exit.signal), (137, Some(9)));
+    let list = bench.runner().list("uid-1");
+    assert_eq!(list.len(), 2);
+    assert!(list.iter().all(|info| info.finished.unwrap() >= info.started && info.name == "main"));
+    assert!(bench.runner().list("uid-2").is_empty());
+    bench.runner().remove(&list[0].id).unwrap();
+    bench.runner().remove(&list[0].id).unwrap();
+    assert_eq!(bench.runner().list("uid-1").len(), 1);
+    assert!(bench.runner().logs(&list[0].id).is_err());
+}
+
+#[rstest]
+#[case(Isolation::Root)]
+#[case(Isolation::UserNamespace)]
+#[tokio::test]
+async fn a_program_that_heeds_the_first_signal_has_its_time_and_others_are_killed(#[case] isolation: Isolation) {
+    if skipped(&isolation) {
+        return;
+    }
+    let bench = Bench::new(isolation);
+    let runner = bench.runner();
+    let heeds =
+        runner.start(container("trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.01; done", &[])).await;
+    let heeds = heeds.unwrap();
+    bench.until_logged(&heeds, "up").await;
+    assert_eq!(runner.stop(&heeds, Duration::from_secs(20)).await.unwrap().code, 3);
+    assert!(bench.log(&heeds).ends_with("bye\n"));
+
+    let ignores = runner.start(container("trap '' TERM; echo up; while :; do sleep 1; done", &[])).await.unwrap();
+    bench.until_logged(&ignores, "up").await;
+    assert!(matches!(runner.remove(&ignores), Err(Error::StillRunning(_))));
+    let exit = runner.stop(&ignores, Duration::from_millis(50)).await.unwrap();
+    assert_eq!((exit.code, exit.signal), (137, Some(9)));
+    // Once more is fine.
+    assert_eq!(runner.stop(&ignores, Duration::ZERO).await.unwrap(), exit);
+}
+
+#[test]
+fn a_runner_can_be_shared_by_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Runner>();
+}
+
+#[tokio::test]
+async fn many_wait_for_one_end_and_are_told_of_changes() {
+    let bench = Bench::new(Isolation::Auto);
+    let runner = bench.runner();
+    let mut changes = runner.subscribe();
+    let id = runner.start(container("exec sleep 1000", &[])).await.unwrap();
+    changes.changed().await.unwrap();
+    changes.borrow_and_update();
+    let State::Running { pid } = runner.info(&id).unwrap().state else { panic!("does not run") };
+    assert!(alive(pid));
+    let (a, b, killed) = tokio::join!(runner.wait(&id), runner.wait(&id), runner.kill(&id));
+    assert_eq!(a.unwrap(), b.unwrap());
+    assert_eq!(killed.unwrap().signal, Some(9));
+    assert!(changes.has_changed().unwrap());
+    // Reaped: not even a zombie.
+    assert!(!alive(pid));
+}
+
+#[rstest]
+#[case(Isolation::Root)]
+#[case(Isolation::UserNamespace)]
+#[tokio::test]
+async fn a_program_inside_sees_what_the_container_sees(#[case] isolation: Isolation) {
+    if skipped(&isolation) {
+        return;
+    }
+    let bench = Bench::new(isolation);
+    let file = bench.write("file", "of the host");
+    let device = bench.device("x", json!({ "mounts": [bind(&file, "/var/run/x/file")], "env": ["X=1"] }));
+    let mut spec = container("echo inside > /tmp/mine; echo up; exec sleep 1000", &[&device]);
+    spec.working_dir = Some("/srv/here".into());
+    let id = bench.runner().start(spec).await.unwrap();
+    bench.until_logged(&id, "up").await;
+    let script = "cat /run/x/file; cat /tmp/mine; pwd; echo $X; echo oops >&2; id -u; exit 4";
+    let output = bench.runner().exec(&id, &words(&["sh", "-c", script])).await.unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "of the hostinside\n/srv/here\n1\n0\n");
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "oops\n");
+    assert_eq!(output.status.code(), Some(4));
+
+    let error = bench.runner().exec(&id, &words(&["no-such-program"])).await.unwrap_err();
+    assert!(error.to_string().contains("run \"no-such-program\": No such file"), "{error}");
+    // Dropped: killed.
+    let long = words(&["sh", "-c", "echo $$ > /tmp/long; exec sleep 1000"]);
+    let long = bench.runner().exec(&id, &long);
+    assert!(tokio::time::timeout(Duration::from_millis(300), long).await.is_err());
+    let pid = bench.runner().exec(&id, &words(&["cat", "/tmp/long"])).await.unwrap().stdout;
+    let pid = String::from_utf8(pid).unwrap().trim().parse().unwrap();
+    eventually(|| !alive(pid)).await;
+    // With the container it ends, too.
+    let command = words(&["sleep", "1000"]);
+    let (output, _) = tokio::join!(bench.runner().exec(&id, &command), bench.runner().kill(&id));
+    assert!(!output.is_ok_and(|output| output.status.success()));
+    let error = bench.runner().exec(&id, &words(&["true"])).await.unwrap_err();
+    assert!(matches!(error, Error::NotRunning(_)), "{error}");
+}
+
+#[rstest]
+#[case(Isolation::Root)]
+#[case(Isolation::UserNamespace)]
+#[tokio::test]
+async fn a_daemon_that_left_its_group_ends_with_its_container(#[case] isolation: Isolation) {
+    if skipped(&isolation) {
+        return;
+    }
+    let bench = Bench::new(isolation);
+    let output = bench.script("setsid sleep 1000 & echo $!; sleep 1000 & echo $!", &[]).await;
+    let pids: Vec<u32> = output.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(pids.len(), 2);
+    assert!(pids.iter().all(dead));
+}
+
+#[rstest]
+#[case(Isolation::Root)]
+#[case(Isolation::UserNamespace)]
+#[tokio::test]
+async fn nothing_is_left_of_a_runner(#[case] isolation: Isolation) {
+    if skipped(&isolation) {
+        return;
+    }
+    let before = mounts_of_host();
+    let mut bench = Bench::new(isolation);
+    let mut pids = Vec::new();
+    for _ in 0..3 {
+        let id = bench.runner().start(container("trap '' TERM; while :; do sleep 1; done", &[])).await.unwrap();
+        let State::Running { pid } = bench.runner().info(&id).unwrap().state else { panic!("does not run") };
+        pids.push(pid);
+    }
+    bench.runner = None;
+    assert!(!pids.into_iter().any(alive));
+    let own = bench.directory.path().to_str().unwrap();
+    assert!(!mounts_of_host().contains(own), "before:\n{before}\nafter:\n{}", mounts_of_host());
+    let left: Vec<_> = fs::read_dir(bench.directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["cdi"]);
+}
+
+#[tokio::test]
+async fn a_start_goes_on_when_nobody_waits_for_it_and_the_container_is_in_the_list() {
+    let bench = Bench::new(Isolation::Auto);
+    let mut start = Box::pin(bench.runner().start(container("exec sleep 1000", &[])));
+    assert!(start.as_mut().now_or_never().is_none());
+    drop(start);
+    eventually(|| bench.runner().all().len() == 1).await;
+}
+
+/// A container starts in a few milliseconds. The limit is for slow and busy machines; the number is what matters.
+#[rstest]
+#[case(Isolation::Root)]
+#[case(Isolation::UserNamespace)]
+#[tokio::test]
+async fn a_start_takes_milliseconds(#[case] isolation: Isolation) {
+    const ROUNDS: u32 = 20;
+    if skipped(&isolation) {
+        return;
+    }
+    let bench = Bench::new(isolation.clone());
+    let file = bench.write("file", "");
+    let device = bench.device("x", json!({ "mounts": [bind(&file, "/x")] }));
+    let (mut total, mut fastest) = (Duration::ZERO, Duration::MAX);
+    for _ in 0..ROUNDS {
+        let begin = Instant::now();
+        let id = bench.runner().start(container("exit 0", &[&device])).await.unwrap();
+        total += begin.elapsed();
+        fastest = fastest.min(begin.elapsed());
+        bench.runner().wait(&id).await.unwrap();
+    }
+    println!("isolation {isolation}: a start takes {:?}, the fastest {fastest:?}", total / ROUNDS);
+    assert!(total / ROUNDS < Duration::from_millis(200));
+}
+
+/// The same as root and as nobody: a second run of this very test, without privileges.
+#[tokio::test]
+async fn a_user_without_privileges_can_run_containers() {
+    const NAME: &str = "runner::tests::life::a_user_without_privileges_can_run_containers";
+    if !is_root() {
+        let bench = Bench::new(Isolation::Auto);
+        if *bench.runner().isolation() == Isolation::ShowOnly {
+            println!("skipped: {}", bench.runner().isolation_notes().join("; "));
+            return;
+        }
+        let file = bench.write("file", "readable");
+        let device = bench.device(
+            "x",
+            json!({
+                "mounts": [bind(&file, "/etc/not-on-the-host/file")],
+                "deviceNodes": [{ "path": "/dev/x", "hostPath": "/dev/null" }],
+            }),
+        );
+        let output = bench
+            .script(
+                "id -u; cat /etc/not-on-the-host/file; echo > /dev/x; test -c /dev/x; setsid sleep 1000 & echo $!",
+                &[&device],
+            )
+            .await;
+        let pid = output.strip_prefix("0\nreadable").unwrap().trim().parse().unwrap();
+        assert!(dead(&pid));
+        return;
+    }
+    let Ok(program) = std::env::current_exe() else { return };
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program).args([
+        "--exact",
+        NAME,
+        "--nocapture",
+    ]);
+    match command.output() {
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(
+                output.status.success() && text.contains("1 passed"),
+                "{text}{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+            println!("{text}");
+        }
+        Err(error) => println!("skipped: setpriv: {error}"),
+    }
+}
+
+/// Gone, or nobody's child that somebody is yet to reap.
+fn dead(pid: &u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
+}
+
+/// Tells the test binary, started by itself, to be a process that is killed.
+const VICTIM: &str = "DRAKKAR_TEST_RUNNER_VICTIM";
+
+#[tokio::test]
+async fn containers_die_with_the_process_however_it_ends() {
+    const NAME: &str = "runner::tests::life::containers_die_with_the_process_however_it_ends";
+    if let Ok(file) = std::env::var(VICTIM) {
+        let bench = Bench::new(Isolation::Auto);
+        let script = "trap '' TERM; echo $$; setsid sleep 1000 & echo $!; sleep 1000 & echo $!; echo up; wait";
+        let id = bench.runner().start(container(script, &[])).await.unwrap();
+        bench.until_logged(&id, "up").await;
+        fs::write(format!("{file}.tmp"), bench.log(&id)).unwrap();
+        fs::rename(format!("{file}.tmp"), file).unwrap();
+        return std::future::pending().await;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("pid");
+    let mut victim = std::process::Command::new(std::env::current_exe().unwrap());
+    victim.args(["--exact", NAME]).env(VICTIM, &file).env("TMPDIR", directory.path());
+    let mut victim = victim.stdout(std::process::Stdio::null()).spawn().unwrap();
+    eventually(|| file.exists()).await;
+    let pids = fs::read_to_string(&file).unwrap();
+    let pids: Vec<u32> = pids.lines().filter_map(|line| line.parse().ok()).collect();
+    assert!(pids.len() == 3 && pids.iter().all(|pid| alive(*pid)), "{pids:?}");
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    eventually(|| pids.iter().all(dead)).await;
+}

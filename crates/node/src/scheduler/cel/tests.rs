@@ -1,0 +1,183 @@
+#![allow(clippy::unwrap_used, clippy::panic)]
+//! The selectors of the KEPs and of the Kubernetes documentation, and the corners of each kind of value.
+
+use k8s_openapi::api::resource::v1::Device;
+use rstest::rstest;
+use serde_json::json;
+
+use super::{DeviceValue, Selector, SelectorError};
+
+fn device() -> DeviceValue {
+    let device: Device = serde_json::from_value(json!({
+        "name": "gpu-0",
+        "attributes": {
+            "type": {"string": "gpu"},
+            "model": {"string": "LATEST-GPU-MODEL"},
+            "index": {"int": 3},
+            "vfio": {"bool": true},
+            "driverVersion": {"version": "1.2.3"},
+            "productName": {"string": "NVIDIA A100-SXM4-40GB"},
+            "cudaComputeCapability": {"version": "8.0.0"},
+            "links": {"strings": ["a", "b"]},
+            "numbers": {"ints": [1, 2]},
+            "resource.kubernetes.io/pciBusID": {"string": "0000:01:00.0"},
+            "resource.kubernetes.io/pcieRoot": {"string": "pci0000:01"},
+            "other.example.com/name": {"string": "of another domain"},
+        },
+        "capacity": {"memory": {"value": "40Gi"}, "cards.example.com/cores": {"value": "6912"}},
+    }))
+    .unwrap();
+    DeviceValue::new("gpu.example.com", &device).unwrap()
+}
+
+fn evaluate(expression: &str) -> Result<bool, SelectorError> {
+    Selector::compile(expression)?.matches(&device())
+}
+
+#[rstest]
+// From the API documentation, the KEPs and drivers in the wild.
+#[case("device.driver == 'gpu.example.com'", true)]
+#[case("device.driver == \"other.example.com\"", false)]
+#[case("device.driver == 'gpu.example.com' && device.attributes['gpu.example.com'].type == 'gpu'", true)]
+#[case("device.driver == 'other' && device.attributes['other'].type == 'gpu'", false)]
+#[case("device.attributes['gpu.example.com'].vfio", true)]
+#[case("device.attributes['gpu.example.com'].model == 'LATEST-GPU-MODEL'", true)]
+#[case("device.attributes['gpu.example.com'].index < 4", true)]
+#[case("device.attributes['gpu.example.com']['index'] in [1, 2, 3]", true)]
+#[case("device.attributes['resource.kubernetes.io'].pciBusID == '0000:01:00.0'", true)]
+#[case("device.attributes['other.example.com'].name.startsWith('of')", true)]
+#[case("device.attributes['gpu.example.com'].productName.lowerAscii().matches('^.*a100.*$')", true)]
+#[case("device.attributes['gpu.example.com'].productName.contains('A100') || false", true)]
+#[case("'gpu.example.com' in device.attributes", true)]
+#[case("'unknown.example.com' in device.attributes", false)]
+#[case("has(device.attributes['unknown.example.com'].name)", false)]
+#[case("has(device.attributes['gpu.example.com'].type)", true)]
+#[case("has(device.attributes['gpu.example.com'].nothing)", false)]
+#[case("!has(device.attributes['gpu.example.com'].nothing) || device.attributes['gpu.example.com'].nothing", true)]
+#[case("'type' in device.attributes['gpu.example.com']", true)]
+#[case("'nothing' in device.attributes['gpu.example.com']", false)]
+#[case("device.attributes['gpu.example.com'].?nothing.orValue(7) == 7", true)]
+#[case("device.attributes['gpu.example.com'].?index.orValue(7) == 7", false)]
+#[case("device.attributes[?'gpu.example.com'].?index.hasValue()", true)]
+#[case("cel.bind(dra, device.attributes['gpu.example.com'], dra.vfio && dra.index == 3)", true)]
+#[case("cel.bind(a, device.driver, cel.bind(b, a + 'x', b == 'gpu.example.comx' && a == device.driver))", true)]
+#[case("device.attributes.exists(d, d == 'other.example.com')", true)]
+#[case("device.attributes['gpu.example.com'].exists(name, name == 'vfio')", true)]
+#[case("['a', 'b'].all(x, x in device.attributes['gpu.example.com'].links)", true)]
+#[case("size(device.attributes) == 3 && device.capacity.size() == 2", true)]
+#[case("size(device.attributes['unknown']) == 0", true)]
+#[case("device.allowMultipleAllocations", false)]
+// Quantities.
+#[case("device.capacity['gpu.example.com'].memory.compareTo(quantity('10Gi')) >= 0", true)]
+#[case("device.capacity['gpu.example.com'].memory.compareTo(quantity('40Gi')) == 0", true)]
+#[case("device.capacity['gpu.example.com'].memory.isGreaterThan(quantity('40Gi'))", false)]
+#[case("device.capacity['gpu.example.com'].memory.isLessThan(quantity('1Ti'))", true)]
+#[case("device.capacity['gpu.example.com'].memory == quantity('40960Mi')", true)]
+#[case("device.capacity['cards.example.com'].cores.asInteger() == 6912", true)]
+#[case("device.capacity['cards.example.com'].cores.isInteger()", true)]
+#[case("quantity('500m').isInteger()", false)]
+#[case("quantity('1.5').asApproximateFloat() == 1.5", true)]
+#[case("quantity('1Gi').add(quantity('1Gi')).sub(1) < quantity('3Gi') || true", true)]
+#[case("quantity('1Gi').add(quantity('1Gi')).compareTo(quantity('2Gi')) == 0", true)]
+#[case("quantity('-1').sign() == -1", true)]
+#[case("isQuantity('10Gi') && !isQuantity('10GB')", true)]
+#[case("has(device.capacity['gpu.example.com'].memory)", true)]
+#[case("has(device.capacity['gpu.example.com'].nothing)", false)]
+// Versions.
+#[case("device.attributes['gpu.example.com'].driverVersion.isGreaterThan(semver('1.2.0'))", true)]
+#[case("device.attributes['gpu.example.com'].driverVersion.isLessThan(semver('1.2.3'))", false)]
+#[case("device.attributes['gpu.example.com'].driverVersion.compareTo(semver('1.2.3')) == 0", true)]
+#[case("device.attributes['gpu.example.com'].driverVersion == semver('1.2.3+build')", true)]
+#[case("device.attributes['gpu.example.com'].driverVersion.major() == 1", true)]
+#[case("semver('1.2.3').minor() == 2 && semver('1.2.3').patch() == 3", true)]
+#[case("semver('1.2.3-rc.1').isLessThan(semver('1.2.3'))", true)]
+#[case("isSemver('v1.2') || isSemver('1.2')", false)]
+#[case("isSemver('v1.2', true) && semver('v01.2', true) == semver('1.2.0')", true)]
+// Lists and sets.
+#[case("device.attributes['gpu.example.com'].links.includes('b')", true)]
+#[case("device.attributes['gpu.example.com'].model.includes('LATEST-GPU-MODEL')", true)]
+#[case("device.attributes['gpu.example.com'].numbers.exists(n, n == 2)", true)]
+#[case("sets.contains(device.attributes['gpu.example.com'].links, ['b'])", true)]
+#[case("sets.intersects(['x', 'a'], device.attributes['gpu.example.com'].links)", true)]
+#[case("sets.equivalent(['b', 'a', 'a'], device.attributes['gpu.example.com'].links)", true)]
+// Values of other types are different, not errors.
+#[case("device.attributes['gpu.example.com'].index == '3'", false)]
+#[case("device.attributes['gpu.example.com'].driverVersion != '1.2.3'", true)]
+#[case("device.attributes['gpu.example.com'].index == 3 ? true : false", true)]
+#[case("type(device.attributes['gpu.example.com'].index) == int", true)]
+#[case("string(device.attributes['gpu.example.com'].index) == '3'", true)]
+#[case("device.attributes['gpu.example.com'].model.split('-').size() == 3", true)]
+#[case("device.attributes['gpu.example.com'].model.substring(0, 6) == 'LATEST'", true)]
+#[case("device.attributes['gpu.example.com'].productName.replace(' ', '').upperAscii().endsWith('GB')", true)]
+#[case("false && device.attributes['gpu.example.com'].nothing == 1", false)]
+#[case("device.attributes['gpu.example.com'].nothing == 1 || true", true)]
+fn answers(#[case] expression: &str, #[case] expected: bool) {
+    assert_eq!(evaluate(expression), Ok(expected), "{expression}");
+}
+
+#[rstest]
+#[case("device.attributes['gpu.example.com'].nothing == 'gpu'", "no such key: nothing")]
+#[case("device.attributes['unknown.example.com'].name", "no such key: name")]
+#[case("device.capacity['gpu.example.com'].disk.isGreaterThan(quantity('1'))", "no such key: disk")]
+#[case("device.attributes['gpu.example.com'].index > 'a'", "no matching overload")]
+#[case("device.attributes['gpu.example.com'].model", "the result is of type string, not bool")]
+#[case("device.attributes['gpu.example.com'].index.isGreaterThan(quantity('1'))", "isGreaterThan")]
+#[case("device.attributes['gpu.example.com'].driverVersion > semver('1.0.0')", "no matching overload")]
+#[case("quantity('10GB').sign() == 1", "is not a quantity")]
+#[case("semver('1.2') == semver('1.2.0')", "semver")]
+#[case("device.attributes['gpu.example.com'].model.matches('[')", "regex")]
+#[case("device.attributes['gpu.example.com'][0] == 1", "")]
+#[case("device.attributes == 1", "")]
+#[case("device.attributes + 1 == 2", "")]
+fn fails_on_the_device(#[case] expression: &str, #[case] message: &str) {
+    match evaluate(expression) {
+        Err(error @ SelectorError::Runtime { .. }) => {
+            let error = error.to_string();
+            assert!(error.contains(message) && error.contains(expression), "{expression}: {error}");
+        }
+        // Comparing a map with a number is false in CEL.
+        other => assert_eq!((other, message), (Ok(false), ""), "{expression}"),
+    }
+}
+
+#[rstest]
+#[case("device.driver ==", "Syntax error")]
+#[case("devices.driver == 'x'", "undeclared reference to 'devices'")]
+#[case("device.name == 'gpu-0'", "undefined field 'name'")]
+#[case("device.driver.foo('x')", "undeclared reference to function 'foo'")]
+#[case("device.driver", "must evaluate to bool, not string")]
+#[case("device.attributes", "must evaluate to bool, not map")]
+#[case("1 + 1", "must evaluate to bool")]
+#[case("'true'", "must evaluate to bool, not string")]
+#[case("[1].exists(x, y == 1)", "undeclared reference to 'y'")]
+#[case("Device{name: 'x'}", "undeclared reference to type 'Device'")]
+#[case("math.greatest(1, 2) == 2", "undeclared reference")]
+fn does_not_compile(#[case] expression: &str, #[case] message: &str) {
+    match evaluate(expression) {
+        Err(error @ SelectorError::Compile { .. }) => {
+            let error = error.to_string();
+            assert!(error.contains(message) && error.contains(expression), "{expression}: {error}");
+        }
+        other => panic!("{expression}: {other:?}"),
+    }
+}
+
+/// What Kubernetes has and the expressions here do not: it must at least be said.
+#[rstest]
+#[case("ip('10.0.0.1').family() == 4")]
+#[case("cidr('10.0.0.0/8').containsIP('10.1.2.3')")]
+#[case("url('https://example.com').getHost() == 'example.com'")]
+#[case("device.attributes['gpu.example.com'].model.find('[0-9]+') == ''")]
+#[case("['a', 'b'].isSorted()")]
+#[case("device.attributes['gpu.example.com'].all(k, v, k != '')")]
+#[case("duration('1s') == duration('1000ms')")]
+fn known_to_be_missing(#[case] expression: &str) {
+    assert!(matches!(evaluate(expression), Err(SelectorError::Compile { .. })), "{expression}");
+}
+
+#[test]
+fn a_device_with_a_broken_version_is_reported() {
+    let device = serde_json::from_value(json!({"name": "gpu-0", "attributes": {"v": {"version": "1.x"}}})).unwrap();
+    let error = DeviceValue::new("gpu.example.com", &device).unwrap_err().to_string();
+    assert!(error.starts_with("attribute v: \"1.x\" is no version"), "{error}");
+}

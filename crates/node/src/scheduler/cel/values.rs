@@ -1,0 +1,68 @@
+//! The two kinds of CEL values that Kubernetes has besides the standard ones: quantities and semantic versions.
+
+use std::any::Any;
+
+use cel::common::types::Type;
+use cel::common::value::{StaticVal, Val};
+
+use crate::scheduler::quantity::Quantity;
+
+static QUANTITY: Type = Type::new_unspecified_type("kubernetes.Quantity");
+static SEMVER: Type = Type::new_unspecified_type("kubernetes.Semver");
+
+/// A quantity: a device's capacity, or what `quantity("10Gi")` is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QuantityValue(pub(super) Quantity);
+
+impl Val for QuantityValue {
+    fn get_type(&self) -> &Type {
+        &QUANTITY
+    }
+
+    fn cel_type() -> &'static Type {
+        &QUANTITY
+    }
+
+    fn equals(&self, other: &dyn Val) -> bool {
+        other.downcast_ref::<Self>().is_some_and(|other| self.0 == other.0)
+    }
+
+    fn clone_as_boxed<'v>(&self) -> Box<dyn Val + 'v> {
+        Box::new(*self)
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+}
+
+impl StaticVal for QuantityValue {}
+
+/// A semantic version: a version attribute, or what `semver("1.2.3")` is.
+#[derive(Clone, Debug)]
+pub(super) struct SemverValue(pub(super) semver::Version);
+
+impl Val for SemverValue {
+    fn get_type(&self) -> &Type {
+        &SEMVER
+    }
+
+    fn cel_type() -> &'static Type {
+        &SEMVER
+    }
+
+    /// Build metadata does not count, as in Kubernetes.
+    fn equals(&self, other: &dyn Val) -> bool {
+        other.downcast_ref::<Self>().is_some_and(|other| self.0.cmp_precedence(&other.0).is_eq())
+    }
+
+    fn clone_as_boxed<'v>(&self) -> Box<dyn Val + 'v> {
+        Box::new(self.clone())
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+}
+
+impl StaticVal for SemverValue {}
