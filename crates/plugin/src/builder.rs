@@ -20,6 +20,8 @@ const DRAIN: Duration = Duration::from_secs(20);
 /// How long the kubelet has to unprepare a claim that the API server has no more, before it is taken to have forgotten it.
 /// It looks for such claims every minute.
 const ORPHAN_GRACE: Duration = Duration::from_secs(600);
+/// How long the status of a device is tried to be reported. A control plane that is upgraded is away for minutes.
+const STATUS_PATIENCE: Duration = Duration::from_secs(600);
 /// How many claims of a batch a driver that is not serialized is called for at once.
 const CONCURRENCY: usize = 16;
 
@@ -71,6 +73,7 @@ pub struct PluginBuilder {
     pub(crate) register: bool,
     pub(crate) drain: Duration,
     pub(crate) orphan_grace: Duration,
+    pub(crate) status_patience: Duration,
     pub(crate) http_endpoint: Option<SocketAddr>,
     pub(crate) interceptor: Option<Interceptor>,
     pub(crate) registration_interceptor: Option<Interceptor>,
@@ -107,6 +110,7 @@ impl PluginBuilder {
             register: true,
             drain: DRAIN,
             orphan_grace: ORPHAN_GRACE,
+            status_patience: STATUS_PATIENCE,
             http_endpoint: None,
             interceptor: None,
             registration_interceptor: None,
@@ -271,6 +275,13 @@ impl PluginBuilder {
     /// prepared before the machine was last booted have no containers, and do not wait.
     pub fn orphan_grace(mut self, grace: Duration) -> Self {
         self.orphan_grace = grace;
+        self
+    }
+
+    /// How long a report of a device's status is tried again while the API server cannot take it; 10 minutes by default. Then
+    /// it is given up, and the driver is told.
+    pub fn status_patience(mut self, patience: Duration) -> Self {
+        self.status_patience = patience;
         self
     }
 

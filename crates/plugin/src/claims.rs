@@ -6,6 +6,7 @@
 //! times, because a kubelet that gets an error comes back after a minute at the earliest.
 
 mod decode;
+mod status;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -20,6 +21,7 @@ use kube::client::Body;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+pub(crate) use self::status::Applied;
 use crate::claim::{Claim, ClaimRef};
 use crate::metrics::{ApiAnswer, Metrics};
 
@@ -71,7 +73,8 @@ pub(crate) enum ApiError {
 }
 
 impl ApiError {
-    fn passes(&self) -> bool {
+    /// Whether it may go better the next time.
+    pub(crate) fn passes(&self) -> bool {
         match self {
             Self::Send(_) | Self::Timeout(_) => true,
             Self::Status { status, .. } => {
@@ -178,19 +181,7 @@ impl ClaimSource {
             Found::NoClaim => return Ok(None),
             Found::NoVersion => {}
         }
-        // The first request of all, or the API server is not the one of a minute ago.
-        let version = {
-            // One asks for all: those who waited find what it found.
-            let _turn = self.discovery.lock().await;
-            match self.version.load(Ordering::Relaxed) {
-                known if known != version => known,
-                _ => {
-                    let discovered = self.discover().await?;
-                    self.version.store(discovered, Ordering::Relaxed);
-                    discovered
-                }
-            }
-        };
+        let version = self.other_version(version).await?;
         match self.get_once(claim, version).await? {
             Found::Claim(object) => Ok(Some(*object)),
             Found::NoClaim => Ok(None),
@@ -198,25 +189,29 @@ impl ClaimSource {
         }
     }
 
+    /// The version to use where there is none of that one: at the first request of all, or when the API server is not the one
+    /// of a minute ago.
+    async fn other_version(&self, version: u8) -> Result<u8, ApiError> {
+        // One asks for all: those who waited find what it found.
+        let _turn = self.discovery.lock().await;
+        match self.version.load(Ordering::Relaxed) {
+            known if known != version => Ok(known),
+            _ => {
+                let discovered = self.discover().await?;
+                self.version.store(discovered, Ordering::Relaxed);
+                Ok(discovered)
+            }
+        }
+    }
+
     async fn get_once(&self, claim: &ClaimRef, version: u8) -> Result<Found, ApiError> {
-        let path = format!(
-            "/apis/resource.k8s.io/{}/namespaces/{}/resourceclaims/{}",
-            VERSIONS[usize::from(version) % VERSIONS.len()],
-            claim.namespace,
-            claim.name
-        );
-        let (status, body) = self.ask(&path).await?;
+        let (status, body) = self.ask(&path(claim, version)).await?;
         match status {
             StatusCode::OK => {
                 let decode = if version == V1BETA1 { decode::claim_of_v1beta1 } else { decode::claim };
                 Ok(Found::Claim(Box::new(decode(&body).map_err(ApiError::Decode)?)))
             }
-            // A server that has the resource names it in its answer.
-            StatusCode::NOT_FOUND => {
-                let details = serde_json::from_slice::<Status>(&body).ok().and_then(|status| status.details);
-                let named = details.is_some_and(|details| details.name.as_deref() == Some(claim.name.as_str()));
-                Ok(if named { Found::NoClaim } else { Found::NoVersion })
-            }
+            StatusCode::NOT_FOUND => Ok(if is_about(claim, &body) { Found::NoClaim } else { Found::NoVersion }),
             status => Err(failure(status, &body)),
         }
     }
@@ -239,6 +234,10 @@ impl ClaimSource {
             .header(header::ACCEPT, "application/json")
             .body(Body::empty())
             .map_err(|source| ApiError::Send(source.into()))?;
+        self.send(request).await
+    }
+
+    async fn send(&self, request: Request<Body>) -> Result<(StatusCode, Vec<u8>), ApiError> {
         let get = self.metrics.api_get();
         let answer = timeout(TRY_TIMEOUT, async {
             let response = self.client.send(request).await.map_err(|source| ApiError::Send(source.into()))?;
@@ -252,6 +251,21 @@ impl ClaimSource {
         }
         answer
     }
+}
+
+fn version_name(version: u8) -> &'static str {
+    VERSIONS[usize::from(version) % VERSIONS.len()]
+}
+
+fn path(claim: &ClaimRef, version: u8) -> String {
+    let (version, ClaimRef { namespace, name, .. }) = (version_name(version), claim);
+    format!("/apis/resource.k8s.io/{version}/namespaces/{namespace}/resourceclaims/{name}")
+}
+
+/// Whether an answer that something was not found is about the claim: a server that has the resource names it.
+fn is_about(claim: &ClaimRef, body: &[u8]) -> bool {
+    let details = serde_json::from_slice::<Status>(body).ok().and_then(|status| status.details);
+    details.is_some_and(|details| details.name.as_deref() == Some(claim.name.as_str()))
 }
 
 /// An error with what the server says about it, if that is the API's kind of error.

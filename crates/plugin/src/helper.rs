@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt as _};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -24,9 +23,11 @@ use crate::http_endpoint::HttpEndpoint;
 use crate::metrics::Metrics;
 use crate::registration::{RegistrationFaults, RegistrationStatus};
 use crate::server::Endpoints;
-use crate::service::{ClaimError, Service};
+use crate::service::Service;
 use crate::start::Background;
-use crate::store::{RecoveredClaim, StoreError};
+use crate::status::{DeviceStatus, ReportError, StatusReporter, StatusReports};
+use crate::store::RecoveredClaim;
+use crate::update::{MetadataUpdate, MetadataUpdater, Updater};
 
 /// How many claims are looked up at once when orphans are looked for: nothing waits for it.
 const ORPHAN_CONCURRENCY: usize = 4;
@@ -34,39 +35,6 @@ const ORPHAN_CONCURRENCY: usize = 4;
 const ORPHAN_PAUSE: Duration = Duration::from_secs(60);
 /// How long the parts that have nothing to finish may take to end.
 const END: Duration = Duration::from_secs(1);
-
-/// Updates what containers see of their devices, also those that run.
-///
-/// A network driver knows addresses only after the pod's sandbox is there: it keeps an `Arc<dyn MetadataUpdater>` where
-/// its NRI hook finds it.
-pub trait MetadataUpdater: Send + Sync {
-    /// Replaces the metadata of one request (`request` or `request/subrequest`) of a prepared claim by what is known of
-    /// these devices, and gives the file's new generation. Only devices that were prepared for the request can be told
-    /// of; requests, CDI devices and share ids of the devices do not matter here.
-    ///
-    /// Not for a driver's prepare or unprepare, nor for a task that these wait for: claims are locked then, and it could wait
-    /// for itself. Where that can be told it is an error.
-    fn update_request_metadata<'a>(
-        &'a self,
-        claim: &'a ClaimRef,
-        request: &'a str,
-        devices: Vec<Device>,
-    ) -> BoxFuture<'a, Result<i64, UpdateError>>;
-}
-
-/// Why metadata was not updated. Containers see what they saw before, unless the new content is there and only the CDI spec
-/// that a gate held back could not be written; an update that is tried again writes it.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub struct UpdateError(ClaimError);
-
-impl UpdateError {
-    /// Whether there is nothing to update: the claim, or the request of it, is not prepared here with metadata.
-    pub fn is_not_prepared(&self) -> bool {
-        use StoreError::{NoSuchRequest, NotPrepared, OtherClaim};
-        matches!(self.0, ClaimError::Store(NotPrepared { .. } | OtherClaim { .. } | NoSuchRequest { .. }))
-    }
-}
 
 /// Why a driver did not end as it should. It has ended nevertheless.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +46,7 @@ pub(crate) struct Running {
     pub(crate) endpoints: Endpoints,
     pub(crate) http: Option<HttpEndpoint>,
     pub(crate) health: Option<Arc<HealthHub>>,
+    pub(crate) status: StatusReports,
     /// Why the driver has no service any more.
     pub(crate) fatal: watch::Sender<Option<String>>,
     pub(crate) drain: Duration,
@@ -90,6 +59,7 @@ pub(crate) struct Running {
 /// A running driver. It ends, at once, when this is dropped; [`Helper::stop`] is the polite way.
 pub struct Helper {
     updater: Arc<dyn MetadataUpdater>,
+    reporter: StatusReporter,
     registration: watch::Receiver<RegistrationStatus>,
     fatal: watch::Receiver<Option<String>>,
     faults: RegistrationFaults,
@@ -119,6 +89,7 @@ impl Helper {
         let stop = CancellationToken::new();
         Self {
             updater: Arc::new(Updater(service.clone())),
+            reporter: running.status.reporter(),
             registration: running.endpoints.registration_status(),
             fatal: running.fatal.subscribe(),
             faults: running.endpoints.registration_faults(),
@@ -132,16 +103,37 @@ impl Helper {
     }
 
     /// Replaces what containers see of one request; see [`MetadataUpdater::update_request_metadata`].
-    pub async fn update_request_metadata(
-        &self,
-        claim: &ClaimRef,
-        request: &str,
+    pub fn update_request_metadata<'a>(
+        &'a self,
+        claim: &'a ClaimRef,
+        request: &'a str,
         devices: Vec<Device>,
-    ) -> Result<i64, UpdateError> {
-        self.updater.update_request_metadata(claim, request, devices).await
+    ) -> MetadataUpdate<'a> {
+        self.updater.update_request_metadata(claim, request, devices)
     }
 
-    /// The same, to be kept elsewhere: for example by the NRI plugin of a network driver.
+    /// Tells the API server of devices of a claim, in its `status.devices` (KEP-4817). Each report replaces what this driver
+    /// said of that device before; devices that are not reported of keep what was said.
+    ///
+    /// This only checks the reports and puts them into a queue. They are delivered in the background, and tried again while
+    /// the API server is away, for 10 minutes or [what was set](crate::PluginBuilder::status_patience); of several reports of
+    /// a device that wait, the last is delivered. If the claim is gone, replaced, deallocated or unprepared meanwhile they are
+    /// dropped. Whatever else keeps them from being delivered is told to [`DraPlugin::handle_error`]; if it is a permission
+    /// that the driver does not have, with the RBAC rule to add.
+    pub fn report_device_status(
+        &self,
+        claim: &ClaimRef,
+        devices: impl IntoIterator<Item = DeviceStatus>,
+    ) -> Result<(), ReportError> {
+        self.reporter.report_device_status(claim, devices)
+    }
+
+    /// The same, to be kept elsewhere.
+    pub fn status_reporter(&self) -> StatusReporter {
+        self.reporter.clone()
+    }
+
+    /// What updates metadata, to be kept elsewhere: for example by the NRI plugin of a network driver.
     pub fn metadata_updater(&self) -> Arc<dyn MetadataUpdater> {
         self.updater.clone()
     }
@@ -207,26 +199,13 @@ impl Helper {
     }
 }
 
-struct Updater<P>(Arc<Service<P>>);
-
-impl<P: DraPlugin> MetadataUpdater for Updater<P> {
-    fn update_request_metadata<'a>(
-        &'a self,
-        claim: &'a ClaimRef,
-        request: &'a str,
-        devices: Vec<Device>,
-    ) -> BoxFuture<'a, Result<i64, UpdateError>> {
-        Box::pin(async move { self.0.update(claim, request, devices).await.map_err(UpdateError) })
-    }
-}
-
 async fn supervise<P: DraPlugin>(
     running: Running,
     service: Arc<Service<P>>,
     recovered: Vec<RecoveredClaim>,
     stop: CancellationToken,
 ) -> Result<(), StopError> {
-    let Running { mut endpoints, http, health, fatal, drain, orphan_grace, background, metrics } = running;
+    let Running { mut endpoints, http, health, status, fatal, drain, orphan_grace, background, metrics } = running;
     let orphans = {
         let (service, background, metrics) = (service.clone(), background.clone(), metrics.clone());
         AbortOnDropHandle::new(tokio::spawn(async move {
@@ -261,6 +240,9 @@ async fn supervise<P: DraPlugin>(
     metrics.set_registered(false);
     let stopped = endpoints.stop(drain).await.map_err(|error| StopError(error.into()));
     stop.cancelled().await;
+    if let Err(error) = status.stop().await {
+        tracing::warn!(%error, "the end of the driver");
+    }
     if let Some(health) = health
         && let Err(error) = health.stop(Instant::now() + END).await
     {

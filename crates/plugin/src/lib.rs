@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod attributes;
 mod builder;
 mod claim;
 mod claims;
@@ -20,7 +21,9 @@ mod server;
 mod service;
 mod socket;
 mod start;
+mod status;
 mod store;
+mod update;
 
 pub use builder::{DEFAULT_CDI_DIRECTORY, DEFAULT_KUBELET_ROOT, DeferredMetadata, PluginBuilder};
 pub use claim::{Claim, ClaimRef, ParameterSource, Parameters};
@@ -28,9 +31,11 @@ pub use driver::{BackgroundError, Batch, BoxError, Device, DeviceMetadata, DraPl
 #[cfg(feature = "clap")]
 pub use flags::Flags;
 pub use health::{DeviceHealth, HealthReporter, HealthStatus};
-pub use helper::{Helper, MetadataUpdater, StopError, UpdateError};
+pub use helper::{Helper, StopError};
 pub use registration::{RegistrationFaults, RegistrationStatus};
 pub use start::StartError;
+pub use status::{ConditionStatus, DeviceCondition, DeviceStatus, ReportError, StatusReporter};
+pub use update::{MetadataUpdate, MetadataUpdater, UpdateError};
 
 pub use drakkar_metadata::{self as metadata, DeviceAttribute, NetworkDeviceData};
 pub use {http, k8s_openapi, kube, prometheus_client, tonic};

@@ -28,7 +28,8 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::health::HealthSummary;
 use labels::UnaryMethod;
 pub(crate) use labels::{
-    ApiAnswer, Code, DeviceHealth, FileWork, Method, Operation, Outcome, Severity, UpdateOutcome, Version,
+    ApiAnswer, Code, DeviceHealth, FileWork, Method, Operation, Outcome, ReportOutcome, Severity, UpdateOutcome,
+    Version,
 };
 use process::Process;
 use table::Table;
@@ -63,6 +64,8 @@ struct Inner {
     driver_durations: Table<Operation, Histogram>,
     metadata_durations: Table<FileWork, Histogram>,
     metadata_updates: Table<UpdateOutcome, Counter>,
+    status_reports: Table<ReportOutcome, Counter>,
+    status_reports_waiting: Gauge,
     prepared_claims: Gauge,
     recovered_claims: Counter,
     recovery_problems: Counter,
@@ -95,6 +98,8 @@ impl Metrics {
             driver_durations: Table::new(durations),
             metadata_durations: Table::new(durations),
             metadata_updates: Table::default(),
+            status_reports: Table::default(),
+            status_reports_waiting: Gauge::default(),
             prepared_claims: Gauge::default(),
             recovered_claims: Counter::default(),
             recovery_problems: Counter::default(),
@@ -160,6 +165,16 @@ impl Metrics {
     /// The metadata of a request has been updated, or could not be.
     pub(crate) fn metadata_update(&self, outcome: UpdateOutcome) {
         self.0.metadata_updates.of(outcome).inc();
+    }
+
+    /// That became of so many reports of a device's status.
+    pub(crate) fn status_reports(&self, outcome: ReportOutcome, reports: usize) {
+        self.0.status_reports.of(outcome).inc_by(reports as u64);
+    }
+
+    /// So many reports wait for the API server now.
+    pub(crate) fn set_status_reports_waiting(&self, reports: usize) {
+        set(&self.0.status_reports_waiting, reports);
     }
 
     /// That many claims are prepared now.
@@ -263,6 +278,11 @@ impl Inner {
         ours.register("recovery_problems", help, self.recovery_problems.clone());
         let help = "Claims that were gone, and whose files a start removed";
         ours.register("orphans_removed", help, self.orphans_removed.clone());
+
+        let help = "Reports of the status of a device to the API server, by what became of it";
+        ours.register("status_reports", help, self.status_reports.clone());
+        let help = "Reports of the status of a device that wait for the API server";
+        ours.register("status_reports_waiting", help, self.status_reports_waiting.clone());
 
         let help = "Devices by the health that the driver reported last";
         ours.register("health_devices", help, self.devices.clone());

@@ -34,6 +34,7 @@ use crate::driver::{Batch, Device, DraPlugin, Outcomes, Panicked};
 use crate::holders::{Holders, Reservation, uses};
 use crate::lock::{ClaimGuard, Locks};
 use crate::metrics::{FileWork, Metrics, Operation, Outcome, UpdateOutcome};
+use crate::status::{DeviceStatus, StatusReporter};
 use crate::store::{Delivery, Store, StoreError, SystemFiles};
 
 /// What the core is to do, and how.
@@ -50,6 +51,16 @@ pub(crate) struct ServiceSettings {
     pub(crate) concurrency: usize,
     /// Whether a device that another claim has is refused.
     pub(crate) guard: bool,
+}
+
+/// The rooms of the house that the core goes to.
+#[derive(Debug)]
+pub(crate) struct Rooms {
+    pub(crate) claims: ClaimSource,
+    pub(crate) holders: Arc<Holders>,
+    pub(crate) locks: Locks,
+    pub(crate) store: Arc<Store<SystemFiles>>,
+    pub(crate) reporter: StatusReporter,
 }
 
 /// A claim as a kubelet names it.
@@ -78,20 +89,14 @@ pub(crate) struct Service<P> {
     locks: Locks,
     store: Arc<Store<SystemFiles>>,
     disk: Disk,
+    reporter: StatusReporter,
     metrics: Metrics,
 }
 
 impl<P: DraPlugin> Service<P> {
-    pub(crate) fn new(
-        plugin: Arc<P>,
-        settings: ServiceSettings,
-        claims: ClaimSource,
-        holders: Arc<Holders>,
-        locks: Locks,
-        store: Arc<Store<SystemFiles>>,
-        metrics: Metrics,
-    ) -> Self {
-        Self { plugin, settings, claims, holders, locks, store, disk: Disk::default(), metrics }
+    pub(crate) fn new(plugin: Arc<P>, settings: ServiceSettings, rooms: Rooms, metrics: Metrics) -> Self {
+        let Rooms { claims, holders, locks, store, reporter } = rooms;
+        Self { plugin, settings, claims, holders, locks, store, disk: Disk::default(), reporter, metrics }
     }
 
     /// Prepares claims. There is an answer for each.
@@ -241,6 +246,10 @@ impl<P: DraPlugin> Service<P> {
             Ok(guards) => guards,
             Err(error) => return fail_all(claims.iter(), &error, answers),
         };
+        for claim in &claims {
+            // What the driver reports from now on, for example that a device is not ready any more, is still delivered.
+            self.reporter.forget(&claim.uid);
+        }
         let batch = Batch::new(claims, self.concurrency());
         let outcomes = self.call(Operation::Unprepare, || self.plugin.unprepare_batch(&batch)).await;
         let mut outcomes = match outcomes {
@@ -278,14 +287,16 @@ impl<P: DraPlugin> Service<P> {
         Ok(removed.await??)
     }
 
-    /// Replaces what containers see of one request, and gives the new generation.
+    /// Replaces what containers see of one request, reports what is to be reported then, and gives the new generation.
     pub(crate) async fn update(
         &self,
         claim: &ClaimRef,
         reference: &str,
         devices: Vec<Device>,
+        reports: Vec<DeviceStatus>,
     ) -> Result<i64, ClaimError> {
         let request = RequestName::new(base(reference))?;
+        StatusReporter::check(claim, &reports)?;
         if CALLED_FOR.try_with(|()| ()).is_ok() {
             // The claims of the call are locked until the driver returns, and another claim may be held by a call that waits
             // for the driver's turn: whichever it is, this could wait for itself.
@@ -298,6 +309,7 @@ impl<P: DraPlugin> Service<P> {
             .collect();
         let guards = self.lock([claim].into_iter()).await?;
         let (store, metrics, claim) = (self.store.clone(), self.metrics.clone(), claim.clone());
+        let reporter = self.reporter.clone();
         let updated = self.disk.run(move || {
             let timer = metrics.time_metadata(FileWork::Update);
             let updated = store.update(&claim, &request, content);
@@ -306,10 +318,14 @@ impl<P: DraPlugin> Service<P> {
                 Err(error) if error.is_refusal() => UpdateOutcome::Refused,
                 Err(_) => UpdateOutcome::Failed,
             });
-            drop((timer, guards));
-            updated
+            drop(timer);
+            let generation = updated?;
+            // Before another update can begin: of two, both sides keep the same one.
+            reporter.report_device_status(&claim, reports)?;
+            drop(guards);
+            Ok(generation)
         });
-        Ok(updated.await??)
+        updated.await?
     }
 
     /// Removes a claim that the API server has no more, and says whether it was so. An object that is gone does not come back

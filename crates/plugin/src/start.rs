@@ -40,8 +40,9 @@ use crate::proto::health_v1alpha1::dra_resource_health_server::DraResourceHealth
 use crate::registration::{Services, SupportedServices};
 use crate::server::{EndpointSettings, Endpoints, Watch};
 use crate::service::wire::{DraV1, DraV1beta1};
-use crate::service::{Service, ServiceSettings, chain};
+use crate::service::{Rooms, Service, ServiceSettings, chain};
 use crate::socket::{PodUid, dra_socket, ensure_not_live};
+use crate::status::StatusReports;
 use crate::store::{Delivery, RecoveredClaim, Settings, Store, SystemFiles};
 
 /// How long a start waits for another instance to finish what it does, before it leaves the disk as it is.
@@ -170,7 +171,10 @@ impl PluginBuilder {
             guard: self.guard,
         };
         let claims = ClaimSource::new(client, checked.driver.clone(), metrics.clone());
-        let service = Arc::new(Service::new(plugin.clone(), settings, claims, holders, locks, store, metrics.clone()));
+        let (patience, tell) = (self.status_patience, background.clone());
+        let status = StatusReports::start(claims.clone(), &checked.driver, patience, tell, metrics.clone());
+        let rooms = Rooms { claims, holders, locks, store, reporter: status.reporter() };
+        let service = Arc::new(Service::new(plugin.clone(), settings, rooms, metrics.clone()));
         let health = hub(&plugin, &background)?;
         if let Some(health) = &health {
             let health = Arc::downgrade(health);
@@ -192,7 +196,7 @@ impl PluginBuilder {
             dra_watch: Watch { metrics: metrics.clone(), interceptor: self.interceptor },
             registration_watch: Watch { metrics: metrics.clone(), interceptor: self.registration_interceptor },
         };
-        let status = status_lines(&checked, &settings, self.node_name.as_deref(), self.metadata);
+        let lines = status_lines(&checked, &settings, self.node_name.as_deref(), self.metadata);
         let routes = routes(&service, health.as_ref(), services);
         let http = self.http_endpoint.map(HttpListener::bind).transpose();
         let http = http.map_err(|error| StartError::Http(error.into()))?;
@@ -205,13 +209,14 @@ impl PluginBuilder {
                 registration: endpoints.registration_status(),
                 fatal: is_fatal,
                 metrics: metrics.clone(),
-                status,
+                status: lines,
             })
         });
         let running = Running {
             endpoints,
             http,
             health,
+            status,
             fatal,
             drain: self.drain,
             orphan_grace: self.orphan_grace,

@@ -291,6 +291,24 @@ label! {
 }
 
 label! {
+    /// What became of a report of a device's status.
+    ReportOutcome is "outcome" {
+        /// The API server has it.
+        Delivered = "delivered",
+        /// A later report of the same device came before it was delivered.
+        Superseded = "superseded",
+        /// It breaks a rule, is of a device that is not the claim's, or too many wait.
+        Refused = "refused",
+        /// The driver may not do that, and nobody changed it in time.
+        Denied = "denied",
+        /// It could not be delivered in time, or the API server refuses it.
+        Failed = "failed",
+        /// The claim is gone, replaced, deallocated or unprepared.
+        Dropped = "dropped",
+    }
+}
+
+label! {
     /// How bad an error of a background task is.
     Severity is "severity" {
         /// The driver cannot go on.

@@ -12,6 +12,7 @@ use crate::driver::{BoxError, Panicked};
 use crate::holders::Conflict;
 use crate::lock::LockError;
 use crate::metrics::Outcome;
+use crate::status::ReportError;
 use crate::store::StoreError;
 
 /// Why one claim failed.
@@ -47,6 +48,9 @@ pub(crate) enum ClaimError {
     /// The metadata cannot be written or removed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The update's report cannot be made.
+    #[error(transparent)]
+    Report(#[from] ReportError),
     /// File work did not come to its end.
     #[error(transparent)]
     Disk(#[from] DiskError),
@@ -74,7 +78,7 @@ impl ClaimError {
             Self::Driver(error) if error.is::<Panicked>() => Outcome::Panic,
             Self::Driver(_) => Outcome::Driver,
             Self::Answer(_) => Outcome::Result,
-            Self::Store(_) | Self::Disk(_) => Outcome::Metadata,
+            Self::Store(_) | Self::Report(_) | Self::Disk(_) => Outcome::Metadata,
             Self::Batch(error) => error.outcome(),
         }
     }

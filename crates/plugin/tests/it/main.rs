@@ -20,3 +20,4 @@ mod prepare;
 mod recovery;
 mod rolling;
 mod start;
+mod status;

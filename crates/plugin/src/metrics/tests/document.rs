@@ -43,6 +43,7 @@ fn every_value_of_every_label_is_in_the_document() {
         values(ApiAnswer::as_str),
         values(FileWork::as_str),
         values(UpdateOutcome::as_str),
+        values(ReportOutcome::as_str),
         values(Severity::as_str),
         values(DeviceHealth::as_str),
     ];

@@ -1,0 +1,50 @@
+//! The parts of reporting that need no API server.
+
+mod denial;
+mod merge;
+mod queue;
+mod validate;
+
+use serde_json::{Value, json};
+
+use super::queue::{Next, Report};
+use super::*;
+use crate::metrics::Metrics;
+
+const DRIVER: &str = "gpu.example.com";
+const MANAGER: &str = "gpu.example.com-kubelet-plugin";
+const SHARE: &str = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee";
+
+fn claim_ref(number: usize) -> ClaimRef {
+    ClaimRef {
+        namespace: "default".parse().unwrap(),
+        name: format!("claim-{number}").parse().unwrap(),
+        uid: format!("uid-{number}").parse().unwrap(),
+    }
+}
+
+fn metrics() -> Metrics {
+    Metrics::new(&DRIVER.parse().unwrap())
+}
+
+/// What a metric says.
+fn reports(metrics: &Metrics, outcome: &str) -> u64 {
+    let text = metrics.encode().unwrap();
+    let line = format!("drakkar_plugin_status_reports_total{{outcome=\"{outcome}\"}} ");
+    text.lines().find_map(|found| found.strip_prefix(&line)).unwrap().parse().unwrap()
+}
+
+fn waiting(queue: &Queue) -> Vec<Report> {
+    match queue.next() {
+        Next::Now(job) => job.reports,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn entry(device: &str, more: &Value) -> Value {
+    let mut entry = json!({"driver": DRIVER, "pool": "node-1", "device": device});
+    for (name, value) in more.as_object().unwrap() {
+        entry[name] = value.clone();
+    }
+    entry
+}
