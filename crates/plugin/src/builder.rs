@@ -55,6 +55,9 @@ pub struct PluginBuilder {
     pub(crate) driver: String,
     pub(crate) client: Option<kube::Client>,
     pub(crate) node_name: Option<String>,
+    pub(crate) node_uid: Option<String>,
+    pub(crate) only_pool: Option<String>,
+    pub(crate) metadata_from_published: bool,
     pub(crate) pod_uid: Option<String>,
     pub(crate) kubelet_root: PathBuf,
     pub(crate) registry_directory: Option<PathBuf>,
@@ -92,6 +95,9 @@ impl PluginBuilder {
             driver: driver.into(),
             client: None,
             node_name: None,
+            node_uid: None,
+            only_pool: None,
+            metadata_from_published: false,
             pod_uid: None,
             kubelet_root: DEFAULT_KUBELET_ROOT.into(),
             registry_directory: None,
@@ -142,6 +148,28 @@ impl PluginBuilder {
     /// The node that the driver runs on.
     pub fn node_name(mut self, node: impl Into<String>) -> Self {
         self.node_name = Some(node.into());
+        self
+    }
+
+    /// The UID of that node, to which published slices belong. It is looked up if it is not given, for which the driver's
+    /// service account must be allowed to get nodes.
+    pub fn node_uid(mut self, uid: impl Into<String>) -> Self {
+        self.node_uid = Some(uid.into());
+        self
+    }
+
+    /// Publishes this pool alone, for other nodes too: its slices do not name the driver's node, though they belong to it and
+    /// go with it. The pool says with [`crate::NodeSelection`] which nodes have its devices. Needs an admission policy that
+    /// lets the driver write slices without a node's name.
+    pub fn reconcile_pool_with_name(mut self, pool: impl Into<String>) -> Self {
+        self.only_pool = Some(pool.into());
+        self
+    }
+
+    /// Whether a prepared device for which the driver gives no metadata gets the attributes that the driver has published of
+    /// it. Off by default. A prepare waits for the driver to publish for the first time.
+    pub fn metadata_from_published(mut self, on: bool) -> Self {
+        self.metadata_from_published = on;
         self
     }
 

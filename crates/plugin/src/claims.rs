@@ -36,9 +36,9 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(50), Duration::from_millis(150), Duration::from_millis(500), Duration::from_millis(1000)];
 /// The versions of the API that are understood, the best first.
-const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
+pub(crate) const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
 /// The index in [`VERSIONS`] of the one with another form of requests.
-const V1BETA1: u8 = 2;
+pub(crate) const V1BETA1: u8 = 2;
 /// More than any object that an API server stores.
 const MAX_BODY: usize = 8 * 1024 * 1024;
 
@@ -269,7 +269,7 @@ fn is_about(claim: &ClaimRef, body: &[u8]) -> bool {
 }
 
 /// An error with what the server says about it, if that is the API's kind of error.
-fn failure(status: StatusCode, body: &[u8]) -> ApiError {
+pub(crate) fn failure(status: StatusCode, body: &[u8]) -> ApiError {
     let message = serde_json::from_slice::<Status>(body).ok().and_then(|status| status.message);
     let message = message.unwrap_or_else(|| String::from_utf8_lossy(&body[..body.len().min(200)]).trim().to_owned());
     ApiError::Status { status, message }

@@ -24,6 +24,7 @@ use crate::metrics::Metrics;
 use crate::registration::{RegistrationFaults, RegistrationStatus};
 use crate::server::Endpoints;
 use crate::service::Service;
+use crate::slices::{DriverResources, PublishError, Publisher, ResourcePublisher};
 use crate::start::Background;
 use crate::status::{DeviceStatus, ReportError, StatusReporter, StatusReports};
 use crate::store::RecoveredClaim;
@@ -47,6 +48,7 @@ pub(crate) struct Running {
     pub(crate) http: Option<HttpEndpoint>,
     pub(crate) health: Option<Arc<HealthHub>>,
     pub(crate) status: StatusReports,
+    pub(crate) publisher: Publisher,
     /// Why the driver has no service any more.
     pub(crate) fatal: watch::Sender<Option<String>>,
     pub(crate) drain: Duration,
@@ -60,6 +62,7 @@ pub(crate) struct Running {
 pub struct Helper {
     updater: Arc<dyn MetadataUpdater>,
     reporter: StatusReporter,
+    publisher: ResourcePublisher,
     registration: watch::Receiver<RegistrationStatus>,
     fatal: watch::Receiver<Option<String>>,
     faults: RegistrationFaults,
@@ -90,6 +93,7 @@ impl Helper {
         Self {
             updater: Arc::new(Updater(service.clone())),
             reporter: running.status.reporter(),
+            publisher: running.publisher.handle(),
             registration: running.endpoints.registration_status(),
             fatal: running.fatal.subscribe(),
             faults: running.endpoints.registration_faults(),
@@ -136,6 +140,17 @@ impl Helper {
     /// What updates metadata, to be kept elsewhere: for example by the NRI plugin of a network driver.
     pub fn metadata_updater(&self) -> Arc<dyn MetadataUpdater> {
         self.updater.clone()
+    }
+
+    /// Makes this what the driver has to offer, in place of what it published before; see [`ResourcePublisher::publish`].
+    pub fn publish_resources(&self, resources: DriverResources) -> Result<(), PublishError> {
+        self.publisher.publish(resources)
+    }
+
+    /// The same, to be kept elsewhere: for example by a task that looks for devices that come and go. Also tells how
+    /// publishing goes.
+    pub fn resource_publisher(&self) -> ResourcePublisher {
+        self.publisher.clone()
     }
 
     /// What the kubelet last said about the registration, and whatever it says later.
@@ -205,7 +220,8 @@ async fn supervise<P: DraPlugin>(
     recovered: Vec<RecoveredClaim>,
     stop: CancellationToken,
 ) -> Result<(), StopError> {
-    let Running { mut endpoints, http, health, status, fatal, drain, orphan_grace, background, metrics } = running;
+    let Running { mut endpoints, http, health, status, publisher, fatal, drain, orphan_grace, background, metrics } =
+        running;
     let orphans = {
         let (service, background, metrics) = (service.clone(), background.clone(), metrics.clone());
         AbortOnDropHandle::new(tokio::spawn(async move {
@@ -233,6 +249,9 @@ async fn supervise<P: DraPlugin>(
         }
     };
     drop(orphans);
+    // What is published stays; a kubelet removes it when no instance comes back. But what this instance cannot serve it must
+    // not repair.
+    drop(publisher);
     if let Some(error) = died {
         fatal.send_replace(Some(error.to_string()));
         background(BackgroundError::fatal("serve the kubelet", error));

@@ -19,6 +19,7 @@ pub mod proto;
 mod registration;
 mod server;
 mod service;
+mod slices;
 mod socket;
 mod start;
 mod status;
@@ -33,6 +34,10 @@ pub use flags::Flags;
 pub use health::{DeviceHealth, HealthReporter, HealthStatus};
 pub use helper::{Helper, StopError};
 pub use registration::{RegistrationFaults, RegistrationStatus};
+pub use slices::{
+    Capacity, DeviceNodes, DriverResources, InvalidField, NodeSelection, Pool, PoolSlice, PublishError, PublishStatus,
+    PublishedDevice, ResourcePublisher,
+};
 pub use start::StartError;
 pub use status::{ConditionStatus, DeviceCondition, DeviceStatus, ReportError, StatusReporter};
 pub use update::{MetadataUpdate, MetadataUpdater, UpdateError};

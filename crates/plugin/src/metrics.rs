@@ -7,6 +7,7 @@
 
 mod labels;
 mod process;
+mod slices;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -28,10 +29,11 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::health::HealthSummary;
 use labels::UnaryMethod;
 pub(crate) use labels::{
-    ApiAnswer, Code, DeviceHealth, FileWork, Method, Operation, Outcome, ReportOutcome, Severity, UpdateOutcome,
-    Version,
+    ApiAnswer, Code, DeviceHealth, FileWork, Method, Operation, Outcome, ReportOutcome, Severity, SliceProblem,
+    SliceWrite, UpdateOutcome, Version,
 };
 use process::Process;
+use slices::SliceMetrics;
 use table::Table;
 pub(crate) use timer::{ApiGet, Call, Timer};
 
@@ -75,6 +77,7 @@ struct Inner {
     health_reports: Counter,
     health_streams: Gauge,
     registered: Gauge,
+    slices: SliceMetrics,
     health: OnceLock<Summary>,
     process: Process,
     registry: Mutex<Registry>,
@@ -109,6 +112,7 @@ impl Metrics {
             health_reports: Counter::default(),
             health_streams: Gauge::default(),
             registered: Gauge::default(),
+            slices: SliceMetrics::default(),
             health: OnceLock::new(),
             process: Process::new(),
             registry: Mutex::default(),
@@ -289,6 +293,7 @@ impl Inner {
         ours.register("health_reports", "Reports of device health by the driver", self.health_reports.clone());
         let help = "Streams on which a kubelet is told of device health";
         ours.register("health_streams", help, self.health_streams.clone());
+        self.slices.register(ours);
         let help = "Errors that no call waits for; a fatal one ends the driver, others are tried again";
         ours.register("background_errors", help, self.background_errors.clone());
     }

@@ -30,10 +30,11 @@ pub(crate) use self::error::{ClaimError, chain};
 use crate::claim::{Claim, ClaimRef, base};
 use crate::claims::ClaimSource;
 use crate::disk::Disk;
-use crate::driver::{Batch, Device, DraPlugin, Outcomes, Panicked};
+use crate::driver::{Batch, Device, DeviceMetadata, DraPlugin, Outcomes, Panicked};
 use crate::holders::{Holders, Reservation, uses};
 use crate::lock::{ClaimGuard, Locks};
 use crate::metrics::{FileWork, Metrics, Operation, Outcome, UpdateOutcome};
+use crate::slices::PublishedAttributes;
 use crate::status::{DeviceStatus, StatusReporter};
 use crate::store::{Delivery, Store, StoreError, SystemFiles};
 
@@ -61,6 +62,8 @@ pub(crate) struct Rooms {
     pub(crate) locks: Locks,
     pub(crate) store: Arc<Store<SystemFiles>>,
     pub(crate) reporter: StatusReporter,
+    /// Where attributes are from for which the driver gives none.
+    pub(crate) published: Option<PublishedAttributes>,
 }
 
 /// A claim as a kubelet names it.
@@ -91,12 +94,14 @@ pub(crate) struct Service<P> {
     disk: Disk,
     reporter: StatusReporter,
     metrics: Metrics,
+    /// Where attributes are from for which the driver gives none.
+    published: Option<PublishedAttributes>,
 }
 
 impl<P: DraPlugin> Service<P> {
     pub(crate) fn new(plugin: Arc<P>, settings: ServiceSettings, rooms: Rooms, metrics: Metrics) -> Self {
-        let Rooms { claims, holders, locks, store, reporter } = rooms;
-        Self { plugin, settings, claims, holders, locks, store, disk: Disk::default(), reporter, metrics }
+        let Rooms { claims, holders, locks, store, reporter, published } = rooms;
+        Self { plugin, settings, claims, holders, locks, store, disk: Disk::default(), reporter, metrics, published }
     }
 
     /// Prepares claims. There is an answer for each.
@@ -210,6 +215,9 @@ impl<P: DraPlugin> Service<P> {
                 reservation.keep(false);
             }
             return Ok(answer::respond(&claim, devices, BTreeMap::new()));
+        }
+        if let Some(published) = &self.published {
+            fill(published, &mut devices).await?;
         }
         let requests = answer::plan(&claim, &self.settings.driver, &devices, self.settings.deferred)?;
         let pod_claim = claim.pod_claim_name().map_err(ClaimError::PodClaim)?;
@@ -448,6 +456,20 @@ fn references<T>(named: Vec<NamedClaim>) -> (BTreeMap<String, ClaimRef>, Answers
         }
     }
     (wanted, answers)
+}
+
+/// Gives devices without metadata the attributes that were published of them.
+async fn fill(published: &PublishedAttributes, devices: &mut [Device]) -> Result<(), ClaimError> {
+    for device in devices.iter_mut().filter(|device| device.metadata.is_none()) {
+        match published.get(&device.pool_name, &device.device_name).await? {
+            Some(attributes) => device.metadata = Some(DeviceMetadata { attributes, network_data: None }),
+            None => {
+                let (pool, device) = (&device.pool_name, &device.device_name);
+                tracing::warn!(pool, device, "the driver has not published the device: there is no metadata of it");
+            }
+        }
+    }
+    Ok(())
 }
 
 fn fail_all<'a, T>(claims: impl Iterator<Item = &'a ClaimRef>, error: &Arc<ClaimError>, answers: &mut Answers<T>) {

@@ -41,6 +41,7 @@ use crate::registration::{Services, SupportedServices};
 use crate::server::{EndpointSettings, Endpoints, Watch};
 use crate::service::wire::{DraV1, DraV1beta1};
 use crate::service::{Rooms, Service, ServiceSettings, chain};
+use crate::slices::{GENERATIONS_FILE, Publisher, PublisherSettings, TURN_FILE};
 use crate::socket::{PodUid, dra_socket, ensure_not_live};
 use crate::status::StatusReports;
 use crate::store::{Delivery, RecoveredClaim, Settings, Store, SystemFiles};
@@ -170,10 +171,23 @@ impl PluginBuilder {
             concurrency: self.concurrency,
             guard: self.guard,
         };
+        let publisher = {
+            let lock_directory = checked.lock_file.parent().unwrap_or(&checked.store.plugin_directory);
+            let settings = PublisherSettings {
+                driver: checked.driver.to_string(),
+                node: self.node_name.clone(),
+                node_uid: self.node_uid,
+                only_pool: self.only_pool,
+                turn_file: checked.pod_uid.is_some().then(|| lock_directory.join(TURN_FILE)),
+                generations_file: checked.store.plugin_directory.join(GENERATIONS_FILE),
+            };
+            Publisher::start(client.clone(), settings, background.clone(), metrics.clone())
+        };
         let claims = ClaimSource::new(client, checked.driver.clone(), metrics.clone());
         let (patience, tell) = (self.status_patience, background.clone());
         let status = StatusReports::start(claims.clone(), &checked.driver, patience, tell, metrics.clone());
-        let rooms = Rooms { claims, holders, locks, store, reporter: status.reporter() };
+        let published = self.metadata_from_published.then(|| publisher.attributes());
+        let rooms = Rooms { claims, holders, locks, store, reporter: status.reporter(), published };
         let service = Arc::new(Service::new(plugin.clone(), settings, rooms, metrics.clone()));
         let health = hub(&plugin, &background)?;
         if let Some(health) = &health {
@@ -217,6 +231,7 @@ impl PluginBuilder {
             http,
             health,
             status,
+            publisher,
             fatal,
             drain: self.drain,
             orphan_grace: self.orphan_grace,

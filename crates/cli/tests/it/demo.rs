@@ -50,10 +50,12 @@ fn the_demo_can_go_on_running_to_look_around() {
 #[test]
 fn the_demo_runs_with_a_driver_of_ones_own() {
     let temporary = short_directory();
-    let driver = format!("{} sample-driver gpu --enable-device-metadata", snapbox::cmd::cargo_bin!("drakkar").display());
+    let driver =
+        format!("{} sample-driver gpu --enable-device-metadata", snapbox::cmd::cargo_bin!("drakkar").display());
     let assert = drakkar().args(["demo", "--driver", &driver]).env("TMPDIR", temporary.path()).assert().success();
     let output = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
-    for wanted in ["Driver gpu.example.com is registered", "demo   device   gpu.example.com  gpu-0", "Nothing is left"] {
+    for wanted in ["Driver gpu.example.com is registered", "demo   device   gpu.example.com  gpu-0", "Nothing is left"]
+    {
         assert!(output.contains(wanted), "{wanted} is not in:\n{output}");
     }
 }

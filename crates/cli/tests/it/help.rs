@@ -62,8 +62,12 @@ fn every_example_in_the_help_is_a_command_line_that_is_understood() {
             let line = line[..end].replace("/usr/local/share/man/man1", directory.path().to_str().unwrap());
             // A demo that goes on running would not end, and a driver that is only an example is not there.
             let only_parse = (command == "demo").then_some("--help");
-            let output =
-                drakkar().args(line.split_whitespace().chain(only_parse)).env("DRAKKAR_ROOT", "/nonexistent").stdin("").output().unwrap();
+            let output = drakkar()
+                .args(line.split_whitespace().chain(only_parse))
+                .env("DRAKKAR_ROOT", "/nonexistent")
+                .stdin("")
+                .output()
+                .unwrap();
             assert_ne!(output.status.code(), Some(2), "{line}: {}", String::from_utf8_lossy(&output.stderr));
             checked += 1;
         }

@@ -122,6 +122,46 @@ impl UnaryMethod {
 }
 
 label! {
+    /// What is done to a slice.
+    SliceWrite is "operation" {
+        /// It is created.
+        Create = "create",
+        /// It is replaced.
+        Update = "update",
+        /// It is deleted.
+        Delete = "delete",
+    }
+}
+
+label! {
+    /// What became of a write.
+    WriteOutcome is "outcome" {
+        /// It was done.
+        Success = "success",
+        /// It was not.
+        Failed = "failed",
+    }
+}
+
+label! {
+    /// Why resources are not published, or not as they should be.
+    SliceProblem is "problem" {
+        /// What the driver published is not valid.
+        Invalid = "invalid",
+        /// The driver's service account may not do it.
+        Forbidden = "forbidden",
+        /// The API server refuses a slice.
+        Rejected = "rejected",
+        /// The API server dropped fields.
+        DroppedFields = "dropped_fields",
+        /// Somebody else changes the slices.
+        Contested = "contested",
+        /// The API server gives no usable answer.
+        Unanswered = "unanswered",
+    }
+}
+
+label! {
     /// The version of a gRPC service.
     Version is "version" {
         /// DRA, health and registration.

@@ -12,6 +12,7 @@ use crate::driver::{BoxError, Panicked};
 use crate::holders::Conflict;
 use crate::lock::LockError;
 use crate::metrics::Outcome;
+use crate::slices::LookupError;
 use crate::status::ReportError;
 use crate::store::StoreError;
 
@@ -45,6 +46,9 @@ pub(crate) enum ClaimError {
     /// The driver's answer cannot be used.
     #[error(transparent)]
     Answer(#[from] AnswerError),
+    /// What the driver published of a device cannot be had.
+    #[error(transparent)]
+    Published(#[from] LookupError),
     /// The metadata cannot be written or removed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -78,7 +82,7 @@ impl ClaimError {
             Self::Driver(error) if error.is::<Panicked>() => Outcome::Panic,
             Self::Driver(_) => Outcome::Driver,
             Self::Answer(_) => Outcome::Result,
-            Self::Store(_) | Self::Report(_) | Self::Disk(_) => Outcome::Metadata,
+            Self::Published(_) | Self::Store(_) | Self::Report(_) | Self::Disk(_) => Outcome::Metadata,
             Self::Batch(error) => error.outcome(),
         }
     }

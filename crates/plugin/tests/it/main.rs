@@ -19,5 +19,6 @@ mod metadata;
 mod prepare;
 mod recovery;
 mod rolling;
+mod slices;
 mod start;
 mod status;

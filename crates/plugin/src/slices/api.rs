@@ -1,0 +1,294 @@
+//! Requests about slices to the API server, in the newest version of `resource.k8s.io` that it has.
+
+mod lines;
+mod object;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
+
+use http::{Method, Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Limited};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
+use kube::client::Body;
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+use tokio::time::timeout;
+
+pub(super) use self::lines::{Event, Lines};
+pub(super) use self::object::{Owner, SliceObject};
+use super::stored::{Form, Stored};
+use crate::claims::{ApiError, V1BETA1, VERSIONS, failure};
+
+/// How long the API server may take for one answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How many slices are asked for at once, where a server gives them in parts.
+const PAGE: usize = 50;
+/// More than all slices of a node need.
+const MAX_BODY: usize = 256 * 1024 * 1024;
+
+/// Which slices are the driver's business.
+#[derive(Debug, Clone)]
+pub(super) struct Scope {
+    pub(super) driver: String,
+    /// The node that slices name; none means those that name no node.
+    pub(super) node: Option<String>,
+    /// The only pool.
+    pub(super) pool: Option<String>,
+}
+
+/// All slices at one time.
+#[derive(Debug)]
+pub(super) struct Listed {
+    pub(super) slices: Vec<Stored>,
+    pub(super) resource_version: String,
+}
+
+/// Where slices are.
+pub(super) struct Api {
+    client: kube::Client,
+    scope: Scope,
+    version: AtomicU8,
+    /// Whether the server is asked for the pool alone, in lists and in watches: older ones cannot.
+    lists_pool: AtomicBool,
+    watches_pool: AtomicBool,
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Api").field("scope", &self.scope).finish_non_exhaustive()
+    }
+}
+
+#[derive(Deserialize)]
+struct List<'a> {
+    metadata: ListMetadata,
+    #[serde(borrow, default)]
+    items: Vec<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListMetadata {
+    #[serde(default)]
+    resource_version: String,
+    #[serde(default, rename = "continue")]
+    next: Option<String>,
+}
+
+impl Api {
+    pub(super) fn new(client: kube::Client, scope: Scope) -> Self {
+        let has_pool = scope.pool.is_some();
+        Self {
+            client,
+            scope,
+            version: AtomicU8::new(0),
+            lists_pool: AtomicBool::new(has_pool),
+            watches_pool: AtomicBool::new(has_pool),
+        }
+    }
+
+    fn version(&self) -> (u8, &'static str) {
+        let version = self.version.load(Ordering::Relaxed);
+        (version, VERSIONS[usize::from(version) % VERSIONS.len()])
+    }
+
+    /// The form that devices have in the version that is used.
+    pub(super) fn form(&self) -> Form {
+        if self.version().0 == V1BETA1 { Form::Basic } else { Form::Flat }
+    }
+
+    pub(super) fn api_version(&self) -> String {
+        format!("resource.k8s.io/{}", self.version().1)
+    }
+
+    fn path(&self) -> String {
+        format!("/apis/resource.k8s.io/{}/resourceslices", self.version().1)
+    }
+
+    fn selector(&self, with_pool: bool) -> String {
+        let Scope { driver, node, pool } = &self.scope;
+        let mut selector = format!("spec.driver={driver},spec.nodeName={}", node.as_deref().unwrap_or_default());
+        if let Some(pool) = pool.as_ref().filter(|_| with_pool) {
+            selector.push_str(",spec.pool.name=");
+            selector.push_str(pool);
+        }
+        encode(&selector)
+    }
+
+    /// Whether a slice is the driver's business. Servers that cannot select by pool send more.
+    pub(super) fn is_ours(&self, slice: &Stored) -> bool {
+        self.scope.pool.as_ref().is_none_or(|pool| slice.pool == *pool)
+    }
+
+    /// All slices. What a server's cache has is good enough at first; after trouble it is not.
+    pub(super) async fn list(&self, from_cache: bool) -> Result<Listed, ApiError> {
+        loop {
+            match self.list_pages(from_cache).await {
+                Err(ApiError::Status { status: StatusCode::BAD_REQUEST, message })
+                    if self.lists_pool.swap(false, Ordering::Relaxed) =>
+                {
+                    tracing::debug!(message, "the API server cannot select slices by pool");
+                }
+                Err(ApiError::Status { status: StatusCode::NOT_FOUND, .. }) => self.discover().await?,
+                listed => return listed,
+            }
+        }
+    }
+
+    async fn list_pages(&self, from_cache: bool) -> Result<Listed, ApiError> {
+        let selector = self.selector(self.lists_pool.load(Ordering::Relaxed));
+        let mut listed = Listed { slices: Vec::new(), resource_version: String::new() };
+        let mut next: Option<String> = None;
+        loop {
+            let more = match &next {
+                Some(token) => format!("&continue={}", encode(token)),
+                None if from_cache => "&resourceVersion=0".to_owned(),
+                None => String::new(),
+            };
+            let path = format!("{}?fieldSelector={selector}&limit={PAGE}{more}", self.path());
+            let body = self.ask(Method::GET, &path, Vec::new()).await?;
+            let page: List<'_> = serde_json::from_slice(&body).map_err(ApiError::Decode)?;
+            for item in page.items {
+                let slice = Stored::read(item.get().as_bytes(), self.form()).map_err(ApiError::Decode)?;
+                if self.is_ours(&slice) {
+                    listed.slices.push(slice);
+                }
+            }
+            listed.resource_version = page.metadata.resource_version;
+            next = page.metadata.next.filter(|token| !token.is_empty());
+            if next.is_none() {
+                return Ok(listed);
+            }
+        }
+    }
+
+    /// What happens to slices from that state on, for so long.
+    pub(super) async fn watch(&self, resource_version: &str, lasting: Duration) -> Result<Lines, ApiError> {
+        loop {
+            let selector = self.selector(self.watches_pool.load(Ordering::Relaxed));
+            let path = format!(
+                "{}?watch=true&allowWatchBookmarks=true&fieldSelector={selector}&resourceVersion={}&timeoutSeconds={}",
+                self.path(),
+                encode(resource_version),
+                lasting.as_secs()
+            );
+            let response = self.send(Method::GET, &path, Vec::new()).await?;
+            let (head, body) = response.into_parts();
+            if head.status == StatusCode::OK {
+                return Ok(Lines::new(body, self.form()));
+            }
+            let body = collect(body).await?;
+            if head.status == StatusCode::BAD_REQUEST && self.watches_pool.swap(false, Ordering::Relaxed) {
+                continue;
+            }
+            return Err(failure(head.status, &body));
+        }
+    }
+
+    /// Creates a slice, and gives what the server made of it, also as text.
+    pub(super) async fn create(&self, object: &SliceObject<'_>) -> Result<(Stored, Vec<u8>), ApiError> {
+        self.write(Method::POST, &self.path(), object).await
+    }
+
+    /// Replaces a slice, if it is still as it was known.
+    pub(super) async fn update(&self, name: &str, object: &SliceObject<'_>) -> Result<(Stored, Vec<u8>), ApiError> {
+        self.write(Method::PUT, &format!("{}/{name}", self.path()), object).await
+    }
+
+    async fn write(&self, method: Method, path: &str, object: &SliceObject<'_>) -> Result<(Stored, Vec<u8>), ApiError> {
+        let body = object.encode(self.form()).map_err(ApiError::Decode)?;
+        let answer = self.ask(method, path, body).await?;
+        Ok((Stored::read(&answer, self.form()).map_err(ApiError::Decode)?, answer))
+    }
+
+    /// Deletes a slice, if it is still as it was known. One that is gone is deleted.
+    pub(super) async fn delete(&self, slice: &Stored) -> Result<(), ApiError> {
+        let preconditions = json!({"uid": slice.uid, "resourceVersion": slice.resource_version});
+        let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
+        let path = format!("{}/{}", self.path(), slice.name);
+        match self.ask(Method::DELETE, &path, body.to_string().into_bytes()).await {
+            Ok(_) | Err(ApiError::Status { status: StatusCode::NOT_FOUND, .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The UID of a node.
+    pub(super) async fn node_uid(&self, name: &str) -> Result<String, ApiError> {
+        #[derive(Deserialize)]
+        struct Node {
+            metadata: Metadata,
+        }
+        #[derive(Deserialize)]
+        struct Metadata {
+            uid: String,
+        }
+        let body = self.ask(Method::GET, &format!("/api/v1/nodes/{name}"), Vec::new()).await?;
+        let node: Node = serde_json::from_slice(&body).map_err(ApiError::Decode)?;
+        Ok(node.metadata.uid)
+    }
+
+    /// Finds the best version that the server has.
+    async fn discover(&self) -> Result<(), ApiError> {
+        let group: APIGroup = match self.ask(Method::GET, "/apis/resource.k8s.io", Vec::new()).await {
+            Ok(body) => serde_json::from_slice(&body).map_err(ApiError::Decode)?,
+            Err(ApiError::Status { status: StatusCode::NOT_FOUND, .. }) => return Err(ApiError::NoVersion),
+            Err(error) => return Err(error),
+        };
+        let best = (0u8..).zip(VERSIONS).find(|(_, version)| group.versions.iter().any(|has| has.version == *version));
+        let (index, version) = best.ok_or(ApiError::NoVersion)?;
+        if self.version.swap(index, Ordering::Relaxed) == index {
+            // It says that it has the version, and that it has no slices in it.
+            return Err(ApiError::NoVersion);
+        }
+        tracing::info!(version, "the API server's version of resource.k8s.io for slices");
+        Ok(())
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Vec<u8>, ApiError> {
+        let answer = timeout(PATIENCE, async {
+            let (head, body) = self.send(method, path, body).await?.into_parts();
+            Ok((head.status, collect(body).await?))
+        });
+        match answer.await.unwrap_or(Err(ApiError::Timeout(PATIENCE)))? {
+            (status, body) if status.is_success() => Ok(body),
+            (status, body) => Err(failure(status, &body)),
+        }
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Vec<u8>) -> Result<http::Response<Body>, ApiError> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::ACCEPT, "application/json")
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Body::from(body))
+            .map_err(|source| ApiError::Send(source.into()))?;
+        let sent = timeout(PATIENCE, self.client.send(request)).await;
+        match sent {
+            Ok(response) => response.map_err(|source| ApiError::Send(source.into())),
+            Err(_) => Err(ApiError::Timeout(PATIENCE)),
+        }
+    }
+}
+
+async fn collect(body: Body) -> Result<Vec<u8>, ApiError> {
+    let body = Limited::new(body, MAX_BODY).collect().await.map_err(ApiError::Send)?;
+    Ok(Vec::from(body.to_bytes()))
+}
+
+/// A text as a part of a query.
+fn encode(text: &str) -> String {
+    use std::fmt::Write as _;
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(byte.into()),
+            // Writing to a text does not fail.
+            _ => drop(write!(encoded, "%{byte:02X}")),
+        }
+    }
+    encoded
+}

@@ -1,0 +1,83 @@
+//! Requests to servers that cannot select slices by pool.
+
+#![allow(clippy::unwrap_used)]
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use http::Response;
+
+use super::*;
+
+/// A server that refuses some requests, and what it was asked.
+fn server(refuses: fn(&str) -> bool) -> (Api, Arc<Mutex<Vec<String>>>) {
+    let log: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = log.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let uri = request.uri().to_string();
+        seen.lock().unwrap().push(uri.clone());
+        let slice = |pool: &str| {
+            json!({
+                "metadata": {"name": format!("of-{pool}"), "uid": pool, "resourceVersion": "7"},
+                "spec": {"driver": "d", "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1}},
+            })
+        };
+        let (status, body) = if refuses(&uri) {
+            (400, json!({"kind": "Status", "message": "field label not supported: spec.pool.name"}))
+        } else if uri.contains("watch=true") {
+            (200, json!({"type": "ADDED", "object": slice("rack")}))
+        } else {
+            (200, json!({"metadata": {"resourceVersion": "9"}, "items": [slice("rack"), slice("other")]}))
+        };
+        let answer = Response::builder().status(status).body(Body::from(format!("{body}\n").into_bytes()));
+        async move { Ok::<_, Infallible>(answer.unwrap()) }
+    });
+    let scope = Scope { driver: "d".into(), node: None, pool: Some("rack".into()) };
+    (Api::new(kube::Client::new(service, "default"), scope), log)
+}
+
+const POOL: &str = "spec.pool.name%3Drack";
+
+#[tokio::test]
+async fn a_server_that_can_is_asked_for_the_pool_alone() {
+    let (api, log) = server(|_| false);
+    let listed = api.list(true).await.unwrap();
+    assert_eq!((listed.slices.len(), listed.resource_version.as_str()), (1, "9"), "others are passed over");
+    let mut lines = api.watch("9", Duration::from_secs(5)).await.unwrap();
+    assert!(matches!(lines.next().await.unwrap(), Some(Event::Put(slice)) if slice.pool == "rack"));
+    assert!(lines.next().await.unwrap().is_none());
+    let log = log.lock().unwrap();
+    assert!(
+        log.len() == 2
+            && log.iter().all(|uri| uri.contains(POOL) && uri.contains("spec.driver%3Dd%2Cspec.nodeName%3D%2C"))
+    );
+    assert!(log[0].contains("resourceVersion=0") && log[1].contains("resourceVersion=9"), "{log:?}");
+}
+
+#[tokio::test]
+async fn one_that_cannot_list_so_is_asked_for_all() {
+    let (api, log) = server(|uri| uri.contains(POOL));
+    assert_eq!(api.list(false).await.unwrap().slices.len(), 1);
+    api.list(false).await.unwrap();
+    api.watch("9", Duration::from_secs(5)).await.unwrap();
+    let log = log.lock().unwrap();
+    let with_pool: Vec<bool> = log.iter().map(|uri| uri.contains(POOL)).collect();
+    assert_eq!(with_pool, [true, false, false, true, false], "{log:?}");
+}
+
+#[tokio::test]
+async fn one_that_cannot_watch_so_may_still_list_so() {
+    let (api, log) = server(|uri| uri.contains(POOL) && uri.contains("watch=true"));
+    api.list(false).await.unwrap();
+    api.watch("9", Duration::from_secs(5)).await.unwrap();
+    api.list(false).await.unwrap();
+    let with_pool: Vec<bool> = log.lock().unwrap().iter().map(|uri| uri.contains(POOL)).collect();
+    assert_eq!(with_pool, [true, true, false, true]);
+}
+
+#[tokio::test]
+async fn a_refusal_that_has_another_reason_is_an_error() {
+    let (api, _) = server(|_| true);
+    let refused = api.list(false).await;
+    assert!(matches!(refused, Err(ApiError::Status { status: StatusCode::BAD_REQUEST, .. })), "{refused:?}");
+}

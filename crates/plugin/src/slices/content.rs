@@ -1,0 +1,279 @@
+//! What is in a slice, in a form in which it can be sent, compared and kept in little memory.
+//!
+//! A device becomes its JSON text and a digest of what it means. Two devices with equal digests are the same to an API server:
+//! empty and missing, `1Gi` and `1024Mi` make no difference, nor does the time of a taint, which is compared for itself.
+//! Slices have digests of the same kind, so to compare ten thousand devices is to compare a few dozen numbers.
+
+use std::sync::Arc;
+
+use drakkar_metadata::DeviceAttribute;
+use k8s_openapi::api::core::v1::NodeSelector;
+use k8s_openapi::api::resource::v1 as api;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+
+use super::quantity;
+use super::resources::{DeviceNodes, NodeSelection, Pool, PublishedDevice};
+
+/// What something means, in 16 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Digest([u8; 16]);
+
+impl Digest {
+    fn of(bytes: &[u8]) -> Self {
+        Self::finish(Sha256::new_with_prefix(bytes))
+    }
+
+    fn finish(hash: Sha256) -> Self {
+        let hash: [u8; 32] = hash.finalize().into();
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&hash[..16]);
+        Self(digest)
+    }
+}
+
+/// A taint's identity, and since when it is there, in seconds since 1970.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TaintTime {
+    pub(super) key: String,
+    pub(super) value: Option<String>,
+    pub(super) effect: String,
+    pub(super) added: Option<i64>,
+}
+
+impl TaintTime {
+    fn of(taint: &api::DeviceTaint) -> Self {
+        Self {
+            key: taint.key.clone(),
+            value: taint.value.clone().filter(|value| !value.is_empty()),
+            effect: taint.effect.clone(),
+            added: taint.time_added.as_ref().map(|time| time.0.as_second()),
+        }
+    }
+
+    pub(super) fn is_same_taint(&self, other: &Self) -> bool {
+        (&self.key, &self.value, &self.effect) == (&other.key, &other.value, &other.effect)
+    }
+
+    /// Whether the times of the same taints are so different that one of them has to be written.
+    pub(super) fn differ(ours: &[Self], theirs: &[Self]) -> bool {
+        ours.iter().zip(theirs).any(|(ours, theirs)| match (ours.added, theirs.added) {
+            (Some(ours), Some(theirs)) => ours.abs_diff(theirs) > 1,
+            _ => false,
+        })
+    }
+}
+
+/// A device that is to be published.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) name: Arc<str>,
+    /// The device as the API's v1 has it.
+    pub(super) json: Box<RawValue>,
+    pub(super) digest: Digest,
+    /// Whether a slice with it may have only half of the devices.
+    pub(super) is_heavy: bool,
+    pub(super) consumes_counters: bool,
+    pub(super) taints: Box<[TaintTime]>,
+}
+
+impl Item {
+    pub(super) fn new(device: PublishedDevice) -> Result<Self, serde_json::Error> {
+        let is_heavy = device.is_heavy();
+        let mut device = api_device(device);
+        let json = serde_json::value::to_raw_value(&device)?;
+        let taints = taint_times(&device);
+        let consumes_counters = device.consumes_counters.is_some();
+        let digest = device_digest(&mut device)?;
+        Ok(Self { name: device.name.into(), json, digest, is_heavy, consumes_counters, taints })
+    }
+}
+
+pub(super) fn taint_times(device: &api::Device) -> Box<[TaintTime]> {
+    device.taints.iter().flatten().map(TaintTime::of).collect()
+}
+
+/// What of a slice is not devices: who can use it, and so on.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Head {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) node_selector: Option<NodeSelector>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) all_nodes: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) per_device_node_selection: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) partition_type_attribute: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) skip_node_operations: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) shared_counters: Option<Vec<api::CounterSet>>,
+}
+
+impl Head {
+    /// What all slices of a pool have in common.
+    pub(super) fn of_pool(pool: &Pool) -> Self {
+        Self {
+            node_selector: match &pool.nodes {
+                NodeSelection::Selector(selector) => Some((**selector).clone()),
+                _ => None,
+            },
+            all_nodes: (pool.nodes == NodeSelection::AllNodes).then_some(true),
+            per_device_node_selection: (pool.nodes == NodeSelection::PerDevice).then_some(true),
+            partition_type_attribute: None,
+            skip_node_operations: some(pool.skip_node_operations.clone()),
+            shared_counters: None,
+        }
+    }
+
+    /// Takes it out of a slice.
+    pub(super) fn take(spec: &mut api::ResourceSliceSpec) -> Self {
+        Self {
+            node_selector: spec.node_selector.take(),
+            all_nodes: spec.all_nodes.take().filter(|on| *on),
+            per_device_node_selection: spec.per_device_node_selection.take().filter(|on| *on),
+            partition_type_attribute: spec.partition_type_attribute.take(),
+            skip_node_operations: spec.skip_node_operations.take().and_then(some),
+            shared_counters: spec.shared_counters.take().and_then(some),
+        }
+    }
+
+    /// What a slice means: this, and devices in their order.
+    pub(super) fn digest(&self, devices: impl Iterator<Item = Digest>) -> Result<Digest, serde_json::Error> {
+        let mut head = self.clone();
+        for counter in head.shared_counters.iter_mut().flatten().flat_map(|set| set.counters.values_mut()) {
+            normalize(&mut counter.value);
+        }
+        let mut hash = Sha256::new_with_prefix(serde_json::to_vec(&head)?);
+        for device in devices {
+            hash.update(device.0);
+        }
+        Ok(Digest::finish(hash))
+    }
+}
+
+/// What a device means. It is not to be used afterwards.
+pub(super) fn device_digest(device: &mut api::Device) -> Result<Digest, serde_json::Error> {
+    normalize_device(device);
+    Ok(Digest::of(&serde_json::to_vec(device)?))
+}
+
+/// Brings a device into the form that all devices of the same meaning have; times of taints are left out.
+pub(super) fn normalize_device(device: &mut api::Device) {
+    for attribute in device.attributes.iter_mut().flat_map(|attributes| attributes.values_mut()) {
+        drop_empty(&mut attribute.ints);
+        drop_empty(&mut attribute.bools);
+        drop_empty(&mut attribute.strings);
+        drop_empty(&mut attribute.versions);
+    }
+    device.attributes.take_if(|map| map.is_empty());
+    device.capacity.take_if(|map| map.is_empty());
+    for capacity in device.capacity.iter_mut().flat_map(|capacity| capacity.values_mut()) {
+        normalize(&mut capacity.value);
+        let Some(policy) = &mut capacity.request_policy else { continue };
+        drop_empty(&mut policy.valid_values);
+        policy.default.iter_mut().for_each(normalize);
+        policy.valid_values.iter_mut().flatten().for_each(normalize);
+        if let Some(range) = &mut policy.valid_range {
+            normalize(&mut range.min);
+            range.max.iter_mut().for_each(normalize);
+            range.step.iter_mut().for_each(normalize);
+        }
+    }
+    drop_empty(&mut device.consumes_counters);
+    for consumption in device.consumes_counters.iter_mut().flatten() {
+        consumption.counters.values_mut().for_each(|counter| normalize(&mut counter.value));
+        drop_empty(&mut consumption.compatibility_groups);
+    }
+    drop_empty(&mut device.taints);
+    for taint in device.taints.iter_mut().flatten() {
+        taint.time_added = None;
+        taint.value.take_if(|value| value.is_empty());
+    }
+    drop_empty(&mut device.binding_conditions);
+    drop_empty(&mut device.binding_failure_conditions);
+    for flag in [&mut device.all_nodes, &mut device.allow_multiple_allocations, &mut device.binds_to_node] {
+        flag.take_if(|on| !*on);
+    }
+    device.node_allocatable_resources.take_if(|map| map.is_empty());
+    for resource in device.node_allocatable_resources.iter_mut().flat_map(|resources| resources.values_mut()) {
+        if let Some(mapping) = &mut resource.mapping {
+            mapping.capacity_multiplier.iter_mut().for_each(normalize);
+            mapping.device_multiplier.iter_mut().for_each(normalize);
+        }
+        if let Some(overhead) = &mut resource.overhead {
+            overhead.per_pod.iter_mut().for_each(normalize);
+            overhead.per_container.iter_mut().for_each(normalize);
+        }
+    }
+}
+
+fn drop_empty<T>(list: &mut Option<Vec<T>>) {
+    list.take_if(|list| list.is_empty());
+}
+
+/// One text for each number.
+fn normalize(quantity: &mut Quantity) {
+    if let Some(nanos) = quantity::parse(&quantity.0) {
+        quantity.0 = nanos.0.to_string();
+    }
+}
+
+fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
+    (!list.is_empty()).then_some(list)
+}
+
+/// A device in the API's own form.
+fn api_device(device: PublishedDevice) -> api::Device {
+    let (node_name, node_selector, all_nodes) = match device.nodes {
+        None => (None, None, None),
+        Some(DeviceNodes::Node(name)) => (Some(name), None, None),
+        Some(DeviceNodes::Selector(selector)) => (None, Some(*selector), None),
+        Some(DeviceNodes::AllNodes) => (None, None, Some(true)),
+    };
+    let attributes = device.attributes.into_iter().map(|(name, value)| (name, api_attribute(value)));
+    let capacity = device.capacity.into_iter().map(|(name, capacity)| {
+        let request_policy = capacity.request_policy.map(|policy| *policy);
+        (name, api::DeviceCapacity { value: capacity.value, request_policy })
+    });
+    let mut taints = device.taints;
+    for taint in &mut taints {
+        // The API has whole seconds.
+        let whole = |time: Time| Timestamp::from_second(time.0.as_second()).map_or(time, Time);
+        taint.time_added = taint.time_added.take().map(whole);
+    }
+    api::Device {
+        name: device.name,
+        attributes: Some(attributes.collect()).filter(|map: &std::collections::BTreeMap<_, _>| !map.is_empty()),
+        capacity: Some(capacity.collect()).filter(|map: &std::collections::BTreeMap<_, _>| !map.is_empty()),
+        consumes_counters: some(device.consumes_counters),
+        taints: some(taints),
+        node_name,
+        node_selector,
+        all_nodes,
+        allow_multiple_allocations: device.allow_multiple_allocations.then_some(true),
+        binds_to_node: device.binds_to_node.then_some(true),
+        binding_conditions: some(device.binding_conditions),
+        binding_failure_conditions: some(device.binding_failure_conditions),
+        node_allocatable_resources: Some(device.node_allocatable_resources).filter(|map| !map.is_empty()),
+    }
+}
+
+fn api_attribute(attribute: DeviceAttribute) -> api::DeviceAttribute {
+    let DeviceAttribute { int, bool, string, version, ints, bools, strings, versions } = attribute;
+    api::DeviceAttribute {
+        int,
+        bool,
+        string,
+        version,
+        ints: some(ints),
+        bools: some(bools),
+        strings: some(strings),
+        versions: some(versions),
+    }
+}

@@ -1,0 +1,369 @@
+//! The task that publishes: it alone knows what is wanted and what the API server has, and writes the difference.
+
+mod outcome;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::PublishError;
+use super::api::{Api, Owner, Scope};
+use super::generations::Generations;
+use super::lookup::{Index, PublishedAttributes};
+use super::mailbox::{Mailbox, ResourcePublisher};
+use super::pool::PoolState;
+use super::resources::{DriverResources, Pool};
+use super::source::{self, Change};
+use super::turn::Turn;
+use super::validate::Place;
+use super::wanted::Checked;
+use super::write::{Writer, explain};
+use crate::driver::BackgroundError;
+use crate::metrics::Metrics;
+use crate::start::Background;
+
+const WHAT: &str = "publish resources";
+/// How long an instance that is not the newest waits before it sees whether it is by now.
+const STAND_BY: Duration = Duration::from_secs(2);
+
+/// Where and as what a driver publishes.
+#[derive(Debug)]
+pub(crate) struct PublisherSettings {
+    pub(crate) driver: String,
+    pub(crate) node: Option<String>,
+    /// The node's UID, if it need not be looked up.
+    pub(crate) node_uid: Option<String>,
+    /// The only pool, which is not bound to the node.
+    pub(crate) only_pool: Option<String>,
+    /// The file by which the newest instance is found, if there can be several.
+    pub(crate) turn_file: Option<PathBuf>,
+    pub(crate) generations_file: PathBuf,
+}
+
+/// The task, and the ways to it. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Publisher {
+    handle: ResourcePublisher,
+    attributes: PublishedAttributes,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Publisher {
+    pub(crate) fn start(
+        client: kube::Client,
+        settings: PublisherSettings,
+        background: Background,
+        metrics: Metrics,
+    ) -> Self {
+        let mailbox = Arc::new(Mailbox::default());
+        let (index, attributes) = watch::channel(None);
+        let handle = ResourcePublisher::new(mailbox.clone(), settings.only_pool.as_deref());
+        let task = run(client, settings, background, metrics, mailbox, index);
+        let task = AbortOnDropHandle::new(tokio::spawn(task));
+        Self { handle, attributes: PublishedAttributes(attributes), _task: task }
+    }
+
+    pub(crate) fn handle(&self) -> ResourcePublisher {
+        self.handle.clone()
+    }
+
+    pub(crate) fn attributes(&self) -> PublishedAttributes {
+        self.attributes.clone()
+    }
+}
+
+/// Waits for the first resources, and goes on from there.
+async fn run(
+    client: kube::Client,
+    settings: PublisherSettings,
+    background: Background,
+    metrics: Metrics,
+    mailbox: Arc<Mailbox>,
+    index: watch::Sender<Index>,
+) {
+    let first = mailbox.next().await;
+    let turn = settings.turn_file.as_deref().and_then(|path| {
+        let turn = Turn::take(path);
+        turn.map_err(|error| tracing::warn!(path = %path.display(), %error, "cannot tell which instance is the newest"))
+            .ok()
+    });
+    // Slices of a pool that is not bound to the node do not name it.
+    let node = settings.node.clone().filter(|_| settings.only_pool.is_none());
+    let scope = Scope { driver: settings.driver.clone(), node, pool: settings.only_pool.clone() };
+    let api = Arc::new(Api::new(client, scope));
+    let (changes, source) = source::follow(api.clone());
+    let source = AbortOnDropHandle::new(tokio::spawn(source));
+    let task = Task {
+        api,
+        generations: Generations::load(settings.generations_file.clone()),
+        owner_uid: settings.node_uid.clone(),
+        settings,
+        turn,
+        pools: BTreeMap::new(),
+        checked: None,
+        is_listed: false,
+        source_trouble: None,
+        is_on_stand_by: false,
+        background,
+        metrics,
+        mailbox,
+        index,
+    };
+    task.run(first, changes).await;
+    drop(source);
+}
+
+type CheckedPools = Vec<(String, Result<Checked, PublishError>)>;
+
+struct Task {
+    settings: PublisherSettings,
+    api: Arc<Api>,
+    generations: Generations,
+    /// The UID of the node, once it is known.
+    owner_uid: Option<String>,
+    turn: Option<Turn>,
+    pools: BTreeMap<String, PoolState>,
+    /// What was published before it was known what the API server has.
+    checked: Option<CheckedPools>,
+    is_listed: bool,
+    source_trouble: Option<PublishError>,
+    is_on_stand_by: bool,
+    background: Background,
+    metrics: Metrics,
+    mailbox: Arc<Mailbox>,
+    index: watch::Sender<Index>,
+}
+
+impl Task {
+    async fn run(mut self, first: DriverResources, mut changes: mpsc::Receiver<Change>) {
+        self.publish(first).await;
+        let mailbox = self.mailbox.clone();
+        loop {
+            self.tell();
+            let due = self.next();
+            tokio::select! {
+                resources = mailbox.next() => self.publish(resources).await,
+                change = changes.recv() => match change {
+                    Some(change) => self.learn(change),
+                    None => {
+                        let error = "the task that watches slices has ended";
+                        return (self.background)(BackgroundError::recoverable(WHAT, error));
+                    }
+                },
+                () = async { sleep_until(due.unwrap_or_else(Instant::now)).await }, if due.is_some() => self.sync().await,
+            }
+        }
+    }
+
+    /// Checks what the driver published, and wants it from now on.
+    async fn publish(&mut self, resources: DriverResources) {
+        let (driver, is_on_node) = (self.settings.driver.clone(), self.settings.node.is_some());
+        let is_for_others = self.settings.only_pool.is_some();
+        // Thousands of devices take a while, in which others want to run.
+        let checked = tokio::task::spawn_blocking(move || -> CheckedPools {
+            let place = Place { driver: &driver, is_on_node, is_for_others };
+            let check = |(name, pool): (String, Pool)| {
+                let checked = Checked::new(&name, pool, place);
+                (name, checked)
+            };
+            resources.pools.into_iter().map(check).collect()
+        });
+        let checked = match checked.await {
+            Ok(checked) => checked,
+            Err(error) => return (self.background)(BackgroundError::recoverable(WHAT, error)),
+        };
+        self.index.send_modify(|index| {
+            let mut before = index.take().unwrap_or_default();
+            let pools = checked.iter().filter_map(|(name, checked)| match checked {
+                Ok(checked) => Some((name.clone(), checked.devices.clone())),
+                Err(_) => before.remove_entry(name),
+            });
+            *index = Some(pools.collect());
+        });
+        self.checked = Some(checked);
+        if self.is_listed {
+            self.want();
+        }
+    }
+
+    /// Wants what was published, now that it is known what the API server has.
+    fn want(&mut self) {
+        let Some(checked) = self.checked.take() else { return };
+        let unwanted: Vec<String> =
+            self.pools.keys().filter(|pool| !checked.iter().any(|(name, _)| name == *pool)).cloned().collect();
+        let mut outcomes: Vec<(String, Result<Option<Checked>, PublishError>)> =
+            unwanted.into_iter().map(|pool| (pool, Ok(None))).collect();
+        outcomes.extend(checked.into_iter().map(|(pool, checked)| (pool, checked.map(Some))));
+        for (pool, outcome) in outcomes {
+            let state = self.pools.entry(pool.clone()).or_default();
+            let wanted = outcome.and_then(|checked| {
+                let broken = |error: serde_json::Error| PublishError::Api {
+                    what: format!("pool {pool}"),
+                    message: error.to_string(),
+                };
+                state.want(checked).map_err(broken)
+            });
+            if let Err(error) = wanted {
+                state.is_held = true;
+                state.due = None;
+                self.fail(&pool, &error);
+            }
+        }
+    }
+
+    /// Takes over what happened to slices.
+    fn learn(&mut self, change: Change) {
+        match change {
+            Change::Trouble { what, error } => {
+                let error = explain(what.to_owned(), &error);
+                let kind = std::mem::discriminant(&error);
+                let is_new = self.source_trouble.as_ref().is_none_or(|known| std::mem::discriminant(known) != kind);
+                self.report(&error, is_new);
+                self.source_trouble = Some(error);
+                return;
+            }
+            Change::All(listed) => {
+                let mut by_pool: BTreeMap<String, Vec<_>> = BTreeMap::new();
+                for pool in self.pools.keys() {
+                    by_pool.insert(pool.clone(), Vec::new());
+                }
+                for slice in listed.slices {
+                    by_pool.entry(slice.pool.clone()).or_default().push(slice);
+                }
+                let was_listed = std::mem::replace(&mut self.is_listed, true);
+                for (pool, slices) in by_pool {
+                    let state = self.pools.entry(pool).or_default();
+                    if state.reset(slices, &listed.resource_version) && was_listed {
+                        state.disturb();
+                    }
+                }
+                if self.checked.is_some() {
+                    self.want();
+                }
+            }
+            Change::Put(slice) => {
+                let state = self.pools.entry(slice.pool.clone()).or_default();
+                if state.put(*slice) {
+                    state.disturb();
+                }
+            }
+            Change::Gone(slice) => {
+                if let Some(state) = self.pools.get_mut(&slice.pool)
+                    && state.gone(&slice.uid)
+                {
+                    tracing::info!(slice = slice.name, pool = slice.pool, "somebody else deleted a slice");
+                    state.disturb();
+                    // The node may be another of the same name: slices of a node that is gone are collected again and again.
+                    self.owner_uid.clone_from(&self.settings.node_uid);
+                }
+            }
+        }
+        self.source_trouble = None;
+    }
+
+    /// When there is something to do.
+    fn next(&self) -> Option<Instant> {
+        if !self.is_listed {
+            return None;
+        }
+        self.pools.values().filter_map(PoolState::next).min()
+    }
+
+    /// Brings all pools in order whose time has come.
+    async fn sync(&mut self) {
+        let now = Instant::now();
+        let is_due = |state: &PoolState| state.next().is_some_and(|next| next <= now);
+        let due: Vec<String> =
+            self.pools.iter().filter(|(_, state)| is_due(state)).map(|(pool, _)| pool.clone()).collect();
+        self.is_on_stand_by = !self.is_our_turn();
+        for pool in due {
+            if self.is_on_stand_by {
+                if let Some(state) = self.pools.get_mut(&pool) {
+                    state.stand_by(STAND_BY);
+                }
+                continue;
+            }
+            if self.mailbox.is_full() {
+                return;
+            }
+            self.sync_pool(&pool).await;
+        }
+        self.pools.retain(|_, state| !state.is_forgotten());
+        let published = self
+            .pools
+            .values()
+            .map(|state| (state.stored.len(), state.stored.iter().map(|slice| slice.devices.len()).sum::<usize>()));
+        let (slices, devices) = published.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        self.metrics.set_published(slices, devices);
+    }
+
+    fn is_our_turn(&self) -> bool {
+        is_ours(self.turn.as_ref())
+    }
+
+    async fn sync_pool(&mut self, pool: &str) {
+        let remembered = self.generations.of(pool);
+        let Some(state) = self.pools.get_mut(pool) else { return };
+        let Some(writes) = state.writes(remembered) else { return };
+        state.due = None;
+        if writes.len() == 0 {
+            return state.is_in_order();
+        }
+        if state.is_contested() {
+            let error = PublishError::Contested { pool: pool.to_owned() };
+            return self.fail(pool, &error);
+        }
+        let needs_owner = state.wanted.is_some() && self.settings.node.is_some();
+        let owner = match needs_owner {
+            true => match self.owner().await {
+                Ok(owner) => Some(owner),
+                Err(error) => return self.fail(pool, &error),
+            },
+            false => None,
+        };
+        let Some(state) = self.pools.get_mut(pool) else { return };
+        let highest = state.stored.iter().map(|slice| slice.generation).max().unwrap_or(0);
+        if writes.generation > highest {
+            state.rollout = Some(writes.generation);
+        }
+        let state = &*state;
+        let writer = Writer {
+            api: &self.api,
+            driver: &self.settings.driver,
+            node: self.settings.node.as_deref(),
+            owner: owner.as_ref(),
+            metrics: &self.metrics,
+        };
+        let (mailbox, turn) = (&self.mailbox, self.turn.as_ref());
+        let done = writer.write(pool, state, &writes, &|| mailbox.is_full() || !is_ours(turn)).await;
+        let is_complete = done.len() == writes.len();
+        self.wrote(pool, done, is_complete);
+    }
+
+    /// The node that slices belong to.
+    async fn owner(&mut self) -> Result<Owner, PublishError> {
+        let name = self.settings.node.clone().unwrap_or_default();
+        let uid = match &self.owner_uid {
+            Some(uid) => uid.clone(),
+            None => {
+                let uid =
+                    self.api.node_uid(&name).await.map_err(|error| explain(format!("get node {name}"), &error))?;
+                self.owner_uid.insert(uid).clone()
+            }
+        };
+        Ok(Owner { name, uid })
+    }
+}
+
+fn is_ours(turn: Option<&Turn>) -> bool {
+    let Some(turn) = turn else { return true };
+    turn.is_ours().unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot tell which instance is the newest");
+        true
+    })
+}

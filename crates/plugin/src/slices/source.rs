@@ -1,0 +1,155 @@
+//! What happens to the driver's slices: a list once, then a watch, whose connection is made again as often as needed.
+//!
+//! In a quiet cluster that is one request every few minutes. Lists are for the start, and for when the server no longer knows
+//! what happened since (410).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::api::{Api, Event, Listed};
+use super::backoff::{Backoff, random};
+use super::stored::Stored;
+use crate::claims::ApiError;
+
+/// How long a watch lasts, at least and at most: not the same on all nodes.
+const WATCH: (u64, u64) = (300, 600);
+/// How much longer than it should a watch may take before the connection is taken for dead.
+const GRACE: Duration = Duration::from_secs(30);
+const PAUSES: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
+/// How many changes may wait for the publisher.
+const QUEUE: usize = 64;
+
+/// News of slices.
+#[derive(Debug)]
+pub(super) enum Change {
+    /// These are all.
+    All(Listed),
+    /// One is like this now.
+    Put(Box<Stored>),
+    /// One is gone.
+    Gone(Box<Stored>),
+    /// Nothing can be known for now.
+    Trouble { what: &'static str, error: ApiError },
+}
+
+/// Follows what happens, until the receiver or the future is dropped.
+pub(super) fn follow(api: Arc<Api>) -> (mpsc::Receiver<Change>, impl Future<Output = ()> + Send) {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    (receiver, run(api, sender))
+}
+
+/// How a watch ended.
+enum End {
+    /// As it should, or early.
+    Over {
+        early: bool,
+    },
+    /// The server does not know any more what happened since.
+    Expired,
+    Failed(ApiError),
+    /// Nobody listens.
+    Closed,
+}
+
+async fn run(api: Arc<Api>, changes: mpsc::Sender<Change>) {
+    let mut failures = 0;
+    let mut from_cache = true;
+    loop {
+        let listed = match api.list(from_cache).await {
+            Ok(listed) => listed,
+            Err(error) => {
+                failures += 1;
+                let expired = is_expired(&error);
+                if !expired && changes.send(Change::Trouble { what: "list resourceslices", error }).await.is_err() {
+                    return;
+                }
+                sleep(PAUSES.after(failures)).await;
+                continue;
+            }
+        };
+        from_cache = false;
+        let mut version = listed.resource_version.clone();
+        if changes.send(Change::All(listed)).await.is_err() {
+            return;
+        }
+        loop {
+            match watch(&api, &mut version, &mut failures, &changes).await {
+                End::Closed => return,
+                End::Expired => break,
+                End::Over { early: false } => failures = 0,
+                // A server that goes down ends all watches at once, and all nodes come back.
+                End::Over { early: true } => sleep(PAUSES.first.mul_f64(2.0 * random())).await,
+                End::Failed(error) => {
+                    failures += 1;
+                    let is_gone = matches!(&error, ApiError::Status { status: StatusCode::NOT_FOUND, .. });
+                    if changes.send(Change::Trouble { what: "watch resourceslices", error }).await.is_err() {
+                        return;
+                    }
+                    sleep(PAUSES.after(failures)).await;
+                    if is_gone {
+                        // Another version of the API, perhaps: a list finds out.
+                        break;
+                    }
+                }
+            }
+        }
+        // All nodes may have lost their place at once.
+        sleep(PAUSES.first.mul_f64(random())).await;
+    }
+}
+
+fn is_expired(error: &ApiError) -> bool {
+    matches!(error, ApiError::Status { status: StatusCode::GONE, .. })
+}
+
+async fn watch(api: &Api, version: &mut String, failures: &mut u32, changes: &mpsc::Sender<Change>) -> End {
+    let seconds = (WATCH.1 - WATCH.0) as f64 * random();
+    let lasting = Duration::from_secs(WATCH.0) + Duration::from_secs_f64(seconds);
+    let end = Instant::now() + lasting;
+    let mut lines = match api.watch(version, lasting).await {
+        Ok(lines) => lines,
+        Err(error) if is_expired(&error) => return End::Expired,
+        Err(error) => return End::Failed(error),
+    };
+    loop {
+        let patience = (end + GRACE).saturating_duration_since(Instant::now());
+        let event = tokio::select! {
+            event = timeout(patience, lines.next()) => event,
+            () = changes.closed() => return End::Closed,
+        };
+        let change = match event {
+            Err(_) | Ok(Ok(None)) => return End::Over { early: Instant::now() + GRACE < end },
+            Ok(Err(error)) => return End::Failed(error),
+            Ok(Ok(Some(Event::Bookmark(marked)))) => {
+                *version = marked;
+                *failures = 0;
+                continue;
+            }
+            Ok(Ok(Some(Event::Failed { code: 410, .. }))) => return End::Expired,
+            Ok(Ok(Some(Event::Failed { code, message }))) => {
+                let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                return End::Failed(ApiError::Status { status, message });
+            }
+            Ok(Ok(Some(Event::Put(slice)))) => {
+                version.clone_from(&slice.resource_version);
+                Change::Put(slice)
+            }
+            Ok(Ok(Some(Event::Gone(slice)))) => {
+                version.clone_from(&slice.resource_version);
+                Change::Gone(slice)
+            }
+        };
+        *failures = 0;
+        let is_ours = match &change {
+            Change::Put(slice) | Change::Gone(slice) => api.is_ours(slice),
+            _ => true,
+        };
+        if is_ours && changes.send(change).await.is_err() {
+            return End::Closed;
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! Published resources as an API server gets them.
+
+mod cluster;
+mod trouble;
+
+use std::time::{Duration, Instant};
+
+use drakkar_node::api::{DraVersion, Gates};
+use drakkar_plugin::{
+    Capacity, DeviceAttribute, DeviceNodes, DriverResources, NodeSelection, Pool, PoolSlice, PublishError,
+    PublishStatus, PublishedDevice,
+};
+use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
+use k8s_openapi::api::resource::v1::{CapacityRequestPolicy, DeviceTaint, ResourceSlice};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use rstest::rstest;
+use serde_json::json;
+
+use self::cluster::{Cluster, names, pool, publish, published, status};
+use crate::support::{DRIVER, Kubelet, Node, TestClaim, TestDriver, eventually, in_time};
+
+fn gpu(name: &str) -> PublishedDevice {
+    PublishedDevice::new(name).attribute("model", "m1").capacity("memory", "1024Mi")
+}
+
+/// Resources of one pool.
+fn resources(pool: Pool) -> DriverResources {
+    DriverResources::default().pool("node-1", pool)
+}
+
+fn gpus(count: usize) -> Pool {
+    Pool::default().devices((0..count).map(|number| gpu(&format!("gpu-{number}"))))
+}
+
+/// Slices with one device each, which has this number.
+fn chosen(numbers: &[i64]) -> DriverResources {
+    let slice = |number: &i64| PoolSlice {
+        devices: vec![PublishedDevice::new(format!("d{number}")).attribute("number", *number)],
+        ..PoolSlice::default()
+    };
+    resources(Pool { slices: numbers.iter().map(slice).collect(), ..Pool::default() })
+}
+
+#[tokio::test]
+async fn the_first_publish_is_one_slice_with_its_owner_and_the_second_is_nothing() {
+    let cluster = Cluster::new().await;
+    let helper = cluster.start(&TestDriver::default()).await;
+    assert_eq!(*helper.resource_publisher().status().borrow(), PublishStatus::Nothing);
+    assert!(cluster.server.requests().iter().all(|line| !line.path.contains("resourceslices")), "nothing before that");
+
+    publish(&helper, resources(gpus(2))).await;
+    let slices = cluster.slices().await;
+    let [slice] = slices.as_slice() else { panic!("{slices:#?}") };
+    assert_eq!((pool(slice), names(slice)), ((1, 1), vec!["gpu-0", "gpu-1"]));
+    assert_eq!((slice.spec.driver.as_str(), slice.spec.node_name.as_deref()), (DRIVER, Some("node-1")));
+    assert!(slice.metadata.name.as_deref().unwrap().starts_with("00000-gpu.example.com-node-1-"));
+    let owners = slice.metadata.owner_references.as_deref().unwrap_or_default();
+    let [owner] = owners else { panic!("{owners:?}") };
+    assert_eq!((owner.api_version.as_str(), owner.kind.as_str(), owner.name.as_str()), ("v1", "Node", "node-1"));
+    assert_eq!((&owner.uid, owner.controller), (&cluster.node_uid, Some(true)));
+    assert_eq!(cluster.take_requests(), ["list", "create"]);
+
+    publish(&helper, resources(gpus(2))).await;
+    assert_eq!(cluster.take_requests(), [""; 0], "the same again");
+    helper.stop().await.unwrap();
+
+    let helper = cluster.start(&TestDriver::default()).await;
+    publish(&helper, resources(gpus(2))).await;
+    assert_eq!(cluster.take_requests(), ["list"], "the same of a new process");
+    helper.stop().await.unwrap();
+    assert_eq!(cluster.slices().await.len(), 1, "what is published stays");
+}
+
+#[tokio::test]
+async fn all_that_can_be_said_of_a_device_arrives() {
+    let mut gates = Gates::default();
+    for gate in ["DRAListTypeAttributes", "DRAOptionalNodeOperations", "DRAPartitionableDevicesType"] {
+        gates = gates.with(gate, true).unwrap();
+    }
+    let cluster = Cluster::with(|config| config.gates = gates).await;
+    let driver = TestDriver::default();
+    let helper = cluster.start(&driver).await;
+    let policy = CapacityRequestPolicy {
+        default: Some(Quantity("1Gi".into())),
+        valid_values: Some(vec![Quantity("1Gi".into()), Quantity("2048Mi".into())]),
+        valid_range: None,
+    };
+    let device = gpu("gpu-0")
+        .attribute("cores", 64)
+        .attribute("healthy", true)
+        .attribute("example.com/firmware", DeviceAttribute::version("1.2.3"))
+        .attribute("numa", vec![0, 1])
+        .attribute("flags", vec![true, false])
+        .attribute("links", vec!["a", "b"])
+        .attribute("apis", DeviceAttribute::versions(["1.0.0", "2.0.0"]))
+        .attribute("profile", "half")
+        .capacity("share", Capacity::from("8Gi").request_policy(policy))
+        .allow_multiple_allocations()
+        .taint("example.com/sick", "yes", "NoSchedule")
+        .consumes("gpu-0-memory", [("memory", "40Gi")])
+        .binding_conditions(["Ready"], ["Broken"]);
+    let pool = Pool {
+        partition_type_attribute: Some(format!("{DRIVER}/profile")),
+        skip_node_operations: vec!["*".into()],
+        ..Pool::default().counter_set("gpu-0-memory", [("memory", "80Gi")]).device(device).device(gpu("gpu-1"))
+    };
+    publish(&helper, resources(pool.clone())).await;
+    assert_eq!(*driver.errors.lock().unwrap(), [""; 0]);
+    let slices = cluster.slices().await;
+    assert_eq!(slices.len(), 2, "counters have a slice of their own");
+    assert_eq!(slices[0].spec.shared_counters.as_ref().unwrap()[0].name, "gpu-0-memory");
+    let devices = serde_json::to_value(&slices[1].spec.devices).unwrap();
+    assert_eq!(devices[0]["attributes"]["numa"], json!({"ints": [0, 1]}));
+    assert_eq!(devices[0]["attributes"]["apis"], json!({"versions": ["1.0.0", "2.0.0"]}));
+    assert_eq!(devices[0]["capacity"]["memory"], json!({"value": "1Gi"}), "as the server writes it");
+    assert_eq!(devices[0]["bindingFailureConditions"], json!(["Broken"]));
+    assert_eq!(slices[1].spec.skip_node_operations.as_deref(), Some(&["*".to_owned()][..]));
+
+    cluster.take_requests();
+    publish(&helper, resources(pool)).await;
+    assert_eq!(cluster.take_requests(), [""; 0], "other forms of the same are no change");
+}
+
+/// A.7: what is written, and that a second look changes nothing.
+#[rstest]
+#[case::one_of_two(&[1, 2], &[1, 9], &["update"], 1)]
+#[case::two_of_three(&[1, 2, 3], &[1, 8, 9], &["update"; 3], 2)]
+#[case::one_of_three_removed(&[1, 2, 3], &[1, 3], &["update", "update", "delete"], 2)]
+#[case::one_added_to_three(&[1, 2, 3], &[1, 2, 3, 4], &["update", "update", "update", "create"], 2)]
+#[tokio::test]
+async fn a_change_of_slices(
+    #[case] before: &[i64],
+    #[case] after: &[i64],
+    #[case] writes: &[&str],
+    #[case] generation: i64,
+) {
+    let cluster = Cluster::new().await;
+    let helper = cluster.start(&TestDriver::default()).await;
+    publish(&helper, chosen(before)).await;
+    cluster.take_requests();
+    publish(&helper, chosen(after)).await;
+    assert_eq!(cluster.take_requests(), writes);
+    let slices = cluster.slices().await;
+    let expected: Vec<String> = after.iter().map(|number| format!("d{number}")).collect();
+    assert_eq!(slices.iter().flat_map(|slice| names(slice)).collect::<Vec<_>>(), expected);
+    let count = i64::try_from(after.len()).unwrap();
+    assert!(slices.iter().all(|slice| pool(slice) == (generation, count)), "{slices:#?}");
+    publish(&helper, chosen(after)).await;
+    assert_eq!(cluster.take_requests(), [""; 0]);
+}
+
+/// G56: the framework splits; a change of one device is one write, whatever it is.
+#[tokio::test]
+async fn one_device_of_a_thousand_is_one_write() {
+    let cluster = Cluster::new().await;
+    let helper = cluster.start(&TestDriver::default()).await;
+    publish(&helper, resources(gpus(1000))).await;
+    let slices = cluster.slices().await;
+    assert_eq!(slices.len(), 8);
+    let all: Vec<String> = slices.iter().flat_map(|slice| names(slice)).map(str::to_owned).collect();
+    assert_eq!(all, (0..1000).map(|number| format!("gpu-{number}")).collect::<Vec<_>>(), "in order");
+
+    let mut changed = gpus(1000);
+    changed.devices[500] = gpu("gpu-500").attribute("model", "m2");
+    let mut more = changed.clone();
+    more.devices.insert(300, gpu("late"));
+    let mut less = more.clone();
+    less.devices.remove(700);
+    cluster.take_requests();
+    for (what, pool) in [("changed", changed), ("added", more), ("removed", less)] {
+        publish(&helper, resources(pool)).await;
+        assert_eq!(cluster.take_requests(), ["update"], "{what}");
+    }
+    helper.stop().await.unwrap();
+    let helper = cluster.start(&TestDriver::default()).await;
+    let mut again = gpus(1000);
+    again.devices[500] = gpu("gpu-500").attribute("model", "m2");
+    again.devices.insert(300, gpu("late"));
+    again.devices.remove(700);
+    publish(&helper, resources(again)).await;
+    assert_eq!(cluster.take_requests(), ["list"], "a new process leaves devices where they are");
+}
+
+#[tokio::test]
+async fn a_pool_that_is_not_published_any_more_is_removed() {
+    let cluster = Cluster::new().await;
+    let helper = cluster.start(&TestDriver::default()).await;
+    publish(&helper, resources(gpus(1)).pool("other", gpus(1))).await;
+    assert_eq!(cluster.slices().await.len(), 2);
+    publish(&helper, resources(gpus(1))).await;
+    assert_eq!(cluster.slices().await.iter().map(|slice| slice.spec.pool.name.clone()).collect::<Vec<_>>(), ["node-1"]);
+    publish(&helper, resources(Pool::default())).await;
+    let slices = cluster.slices().await;
+    assert_eq!((slices.len(), names(&slices[0])), (1, vec![]), "an empty pool is published as such");
+    publish(&helper, DriverResources::default()).await;
+    assert_eq!(cluster.slices().await.len(), 0);
+}
+
+/// G47, G57: upstream leaves a node without devices for 30 s, and starts at generation 1 again.
+#[tokio::test]
+async fn slices_that_a_kubelet_wipes_come_back_at_once_with_a_higher_generation() {
+    let cluster = Cluster::new().await;
+    let helper = cluster.start(&TestDriver::default()).await;
+    publish(&helper, resources(gpus(300))).await;
+    let started = Instant::now();
+    cluster.wipe().await;
+    let is_back = |slices: &[ResourceSlice]| slices.len() == 3 && slices.iter().all(|slice| pool(slice) == (2, 3));
+    cluster.until("the slices are back", is_back).await;
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    published(&helper).await;
+
+    helper.stop().await.unwrap();
+    cluster.wipe().await;
+    let helper = cluster.start(&TestDriver::default()).await;
+    publish(&helper, resources(gpus(300))).await;
+    assert!(cluster.slices().await.iter().all(|slice| pool(slice) == (3, 3)), "also after a restart");
+}
+
+/// A.7: an update followed by a foreign delete. And what others add to a slice is theirs.
+#[tokio::test]
+async fn what_others_do_to_slices_is_undone_but_for_labels() {
+    let cluster = Cluster::new().await;
+    let helper = cluster.start(&TestDriver::default()).await;
+    publish(&helper, resources(gpus(1))).await;
+    let slices = cluster.slices().await;
+    let name = slices[0].metadata.name.clone().unwrap();
+    let patch = json!({"metadata": {"labels": {"team": "a"}}, "spec": {"devices": [{"name": "stolen"}]}});
+    cluster.api().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    let slices = cluster.until("the devices are back", |slices| names(&slices[0]) == ["gpu-0"]).await;
+    assert_eq!(slices[0].metadata.labels.as_ref().unwrap()["team"], "a");
+
+    let _ = cluster.api().delete(&name, &DeleteParams::default()).await.unwrap();
+    cluster
+        .until("the slice is back", |slices| slices.len() == 1 && slices[0].metadata.name.as_ref() != Some(&name))
+        .await;
+    published(&helper).await;
+
+    // Somebody else's slice in our name.
+    let mut foreign = slices[0].clone();
+    foreign.metadata = Default::default();
+    foreign.metadata.name = Some("foreign".into());
+    foreign.spec.pool.name = "unknown".into();
+    cluster.api().create(&Default::default(), &foreign).await.unwrap();
+    cluster
+        .until("the foreign slice is gone", |slices| slices.iter().all(|slice| slice.spec.pool.name == "node-1"))
+        .await;
+}
+
+/// G50: upstream keeps only one taint's time per device, and loses all in a wipe.
+#[tokio::test]
+async fn taints_keep_their_times() {
+    let cluster = Cluster::new().await;
+    let helper = cluster.start(&TestDriver::default()).await;
+    let earlier = Time(Timestamp::from_second(1_700_000_000).unwrap());
+    let mut sick = gpu("gpu-0").taint("a", "", "NoSchedule").taint("b", "1", "NoExecute");
+    sick.taints.push(DeviceTaint {
+        key: "c".into(),
+        effect: "NoSchedule".into(),
+        time_added: Some(earlier.clone()),
+        value: None,
+    });
+    let times = async || -> Vec<Option<Time>> {
+        let slices = cluster.slices().await;
+        let taints = slices[0].spec.devices.as_ref().unwrap()[0].taints.clone().unwrap();
+        taints.into_iter().map(|taint| taint.time_added).collect()
+    };
+    publish(&helper, resources(Pool::default().device(sick.clone()))).await;
+    let first = times().await;
+    assert!(first.iter().all(Option::is_some), "the server sets them");
+    assert_eq!(first[2], Some(earlier));
+    // The server's times have whole seconds: what is written again would be later.
+    let set = first[0].as_ref().unwrap().0.as_second();
+    eventually("the clock goes on", || (Timestamp::now().as_second() > set + 1).then_some(())).await;
+    publish(&helper, resources(Pool::default().device(sick.clone().attribute("model", "m2")))).await;
+    assert_eq!(times().await, first, "another change of the device");
+    publish(&helper, resources(Pool::default().device(sick.clone()).device(gpu("gpu-1")))).await;
+    assert_eq!(times().await, first, "another device");
+    cluster.wipe().await;
+    cluster.until("the slice is back", |slices| slices.len() == 1).await;
+    assert_eq!(times().await, first, "a wipe");
+    cluster.take_requests();
+    publish(&helper, resources(Pool::default().device(sick).device(gpu("gpu-1")))).await;
+    assert_eq!(cluster.take_requests(), [""; 0], "a time that the driver does not give is no change");
+}
+
+/// Slices of a node that is gone are collected: after a node was made anew they need its new UID, or go again and again.
+#[tokio::test]
+async fn a_node_that_was_made_anew_is_the_new_owner() {
+    let cluster = Cluster::new().await;
+    let helper = cluster.start(&TestDriver::default()).await;
+    publish(&helper, resources(gpus(1))).await;
+    let uid = cluster.replace_node().await;
+    cluster.wipe().await;
+    let slices = cluster.until("the slice is back", |slices| slices.len() == 1).await;
+    assert_eq!(slices[0].metadata.owner_references.as_ref().unwrap()[0].uid, uid);
+}
+
+/// v1, and what older clusters have.
+#[rstest]
+#[case(DraVersion::V1beta2)]
+#[case(DraVersion::V1beta1)]
+#[tokio::test]
+async fn older_versions_of_the_api(#[case] version: DraVersion) {
+    let cluster = Cluster::with(|config| config.versions = vec![version]).await;
+    let driver = TestDriver::default();
+    let helper = cluster.start(&driver).await;
+    let sick = || gpu("gpu-0").taint("a", "", "NoSchedule");
+    publish(&helper, resources(Pool::default().device(sick()))).await;
+    publish(&helper, resources(Pool::default().device(sick().attribute("model", "m2")))).await;
+    assert_eq!(*driver.errors.lock().unwrap(), [""; 0]);
+    assert_eq!(cluster.take_requests(), ["", "list", "create", "update"], "v1 is tried once");
+    publish(&helper, resources(Pool::default().device(sick().attribute("model", "m2")))).await;
+    assert_eq!(cluster.take_requests(), [""; 0]);
+    cluster.server.faults().drop_watches();
+    publish(&helper, DriverResources::default()).await;
+    assert_eq!(cluster.take_requests(), ["delete"]);
+}
+
+fn selector() -> NodeSelector {
+    let requirement = NodeSelectorRequirement { key: "rack".into(), operator: "Exists".into(), values: None };
+    let term = NodeSelectorTerm { match_expressions: Some(vec![requirement]), match_fields: None };
+    NodeSelector { node_selector_terms: vec![term] }
+}
+
+/// A.7: a pool that is not bound to the node, though it belongs to it. G49: another pool is refused at once.
+#[tokio::test]
+async fn a_pool_of_other_nodes() {
+    let cluster = Cluster::new().await;
+    let driver = TestDriver::default();
+    let helper = cluster.builder().reconcile_pool_with_name("rack").start(driver.clone()).await.unwrap();
+    let rack = |pool: Pool| DriverResources::default().pool("rack", pool);
+    let per_device = Pool::default()
+        .nodes(NodeSelection::PerDevice)
+        .device(gpu("a").nodes(DeviceNodes::Node("node-2".into())))
+        .device(gpu("b").nodes(DeviceNodes::Selector(Box::new(selector()))))
+        .device(gpu("c").nodes(DeviceNodes::AllNodes));
+    let pools = [
+        gpus(1).nodes(NodeSelection::AllNodes),
+        gpus(1).nodes(NodeSelection::Selector(Box::new(selector()))),
+        per_device,
+    ];
+    for pool in pools {
+        publish(&helper, rack(pool)).await;
+        let slices = cluster.slices().await;
+        let [slice] = slices.as_slice() else { panic!("{slices:#?}") };
+        assert_eq!((slice.spec.node_name.as_deref(), slice.spec.pool.generation), (None, 1));
+        assert_eq!(slice.metadata.owner_references.as_ref().unwrap()[0].uid, cluster.node_uid);
+    }
+    assert_eq!(cluster.take_requests(), ["list", "create", "update", "update"]);
+    let lists: Vec<_> = cluster.server.requests().into_iter().filter(|line| line.verb == "list").collect();
+    assert!(lists.is_empty());
+
+    let refused = helper.publish_resources(rack(gpus(1)).pool("other", gpus(1)));
+    assert!(matches!(&refused, Err(PublishError::OtherPool { pool, only }) if pool == "other" && only == "rack"));
+    assert_eq!(*helper.resource_publisher().status().borrow(), PublishStatus::Published, "nothing has changed");
+    helper.publish_resources(rack(gpus(1))).unwrap();
+    let failing = status(&helper, |status| matches!(status, PublishStatus::Failing(_))).await;
+    let PublishStatus::Failing(reason) = failing else { panic!() };
+    assert!(reason.contains("pool rack: nodes:"), "{reason}");
+    publish(&helper, DriverResources::default()).await;
+    assert_eq!(cluster.slices().await.len(), 0);
+}
+
+#[tokio::test]
+async fn a_driver_without_a_node_publishes_for_all() {
+    let cluster = Cluster::new().await;
+    let driver = TestDriver::default();
+    let builder = drakkar_plugin::PluginBuilder::new(DRIVER).client(cluster.server.admin());
+    let helper = builder.kubelet_root(cluster.root.path()).start(driver.clone()).await.unwrap();
+    publish(&helper, resources(gpus(1).nodes(NodeSelection::AllNodes))).await;
+    let slices = cluster.slices().await;
+    assert!(slices[0].metadata.name.as_deref().unwrap().starts_with("00000-gpu.example.com-"));
+    assert_eq!((slices[0].spec.all_nodes, slices[0].metadata.owner_references.as_ref()), (Some(true), None));
+    helper.publish_resources(resources(gpus(1))).unwrap();
+    let told = eventually("the driver is told", || driver.errors.lock().unwrap().pop()).await;
+    assert!(told.contains("--node-name"), "{told}");
+}
+
+/// G54: upstream's instances fight when what they publish differs.
+#[tokio::test]
+async fn of_two_instances_the_newer_publishes_while_it_lives() {
+    let cluster = Cluster::new().await;
+    let start = async |uid: &str| cluster.builder().rolling_update(uid).start(TestDriver::default()).await.unwrap();
+    let old = start("pod-1").await;
+    publish(&old, resources(gpus(1))).await;
+    let new = start("pod-2").await;
+    publish(&new, resources(gpus(2))).await;
+    cluster.take_requests();
+
+    old.publish_resources(resources(gpus(3))).unwrap();
+    status(&old, |status| *status == PublishStatus::Standby).await;
+    cluster.wipe().await;
+    let slices = cluster.until("the newer repairs", |slices| slices.len() == 1).await;
+    assert_eq!(names(&slices[0]).len(), 2);
+    published(&new).await;
+    assert_eq!(cluster.take_requests(), ["create"], "the older keeps quiet");
+
+    new.stop().await.unwrap();
+    cluster.until("the older goes on", |slices| slices.len() == 1 && names(&slices[0]).len() == 3).await;
+    published(&old).await;
+}
+
+/// D10: what was published of a device is what containers are told, if the driver says nothing else.
+#[tokio::test]
+async fn metadata_comes_from_what_is_published() {
+    let node = Node::default();
+    let driver = TestDriver::default();
+    let helper = node.builder().node_name("node-1").metadata_from_published(true).start(driver.clone()).await.unwrap();
+    let mut kubelet = Kubelet::of(&helper).await;
+    let claim = node.claim(TestClaim::new("train", "uid-1").device("gpu", "gpu-0"));
+    let (prepared, ()) = in_time(async {
+        tokio::join!(kubelet.prepare_one(&claim), async {
+            // The kubelet may be faster than the driver.
+            tokio::task::yield_now().await;
+            helper.publish_resources(resources(gpus(1))).unwrap();
+        })
+    })
+    .await;
+    prepared.unwrap();
+    let metadata = node.metadata(&claim, "gpu");
+    assert_eq!(metadata["requests"][0]["devices"][0]["attributes"], json!({"model": {"string": "m1"}}));
+}

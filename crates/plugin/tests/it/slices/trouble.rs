@@ -1,0 +1,267 @@
+//! Publishing while not everything is as it should be.
+
+use std::time::Duration;
+
+use drakkar_node::api::{Filter, Gates, Policy, Resource, Rule, Subject, Times, Trouble};
+use drakkar_plugin::{Capacity, DriverResources, Pool, PublishStatus, PublishedDevice};
+use k8s_openapi::api::resource::v1::{CapacityRequestPolicy, ResourceSlice};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::api::DeleteParams;
+use rstest::rstest;
+
+use super::cluster::{Cluster, names, publish, published, status};
+use super::{gpu, gpus, resources};
+use crate::support::{Random, TestDriver, eventually, in_time};
+
+async fn without(gate: &str) -> Cluster {
+    Cluster::with(|config| config.gates = Gates::default().with(gate, false).unwrap()).await
+}
+
+fn one(device: PublishedDevice) -> Pool {
+    Pool::default().device(device)
+}
+
+fn shared() -> PublishedDevice {
+    let policy = CapacityRequestPolicy { default: Some(Quantity("1".into())), ..CapacityRequestPolicy::default() };
+    gpu("a").allow_multiple_allocations().capacity("share", Capacity::from("8").request_policy(policy))
+}
+
+fn groups() -> Pool {
+    let mut device = gpu("a").consumes("s", [("c", "1")]);
+    device.consumes_counters[0].compatibility_groups = Some(vec!["g".into()]);
+    Pool::default().counter_set("s", [("c", "2")]).device(device)
+}
+
+/// A.7, G51: written once, told once with the gate, no loop.
+#[rstest]
+#[case("DRADeviceTaints", one(gpu("a").taint("k", "", "NoExecute")), &["create"])]
+#[case("DRADeviceBindingConditions", one(gpu("a").binding_conditions(["Ready"], ["Broken"])), &["create"])]
+#[case("DRAConsumableCapacity", one(shared()), &["create"])]
+#[case("DRAOptionalNodeOperations", Pool { skip_node_operations: vec!["*".into()], ..gpus(1) }, &["create"])]
+#[case("DRADeviceCompatibilityGroups", groups(), &["create", "create"])]
+#[case("DRAPartitionableDevices", Pool::default().counter_set("s", [("c", "2")]).device(gpu("a").consumes("s", [("c", "1")])), &["create", "create"])]
+#[tokio::test]
+async fn fields_that_the_server_drops_are_told_with_their_gate(
+    #[case] gate: &str,
+    #[case] pool: Pool,
+    #[case] writes: &[&str],
+) {
+    let cluster = without(gate).await;
+    let driver = TestDriver::default();
+    let helper = cluster.start(&driver).await;
+    publish(&helper, resources(pool.clone())).await;
+    let errors = std::mem::take(&mut *driver.errors.lock().unwrap());
+    assert!(errors.len() == 1 && errors[0].contains("dropped") && errors[0].contains(gate), "{errors:?}");
+    let mut expected = vec!["list"];
+    expected.extend(writes);
+    assert_eq!(cluster.take_requests(), expected);
+    publish(&helper, resources(pool)).await;
+    assert_eq!(cluster.take_requests(), [""; 0], "the same again is not written again");
+}
+
+/// G48: one pool that is wrong stops nothing else.
+#[tokio::test]
+async fn a_pool_that_is_not_valid_stays_as_it_was_and_others_go_on() {
+    let cluster = Cluster::new().await;
+    let driver = TestDriver::default();
+    let helper = cluster.start(&driver).await;
+    publish(&helper, resources(gpus(1)).pool("old", gpus(1))).await;
+    let wrong = one(gpu("gpu-0").taint("k", "", "Sometimes"));
+    helper.publish_resources(resources(wrong).pool("new", gpus(2))).unwrap();
+    let is_so = |slices: &[ResourceSlice]| {
+        slices.iter().map(|slice| slice.spec.pool.name.as_str()).all(|pool| pool != "old") && slices.len() == 2
+    };
+    let slices = cluster.until("the new pool is there, and the old is not", is_so).await;
+    assert!(slices.iter().any(|slice| slice.spec.pool.name == "node-1" && names(slice) == ["gpu-0"]));
+    let errors = driver.errors.lock().unwrap().clone();
+    assert!(errors.len() == 1 && errors[0].contains("pool node-1: devices[0].taints[0].effect:"), "{errors:?}");
+    assert!(matches!(&*helper.resource_publisher().status().borrow(), PublishStatus::Failing(_)));
+    cluster.wipe().await;
+    cluster.until("both pools are repaired", |slices| slices.len() == 2).await;
+    publish(&helper, resources(gpus(1))).await;
+}
+
+/// With the gate off an attribute that is a list is refused, not dropped.
+#[tokio::test]
+async fn what_the_server_refuses_is_told_with_what_to_do() {
+    let cluster = Cluster::new().await;
+    let driver = TestDriver::default();
+    let helper = cluster.start(&driver).await;
+    helper.publish_resources(resources(one(gpu("a").attribute("numa", vec![0, 1]))).pool("other", gpus(1))).unwrap();
+    let told = eventually("the driver is told", || driver.errors.lock().unwrap().pop()).await;
+    assert!(told.contains("DRAListTypeAttributes"), "{told}");
+    cluster.until("the other pool is there", |slices| slices.len() == 1).await;
+    publish(&helper, resources(gpus(1))).await;
+}
+
+#[rstest]
+#[case("resourceslices", "- apiGroups: [\"resource.k8s.io\"]\n  resources: [\"resourceslices\"]")]
+#[case("nodes", "- apiGroups: [\"\"]\n  resources: [\"nodes\"]\n  verbs: [\"get\"]")]
+#[tokio::test]
+async fn a_service_account_that_may_not_is_told_the_rule(#[case] missing: &str, #[case] rule: &str) {
+    let everybody = Subject::Group("system:serviceaccounts".into());
+    let mut policy = Policy::default().without(&everybody);
+    for resource in ["resourceclaims", "resourceslices", "nodes"] {
+        if resource != missing {
+            policy = policy.allow(everybody.clone(), Rule::new([resource], ["*"]));
+        }
+    }
+    let cluster = Cluster::with(|config| config.policy = policy).await;
+    let driver = TestDriver::default();
+    let helper = cluster.start(&driver).await;
+    helper.publish_resources(resources(gpus(1))).unwrap();
+    let told = eventually("the driver is told", || driver.errors.lock().unwrap().pop()).await;
+    assert!(told.contains(rule), "{told}");
+    status(&helper, |status| matches!(status, PublishStatus::Failing(_))).await;
+    cluster.server.set_policy(Policy::default());
+    published(&helper).await;
+    assert_eq!(cluster.slices().await.len(), 1);
+}
+
+/// G46: upstream waits for the API server.
+#[tokio::test]
+async fn publishing_does_not_wait_for_a_server_that_is_down() {
+    let cluster = Cluster::new().await;
+    cluster.server.stop().await;
+    let driver = TestDriver::default();
+    let helper = cluster.start(&driver).await;
+    helper.publish_resources(resources(gpus(1))).unwrap();
+    helper.publish_resources(resources(gpus(2))).unwrap();
+    eventually("the driver is told", || driver.errors.lock().unwrap().pop()).await;
+    cluster.server.resume().await.unwrap();
+    published(&helper).await;
+    assert_eq!(names(&cluster.slices().await[0]).len(), 2, "the last one counts");
+}
+
+#[rstest]
+#[case(Trouble::InternalError)]
+#[case(Trouble::TooManyRequests { retry_after: 1 })]
+#[case(Trouble::Disconnect)]
+#[case(Trouble::LostAnswer)]
+#[tokio::test]
+async fn writes_that_fail_are_finished_and_nothing_is_there_twice(#[case] trouble: Trouble) {
+    let cluster = Cluster::new().await;
+    let helper = cluster.start(&TestDriver::default()).await;
+    let filter = || Filter::any().resource(Resource::ResourceSlice);
+    cluster.server.faults().fail(filter().verb("create"), trouble, Times::Next(2));
+    publish(&helper, resources(gpus(300))).await;
+    let slices = cluster.until("three slices", |slices| slices.len() == 3).await;
+    assert_eq!(slices.iter().map(|slice| names(slice).len()).sum::<usize>(), 300);
+    let generation = slices[0].spec.pool.generation;
+    assert!(slices.iter().all(|slice| slice.spec.pool.generation == generation));
+
+    cluster.server.faults().fail(filter().verb("update"), trouble, Times::Next(1));
+    let mut more = gpus(300);
+    more.devices.iter_mut().for_each(|device| *device = gpu(&device.name).attribute("model", "m2"));
+    publish(&helper, resources(more)).await;
+    let slices = cluster.slices().await;
+    assert_eq!(slices.len(), 3);
+    assert!(slices.iter().all(|slice| slice.spec.pool.generation == slices[0].spec.pool.generation), "{slices:#?}");
+}
+
+#[tokio::test]
+async fn a_watch_that_breaks_or_falls_behind_goes_on() {
+    let cluster = Cluster::with(|config| config.event_window = 4).await;
+    let helper = cluster.start(&TestDriver::default()).await;
+    publish(&helper, resources(gpus(1))).await;
+    let watches = || cluster.server.requests().iter().filter(|line| line.verb == "watch").count();
+    eventually("there is a watch", || (watches() > 0).then_some(())).await;
+    cluster.take_requests();
+    cluster.server.faults().drop_watches();
+    eventually("there is another", || (watches() > 0).then_some(())).await;
+    assert_eq!(cluster.take_requests(), [""; 0], "without a list");
+
+    // Nobody sees the slice go, and then too much happens.
+    let filter = Filter::any().verb("watch").resource(Resource::ResourceSlice);
+    cluster.server.faults().fail(filter, Trouble::Unavailable, Times::Always);
+    cluster.server.faults().drop_watches();
+    let name = cluster.slices().await[0].metadata.name.clone().unwrap();
+    let _ = cluster.api().delete(&name, &DeleteParams::default()).await.unwrap();
+    let mut other = gpus_of_another_driver();
+    for _ in 0..6 {
+        other = cluster.api().create(&Default::default(), &other).await.unwrap();
+        let name = other.metadata.name.take().unwrap();
+        let _ = cluster.api().delete(&name, &DeleteParams::default()).await.unwrap();
+        other.metadata = gpus_of_another_driver().metadata;
+    }
+    cluster.server.faults().clear();
+    let slices = cluster.until("the slice is back", |slices| slices.len() == 1).await;
+    assert_eq!(slices[0].spec.driver, crate::support::DRIVER);
+    published(&helper).await;
+}
+
+fn gpus_of_another_driver() -> ResourceSlice {
+    serde_json::from_value(serde_json::json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"generateName": "other-"},
+        "spec": {"driver": "other.example.com", "nodeName": "node-1",
+            "pool": {"name": "node-1", "generation": 1, "resourceSliceCount": 1}},
+    }))
+    .unwrap()
+}
+
+/// Somebody who deletes all the time does not make the driver write all the time.
+#[tokio::test]
+async fn a_contest_is_told_and_slows_down() {
+    let cluster = Cluster::new().await;
+    let driver = TestDriver::default();
+    let helper = cluster.start(&driver).await;
+    publish(&helper, resources(gpus(1))).await;
+    let told = in_time(async {
+        loop {
+            cluster.until("the slice is there", |slices| slices.len() == 1).await;
+            cluster.wipe().await;
+            if let Some(told) = driver.errors.lock().unwrap().pop() {
+                break told;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert!(told.contains("again and again"), "{told}");
+    cluster.until("the slice comes back all the same", |slices| slices.len() == 1).await;
+    publish(&helper, DriverResources::default()).await;
+}
+
+/// Whatever happens: in the end the API server has what was published last, all of it, once, and then there is peace.
+#[rstest]
+#[tokio::test]
+async fn the_last_publish_wins_through_all_trouble(#[values(1, 2, 3)] seed: u64) {
+    let cluster = Cluster::new().await;
+    let helper = cluster.start(&TestDriver::default()).await;
+    let mut random = Random(seed);
+    let mut wipes = 0;
+    for _ in 0..40 {
+        match random.below(6) {
+            0 if wipes < 3 => {
+                wipes += 1;
+                cluster.wipe().await;
+            }
+            1 => cluster.server.faults().drop_watches(),
+            2 | 3 => {
+                let troubles = [Trouble::InternalError, Trouble::Unavailable, Trouble::Disconnect, Trouble::LostAnswer];
+                let verb = ["create", "update", "delete", "list"][random.below(4)];
+                let filter = Filter::any().resource(Resource::ResourceSlice).verb(verb);
+                cluster.server.faults().fail(filter, troubles[random.below(4)], Times::Next(1));
+            }
+            _ => {
+                let (count, skip) = (random.below(400), 1 + random.below(5));
+                let devices = gpus(count).devices.into_iter().step_by(skip);
+                helper.publish_resources(resources(Pool::default().devices(devices))).unwrap();
+            }
+        }
+        // Sometimes there is time to do it, sometimes not.
+        tokio::time::sleep(Duration::from_millis(random.below(30) as u64)).await;
+    }
+    cluster.server.faults().clear();
+    publish(&helper, resources(gpus(300))).await;
+    let count = |slices: &[ResourceSlice]| slices.iter().map(|slice| names(slice).len()).sum::<usize>();
+    let slices = cluster.until("all devices are there once", |slices| count(slices) == 300).await;
+    let expected: Vec<String> = (0..300).map(|number| format!("gpu-{number}")).collect();
+    assert_eq!(slices.iter().flat_map(names).collect::<Vec<_>>(), expected);
+    let wanted = (slices[0].spec.pool.generation, i64::try_from(slices.len()).unwrap());
+    assert!(slices.iter().all(|slice| super::cluster::pool(slice) == wanted), "{slices:#?}");
+    published(&helper).await;
+    cluster.take_requests();
+    publish(&helper, resources(gpus(300))).await;
+    assert_eq!(cluster.take_requests(), [""; 0]);
+}
