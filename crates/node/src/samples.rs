@@ -7,12 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drakkar_plugin::{
-    BoxError, Claim, ClaimRef, Device, DeviceAttribute, DeviceMetadata, DraPlugin, MetadataUpdater, NetworkDeviceData,
-    PluginBuilder,
+    BoxError, Claim, ClaimRef, Device, DeviceAttribute, DeviceMetadata, DraPlugin, DriverResources, MetadataUpdater,
+    NetworkDeviceData, PluginBuilder, Pool, PublishedDevice,
 };
-use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
-use kube::api::{Api, Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 /// The name of the GPU driver.
@@ -50,51 +47,32 @@ impl Sample {
 
     /// Runs the driver until a signal ends it. `builder` says where; the client is the one that the environment describes.
     pub async fn run(self, builder: PluginBuilder, node: &str) -> Result<(), BoxError> {
-        let client = kube::Client::try_default().await?;
-        let builder = builder.client(client.clone());
         let helper = match self {
             Self::Gpu { .. } => builder.start(Gpu).await?,
             Self::Net => {
                 let (prepared, queue) = mpsc::unbounded_channel();
                 let helper = builder.start(Net { prepared }).await?;
-                tokio::spawn(set_up_networks(queue, helper.metadata_updater(), client.clone()));
+                tokio::spawn(set_up_networks(queue, helper.metadata_updater()));
                 helper
             }
         };
-        publish(&client, self.driver(), node, self.devices()).await?;
+        helper.publish_resources(DriverResources::default().pool(node, Pool::default().devices(self.devices())))?;
         Ok(helper.run_until_signal().await?)
     }
 
-    /// What it has, as its slices tell it.
-    fn devices(self) -> Vec<Value> {
+    /// What it has.
+    fn devices(self) -> Vec<PublishedDevice> {
         let gpu = |index: u16| {
-            let attributes = json!({
-                "resource.kubernetes.io/pciBusID": {"string": pci_address(index)},
-                "model": {"string": "LATEST-GPU-MODEL"},
-                "driverVersion": {"version": "1.0.0"},
-            });
-            json!({"name": format!("gpu-{index}"), "attributes": attributes, "capacity": {"memory": {"value": "80Gi"}}})
+            PublishedDevice::new(format!("gpu-{index}"))
+                .attribute("resource.kubernetes.io/pciBusID", pci_address(index))
+                .attribute("model", "LATEST-GPU-MODEL")
+                .attribute("driverVersion", DeviceAttribute::version("1.0.0"))
+                .capacity("memory", "80Gi")
         };
         match self {
             Self::Gpu { count } => (0..count).map(gpu).collect(),
-            Self::Net => INTERFACES.iter().map(|(name, ..)| json!({"name": name})).collect(),
+            Self::Net => INTERFACES.iter().map(|(name, ..)| PublishedDevice::new(*name)).collect(),
         }
-    }
-}
-
-/// Publishes devices in one slice. One of an earlier run is as good: devices do not change.
-async fn publish(client: &kube::Client, driver: &str, node: &str, devices: Vec<Value>) -> Result<(), BoxError> {
-    let slices: Api<ResourceSlice> = Api::all(client.clone());
-    let slice = json!({
-        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": format!("{node}-{driver}")},
-        "spec": {
-            "driver": driver, "nodeName": node, "devices": devices,
-            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-        },
-    });
-    match slices.create(&PostParams::default(), &serde_json::from_value(slice)?).await {
-        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-        created => Ok(created.map(drop)?),
     }
 }
 
@@ -154,24 +132,20 @@ impl DraPlugin for Net {
 }
 
 /// What a hook in the container runtime does on a real node: sets networks up, and tells pod and API server of it.
-async fn set_up_networks(
-    mut queue: mpsc::UnboundedReceiver<Network>,
-    updater: Arc<dyn MetadataUpdater>,
-    client: kube::Client,
-) {
+async fn set_up_networks(mut queue: mpsc::UnboundedReceiver<Network>, updater: Arc<dyn MetadataUpdater>) {
     while let Some(network) = queue.recv().await {
-        let (updater, client) = (updater.clone(), client.clone());
+        let updater = updater.clone();
         tokio::spawn(async move {
             tokio::time::sleep(NETWORK_SETUP).await;
             let claim = network.claim.clone();
-            if let Err(error) = set_up(network, &*updater, &client).await {
+            if let Err(error) = set_up(network, &*updater).await {
                 tracing::warn!(%claim, error, "the network is not set up");
             }
         });
     }
 }
 
-async fn set_up(network: Network, updater: &dyn MetadataUpdater, client: &kube::Client) -> Result<(), BoxError> {
+async fn set_up(network: Network, updater: &dyn MetadataUpdater) -> Result<(), BoxError> {
     let Network { claim, request, pool, device } = network;
     let (_, address, hardware) = *INTERFACES
         .iter()
@@ -183,17 +157,7 @@ async fn set_up(network: Network, updater: &dyn MetadataUpdater, client: &kube::
         hardware_address: hardware.to_owned(),
     };
     let metadata = DeviceMetadata { network_data: Some(data), ..DeviceMetadata::default().attribute("mtu", 9000_i64) };
-    let told =
-        Device { pool_name: pool.clone(), device_name: device.clone(), metadata: Some(metadata), ..Device::default() };
-    updater.update_request_metadata(&claim, &request, vec![told]).await?;
-    let status = json!({
-        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"uid": claim.uid.as_str()},
-        "status": {"devices": [{
-            "driver": NET_DRIVER, "pool": pool, "device": device,
-            "networkData": {"interfaceName": "net1", "ips": [address], "hardwareAddress": hardware},
-        }]},
-    });
-    let claims: Api<ResourceClaim> = Api::namespaced(client.clone(), claim.namespace.as_str());
-    claims.patch_status(claim.name.as_str(), &PatchParams::apply(NET_DRIVER).force(), &Patch::Apply(&status)).await?;
+    let told = Device { pool_name: pool, device_name: device, metadata: Some(metadata), ..Device::default() };
+    updater.update_request_metadata(&claim, &request, vec![told]).and_report().await?;
     Ok(())
 }

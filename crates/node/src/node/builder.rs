@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 
 use super::directory::Directory;
-use super::{Node, NodeError, cdi_directory};
+use super::{Node, NodeError, cdi_directory, static_cdi_directory};
 use crate::api::{self, ApiServer, Identity};
 use crate::kubelet::{Release, Timing};
 use crate::runner::{self, Isolation, Runner};
@@ -92,7 +92,7 @@ impl NodeBuilder {
         let directory = Directory::new().map_err(NodeError::Directory)?;
         let api = ApiServer::start(self.api).await?;
         let runner = Runner::new(runner::Config {
-            cdi_dirs: vec![cdi_directory(directory.path())],
+            cdi_dirs: vec![static_cdi_directory(directory.path()), cdi_directory(directory.path())],
             state_dir: directory.path().join("containers"),
             isolation: self.isolation,
         })?;

@@ -55,6 +55,14 @@ pub enum NodeError {
         /// How long it was waited for.
         waited: Duration,
     },
+    /// A CDI device cannot be made.
+    #[error("CDI device {device}: {message}")]
+    CdiDevice {
+        /// Which.
+        device: String,
+        /// Why.
+        message: String,
+    },
     /// A driver has not published a device.
     #[error("driver {driver} has published no device after {waited:?}: may it write resourceslices?")]
     NotPublished {

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use super::{Node, NodeError};
 
-/// What stays for as long as a driver is installed.
-const LOCK: &str = "serialize.lock";
+/// What stays for as long as a driver is installed: locks, and the generations that it has published.
+const OF_DRIVER: [&str; 3] = ["serialize.lock", "publish.lock", "slice-generations.json"];
 
 impl Node {
     /// All that there is of claims: the driver's files, the CDI specs, claims in the kubelet's checkpoint, containers that
@@ -37,7 +37,7 @@ fn walk(directory: &Path, root: &Path, found: &mut Vec<String>) -> Result<(), No
         }
         // The directory for all claims is not the claims'.
         let is_of_all = kind.is_dir() && entry.file_name() == "dra-device-metadata";
-        if !kind.is_socket() && !is_of_all && entry.file_name() != LOCK {
+        if !kind.is_socket() && !is_of_all && !OF_DRIVER.iter().any(|name| entry.file_name() == *name) {
             found.push(path.strip_prefix(root).unwrap_or(&path).display().to_string());
         }
         Ok(())

@@ -110,7 +110,7 @@ impl Node {
         kubelet_root(self.directory())
     }
 
-    /// Where the container runner looks for CDI specs.
+    /// Where drivers put CDI specs, as `/var/run/cdi` on a real node.
     pub fn cdi_directory(&self) -> PathBuf {
         cdi_directory(self.directory())
     }
@@ -256,6 +256,11 @@ impl Node {
 
 fn kubelet_root(directory: &Path) -> PathBuf {
     directory.join("kubelet")
+}
+
+/// For CDI specs that stay, as `/etc/cdi` on a real node.
+fn static_cdi_directory(directory: &Path) -> PathBuf {
+    directory.join("etc-cdi")
 }
 
 fn cdi_directory(directory: &Path) -> PathBuf {

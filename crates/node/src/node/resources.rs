@@ -9,7 +9,7 @@ use kube::core::gvk::ParseGroupVersionError;
 use serde_json::Value;
 
 use super::pod::PATIENCE;
-use super::{Node, NodeError, PodHandle};
+use super::{Node, NodeError, PodHandle, static_cdi_directory};
 use crate::objects::{device_class, resource_slice};
 
 impl Node {
@@ -64,6 +64,29 @@ impl Node {
             .await
             .map(drop)
             .map_err(NodeError::request(format!("create the resourceslice of {driver}")))
+    }
+
+    /// Makes a CDI device, `vendor/class=name`, for a driver whose CDI specs come from elsewhere. A container that gets it has
+    /// the variable `CDI_DEVICE` with that name.
+    pub fn add_cdi_device(&self, device: &str) -> Result<(), NodeError> {
+        let invalid = |message: String| NodeError::CdiDevice { device: device.to_owned(), message };
+        let (kind, name) = device.split_once('=').ok_or_else(|| invalid("it is not vendor/class=name".to_owned()))?;
+        let spec = serde_json::json!({
+            "cdiVersion": "0.5.0", "kind": kind,
+            "devices": [{"name": name, "containerEdits": {"env": [format!("CDI_DEVICE={device}")]}}],
+        });
+        let directory = static_cdi_directory(self.directory());
+        let file = device.replace(['/', '='], "_");
+        // Renamed into place: that is what container runtimes notice.
+        let staged = directory.join(format!(".{file}"));
+        std::fs::create_dir_all(&directory)
+            .and_then(|()| std::fs::write(&staged, spec.to_string()))
+            .and_then(|()| std::fs::rename(&staged, directory.join(format!("{file}.json"))))
+            .map_err(NodeError::Directory)?;
+        match self.runner.specs().problems().first() {
+            Some(problem) => Err(invalid(problem.to_string())),
+            None => Ok(()),
+        }
     }
 
     /// A claim in the namespace `default`.

@@ -386,8 +386,7 @@ async fn a_driver_without_a_node_is_told_of_the_other_verb() {
 #[tokio::test]
 async fn a_server_that_does_not_keep_the_status_is_told_of() {
     let gates = Gates::default().with("DRAResourceClaimDeviceStatus", false).unwrap();
-    let mut config = Config::default();
-    config.gates = gates;
+    let config = Config { gates, ..Config::default() };
     let scene = Scene::with(config, |builder| builder).await;
     let claim = scene.claim("one").await;
     scene.report(&claim, numbered(0, 1));
@@ -401,8 +400,7 @@ async fn a_server_that_does_not_keep_the_status_is_told_of() {
 #[case(DraVersion::V1beta2)]
 #[tokio::test]
 async fn older_versions_of_the_api_do_as_well(#[case] version: DraVersion) {
-    let mut config = Config::default();
-    config.versions = vec![version];
+    let config = Config { versions: vec![version], ..Config::default() };
     let scene = Scene::with(config, |builder| builder).await;
     let claim = scene.claim("one").await;
     scene.report(&claim, numbered(0, 1));

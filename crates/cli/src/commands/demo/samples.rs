@@ -88,7 +88,9 @@ pub(super) async fn tell(node: &Node, keeps: bool, steps: &mut Steps) -> Result<
     for driver in drivers {
         driver.terminate().await?;
     }
-    Ok(())
+    say("")?;
+    say("`drakkar demo --keep` leaves it running to look around, and")?;
+    say("`drakkar demo --driver COMMAND` does this with a driver of your own.")
 }
 
 fn start(node: &Node, sample: Sample, kind: &str) -> Result<DriverProcess, Failure> {

@@ -35,7 +35,7 @@ async fn main() -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use drakkar_plugin::{http, kube};
+    use drakkar_node::{ClaimSpec, Container, Node, Pod};
 
     use super::*;
 
@@ -64,25 +64,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_driver_starts_and_leaves_no_socket_behind() {
-        let node = tempfile::tempdir().unwrap();
-        std::fs::create_dir(node.path().join("plugins_registry")).unwrap();
-        // An API server that has nothing.
-        let api_server = tower::service_fn(async |_: http::Request<_>| {
-            let body = kube::client::Body::empty();
-            let answer = http::Response::builder().status(404).body(body).unwrap();
-            Ok::<_, std::convert::Infallible>(answer)
-        });
-        let client = kube::Client::new(api_server, "default");
-
-        let builder = PluginBuilder::new("gpu.example.com").client(client).device_metadata(true);
-        let builder = builder.kubelet_root(node.path()).cdi_directory(node.path().join("cdi"));
-        let helper = builder.start(Gpus).await.unwrap();
-
-        let registration = helper.registration_socket().unwrap().to_owned();
-        assert_eq!(registration, node.path().join("plugins_registry/gpu.example.com@reg.sock"));
-        assert!(registration.exists());
-        helper.stop().await.unwrap();
-        assert!(!registration.exists());
+    async fn a_pod_is_told_what_it_got() {
+        let node = Node::start().await.unwrap();
+        let _driver = node.plugin("gpu.example.com").unwrap().device_metadata(true).start(Gpus).await.unwrap();
+        node.publish("gpu.example.com", &["gpu-0"]).await.unwrap();
+        node.add_cdi_device("example.com/gpu=gpu-0").unwrap();
+        node.create(ClaimSpec::default().request("gpu", "gpu.example.com", 1).claim("mine")).await.unwrap();
+        let main = Container::new("main", ["sleep", "infinity"]).claim("gpus");
+        let pod = node.create_pod(Pod::new("pod").claim("gpus", "mine").container(main)).await.unwrap();
+        pod.running().await.unwrap();
+        let file = "/var/run/dra-device-attributes/mine/gpu/gpu.example.com-metadata.json";
+        let read = pod.exec("main", ["cat", file]).await.unwrap();
+        assert!(String::from_utf8_lossy(&read.stdout).contains("\"string\": \"m1\""));
+        pod.delete().await.unwrap();
+        assert!(node.leftovers("gpu.example.com").await.unwrap().is_empty());
     }
 }
