@@ -361,7 +361,8 @@ pub(crate) struct DemoOptions {
     /// Run this driver in place of the two samples: a command for sh.
     #[arg(long, value_name = "COMMAND")]
     pub(crate) driver: Option<String>,
-    /// Run containers with this OCI runtime: runc, crun or a path. It needs root.
+    /// Run containers with this OCI runtime: runc, crun or a path; it needs root. With "none" they are not run, and what they
+    /// would be given is shown.
     #[arg(long, value_name = "NAME")]
     pub(crate) runtime: Option<String>,
 }

@@ -60,6 +60,20 @@ fn the_demo_runs_with_a_driver_of_ones_own() {
     }
 }
 
+/// Where containers cannot be run, what they would be given is shown.
+#[test]
+fn the_demo_shows_what_containers_would_be_given() {
+    let temporary = short_directory();
+    let assert = drakkar().args(["demo", "--runtime", "none"]).env("TMPDIR", temporary.path()).assert().success();
+    let output = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
+    let mount = "at /var/run/dra-device-attributes/net/eth/net.example.com-metadata.json (ro,";
+    for wanted in ["Containers are kept apart by: show only", mount, "Nothing is left"] {
+        assert!(output.contains(wanted), "{wanted} is not in:\n{output}");
+    }
+    let no_runtime = drakkar().args(["demo", "--runtime", "no-such-runtime"]).assert().code(3);
+    assert!(String::from_utf8_lossy(&no_runtime.get_output().stderr).contains("no-such-runtime"));
+}
+
 #[test]
 fn a_driver_that_ends_is_told_of_at_once_with_what_it_said() {
     let temporary = short_directory();

@@ -8,6 +8,7 @@ mod own;
 mod pod;
 mod samples;
 mod show;
+mod shown;
 
 use std::path::PathBuf;
 
@@ -42,7 +43,11 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 }
 
 async fn start(options: &DemoOptions, steps: &mut Steps) -> Result<Node, Failure> {
-    let isolation = options.runtime.as_deref().map(find_runtime).transpose()?.map_or(Isolation::Auto, Isolation::Oci);
+    let isolation = match options.runtime.as_deref() {
+        None => Isolation::Auto,
+        Some("none") => Isolation::ShowOnly,
+        Some(runtime) => Isolation::Oci(find_runtime(runtime)?),
+    };
     let node = Node::builder().name("worker-0").isolation(isolation).start().await?;
     steps.step("A node: API server, scheduler, kubelet, container runner")?;
     say(&format!("Containers are kept apart by: {}.", node.runner().isolation()))?;

@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-use drakkar_node::{ClaimSpec, DriverProcess, Node, device_class};
+use drakkar_node::{ClaimSpec, DriverProcess, Node, PodHandle, device_class};
 
-use super::keep;
 use super::pod::with_this_command;
 use super::show::{Steps, in_container, indented, say, tell_leftovers, yaml};
+use super::{keep, shown};
 use crate::exit::{Code, Failure};
 
 const POD: &str = include_str!("own-pod.yaml");
@@ -46,15 +46,11 @@ async fn with_driver(node: &Node, keeps: bool, steps: &mut Steps) -> Result<(), 
     }
     say("")?;
 
-    pod.running().await?;
-    steps.step("The driver has prepared the claim, and the containers run")?;
-    if !in_container(&pod, "with", &["list"]).await? {
-        say("    A driver on drakkar-plugin writes a metadata file if it is told to:")?;
-        say("    --enable-device-metadata, or ENABLE_DEVICE_METADATA=true.")?;
-        say("")?;
+    if shown::is_so(node) {
+        shown::tell(node, steps).await?;
+    } else {
+        in_containers(&pod, steps).await?;
     }
-    say("    The container that does not use the claim has nothing of it:")?;
-    in_container(&pod, "without", &["list"]).await?;
     if let Some(status) = node.claim("demo").await?.and_then(|claim| claim.status).and_then(|status| status.devices) {
         say("    What the driver has told the API server of the device:")?;
         indented(&yaml(&serde_json::to_value(status).unwrap_or_default())?)?;
@@ -68,6 +64,20 @@ async fn with_driver(node: &Node, keeps: bool, steps: &mut Steps) -> Result<(), 
     pod.delete().await?;
     steps.step("The pod is deleted: containers ended, claim unprepared")?;
     tell_leftovers(&node.leftovers(&driver).await?)
+}
+
+/// What the containers see of the device.
+async fn in_containers(pod: &PodHandle<'_>, steps: &mut Steps) -> Result<(), Failure> {
+    pod.running().await?;
+    steps.step("The driver has prepared the claim, and the containers run")?;
+    if !in_container(pod, "with", &["list"]).await? {
+        say("    A driver on drakkar-plugin writes a metadata file if it is told to:")?;
+        say("    --enable-device-metadata, or ENABLE_DEVICE_METADATA=true.")?;
+        say("")?;
+    }
+    say("    The container that does not use the claim has nothing of it:")?;
+    in_container(pod, "without", &["list"]).await?;
+    Ok(())
 }
 
 /// What the driver said last, if anything: it may know what is wrong.

@@ -8,7 +8,7 @@ use drakkar_plugin::{Flags, PluginBuilder};
 
 use super::pod::with_this_command;
 use super::show::{Steps, in_container, indented, say};
-use super::{COMMAND_IN_CONTAINER, keep, runtime};
+use super::{COMMAND_IN_CONTAINER, keep, runtime, shown};
 use crate::args::SampleKind;
 use crate::exit::{Code, Failure};
 
@@ -58,22 +58,11 @@ pub(super) async fn tell(node: &Node, keeps: bool, steps: &mut Steps) -> Result<
     }
     say("")?;
 
-    pod.running().await?;
-    steps.step("The drivers have prepared the claims, and the containers run")?;
-    say("    The GPU driver knew its devices when the claim was prepared:")?;
-    in_container(&pod, "train", &["list"]).await?;
-    in_container(&pod, "train", &["get", "gpus/gpu", "pciBusID"]).await?;
-    say("    The other container has the file of its own request and no other, and the")?;
-    say("    network driver has not delivered yet:")?;
-    in_container(&pod, "serve", &["list"]).await?;
-
-    steps.restart_clock();
-    let waited = pod.exec("serve", [COMMAND_IN_CONTAINER, "wait", "net/eth", "--for", "ips"]).await?;
-    if !waited.status.success() {
-        return Err(Failure::new(Code::NotWritten, String::from_utf8_lossy(&waited.stderr).into_owned()));
+    if shown::is_so(node) {
+        shown::tell(node, steps).await?;
+    } else {
+        in_containers(&pod, steps).await?;
     }
-    steps.step("The network is set up, and the running container sees it")?;
-    in_container(&pod, "serve", &["read", "net/eth"]).await?;
 
     steps.restart_clock();
     let status = node.wait_device_status("net").await?;
@@ -91,6 +80,27 @@ pub(super) async fn tell(node: &Node, keeps: bool, steps: &mut Steps) -> Result<
     say("")?;
     say("`drakkar demo --keep` leaves it running to look around, and")?;
     say("`drakkar demo --driver COMMAND` does this with a driver of your own.")
+}
+
+/// What the containers see of their devices.
+async fn in_containers(pod: &PodHandle<'_>, steps: &mut Steps) -> Result<(), Failure> {
+    pod.running().await?;
+    steps.step("The drivers have prepared the claims, and the containers run")?;
+    say("    The GPU driver knew its devices when the claim was prepared:")?;
+    in_container(pod, "train", &["list"]).await?;
+    in_container(pod, "train", &["get", "gpus/gpu", "pciBusID"]).await?;
+    say("    The other container has the file of its own request and no other, and the")?;
+    say("    network driver has not delivered yet:")?;
+    in_container(pod, "serve", &["list"]).await?;
+
+    steps.restart_clock();
+    let waited = pod.exec("serve", [COMMAND_IN_CONTAINER, "wait", "net/eth", "--for", "ips"]).await?;
+    if !waited.status.success() {
+        return Err(Failure::new(Code::NotWritten, String::from_utf8_lossy(&waited.stderr).into_owned()));
+    }
+    steps.step("The network is set up, and the running container sees it")?;
+    in_container(pod, "serve", &["read", "net/eth"]).await?;
+    Ok(())
 }
 
 fn start(node: &Node, sample: Sample, kind: &str) -> Result<DriverProcess, Failure> {
