@@ -121,6 +121,7 @@ pub struct Kubelet {
     life: Life,
     plugins: Plugins,
     health: Health,
+    slices: Slices,
     pods: Pods,
     root: PathBuf,
 }
@@ -170,7 +171,7 @@ impl Kubelet {
                 told.health_changed(&change);
             }
         });
-        Ok(Self { tasks, life, plugins, health, pods, root })
+        Ok(Self { tasks, life, plugins, health, slices, pods, root })
     }
 
     /// Its directory.
@@ -186,6 +187,12 @@ impl Kubelet {
     /// The instances of drivers that are registered, by driver, in the order in which they registered.
     pub fn registered(&self) -> Vec<RegisteredPlugin> {
         self.plugins.registered()
+    }
+
+    /// Waits until it has deleted the slices that there were when it started; those that are made from then on stay. Drivers
+    /// see the deletion and publish again; whoever publishes for a driver waits for it.
+    pub fn slices_deleted(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.slices.deleted_all()
     }
 
     /// What plugins have said of the health of their devices.

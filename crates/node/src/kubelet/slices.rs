@@ -3,11 +3,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client};
+use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::DropGuard;
 
@@ -28,6 +30,8 @@ struct Inner {
     tasks: Tasks,
     /// Drivers whose slices are to be deleted; dropping the guard prevents it.
     pending: Mutex<HashMap<String, DropGuard>>,
+    /// Whether those of the kubelet's start are gone.
+    deleted_all: watch::Sender<bool>,
 }
 
 impl fmt::Debug for Slices {
@@ -38,13 +42,26 @@ impl fmt::Debug for Slices {
 
 impl Slices {
     pub(super) fn new(client: Client, node: &str, timing: Timing, tasks: Tasks) -> Self {
-        Self(Arc::new(Inner { client, node: node.to_owned(), timing, tasks, pending: Mutex::default() }))
+        let (pending, deleted_all) = Default::default();
+        Self(Arc::new(Inner { client, node: node.to_owned(), timing, tasks, pending, deleted_all }))
     }
 
     /// Deletes all slices of this node, in the background.
     pub(super) fn delete_all(&self) {
         let slices = self.clone();
-        self.0.tasks.spawn(async move { slices.delete(None).await });
+        self.0.tasks.spawn(async move {
+            slices.delete(None).await;
+            slices.0.deleted_all.send_replace(true);
+        });
+    }
+
+    /// Waits until [`Self::delete_all`] is done, or nobody does it any more.
+    pub(super) fn deleted_all(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut deleted = self.0.deleted_all.subscribe();
+        async move {
+            // An error is the end of the kubelet.
+            let _ = deleted.wait_for(|deleted| *deleted).await;
+        }
     }
 
     /// An instance of the driver is connected: its slices stay.

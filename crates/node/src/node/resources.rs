@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::pod::PATIENCE;
 use super::{Node, NodeError, PodHandle, static_cdi_directory};
+use crate::kubelet::Kubelet;
 use crate::objects::{device_class, resource_slice};
 
 impl Node {
@@ -50,11 +51,16 @@ impl Node {
     }
 
     /// Publishes devices for a driver that does not do it itself, as that driver, in a pool named as the node; and makes a
-    /// class of the driver's name, with all its devices, unless there is one.
+    /// class of the driver's name, with all its devices, unless there is one. A kubelet that has just started deletes what
+    /// was published before; that is waited for.
     pub async fn publish(&self, driver: &str, devices: &[&str]) -> Result<(), NodeError> {
         match self.create(device_class(driver)).await {
             Err(NodeError::Request { source, .. }) if is_already_there(&source) => {}
             created => drop(created?),
+        }
+        let deleted = self.kubelet.lock().await.as_ref().map(Kubelet::slices_deleted);
+        if let Some(deleted) = deleted {
+            deleted.await;
         }
         let slices: Api<ResourceSlice> = Api::all(self.api.client(&self.driver_identity(driver))?);
         let slice = serde_json::from_value(resource_slice(driver, &self.name, devices))

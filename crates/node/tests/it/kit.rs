@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
+use drakkar_node::api::Filter;
 use drakkar_node::{ClaimSpec, Container, Node, NodeError, Pod, assert_eventually};
 use drakkar_plugin::DeviceMetadata;
 use futures::future::join_all;
@@ -107,6 +109,22 @@ async fn the_kubelet_restarts() {
     assert_eventually!(node.leftovers(DRIVER).await.unwrap().is_empty());
 }
 
+/// A kubelet deletes all slices of its node when it starts. That is not for what is published after that.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_published_after_the_start_of_a_kubelet_stays() {
+    let node = Node::start().await.unwrap();
+    node.publish(DRIVER, &["gpu-0"]).await.unwrap();
+    node.stop_kubelet().await;
+    node.api().forget_requests();
+    node.api().faults().delay(Filter::any().verb("deletecollection"), Duration::from_millis(200));
+    node.start_kubelet().await.unwrap();
+    node.publish(DRIVER, &["gpu-1"]).await.unwrap();
+    assert_eventually!(node.api().requests().iter().any(|request| request.verb == "deletecollection"));
+    let slices = node.slices(DRIVER).await.unwrap();
+    let devices: Vec<_> = slices.iter().flat_map(|slice| slice.spec.devices.iter().flatten()).collect();
+    assert_eq!(devices.iter().map(|device| device.name.as_str()).collect::<Vec<_>>(), ["gpu-1"]);
+}
+
 /// After a reboot the CDI specs are gone; pods are started again, and have their metadata.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_machine_reboots() {
@@ -131,7 +149,7 @@ async fn a_pod_that_cannot_be_scheduled_says_why() {
     node.create(drakkar_node::device_class(DRIVER)).await.unwrap();
     node.create(claim()).await.unwrap();
     let pod = node.create_pod(pod("pod")).await.unwrap();
-    let pod = pod.within(std::time::Duration::from_millis(500));
+    let pod = pod.within(Duration::from_millis(500));
     let Err(error @ NodeError::Pod { .. }) = pod.running().await else { panic!("it runs") };
     let message = error.to_string();
     assert!(message.contains("PodScheduled is False"), "{message}");

@@ -6,16 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use drakkar_plugin::proto::dra_v1::dra_plugin_client::DraPluginClient;
-use drakkar_plugin::proto::dra_v1::{Device as Answered, NodeUnprepareResourcesRequest};
-use drakkar_plugin::proto::dra_v1beta1 as v1beta1;
-use drakkar_plugin::proto::dra_v1beta1::dra_plugin_client::DraPluginClient as V1beta1Client;
+use drakkar_node::kubelet::Device as Answered;
 use drakkar_plugin::{
     Batch, BoxError, Claim, ClaimRef, Device, DeviceMetadata, DraPlugin, Helper, Outcomes, PluginBuilder,
 };
 use serde_json::{Value, json};
 
-use crate::support::{DRIVER, Kubelet, Line, Node, Ongoing, TestClaim, TestDriver, cdi_devices, channel};
+use crate::support::{DRIVER, Kubelet, Line, Node, Ongoing, TestClaim, TestDriver, cdi_devices};
 
 /// A node, a driver on it, and its kubelet.
 struct Scene {
@@ -127,7 +124,7 @@ async fn a_batch_has_one_answer_for_each_claim_whatever_the_driver_answers() {
             outcomes
         },
     };
-    let mut scene = Scene::new(driver).await;
+    let scene = Scene::new(driver).await;
     let (one, two, forgotten) = (scene.claim("one"), scene.claim("two"), scene.claim("forgotten"));
 
     let prepared = scene.kubelet.prepare(&[&one, &forgotten, &two]).await;
@@ -160,7 +157,7 @@ async fn a_bad_answer_is_refused_and_leaves_nothing() {
         "bad" => Ok(vec![device(&["gpu/large"], "gpu-0"), current.lock().unwrap().clone()]),
         _ => Ok(allocated(claim)),
     });
-    let mut scene = Scene::new(driver).await;
+    let scene = Scene::new(driver).await;
     let shared = |share: &str| json!({"request": "gpu/large", "driver": DRIVER, "pool": "node-1", "device": "gpu-1", "shareID": share});
     let foreign = json!({"request": "nic", "driver": "nic.example.com", "pool": "node-1", "device": "nic-0"});
     let bad = TestClaim::new("bad", "uid-of-bad").device("gpu/large", "gpu-0").result(shared("s1")).result(foreign);
@@ -214,7 +211,7 @@ async fn a_bad_answer_for_one_claim_leaves_the_others_alone() {
         "bad" => Ok(vec![device(&["gpu"], "gpu-7")]),
         _ => Ok(allocated(claim)),
     });
-    let mut scene = Scene::new(driver).await;
+    let scene = Scene::new(driver).await;
     let (bad, good) = (scene.claim("bad"), scene.claim("good"));
 
     let answers = scene.kubelet.prepare(&[&bad, &good]).await;
@@ -235,7 +232,7 @@ async fn a_panic_of_the_driver_is_the_error_of_that_claim() {
         _ => Ok(()),
     });
     for serialize in [true, false] {
-        let mut scene = Scene::with(driver.clone(), |builder| builder.serialize(serialize)).await;
+        let scene = Scene::with(driver.clone(), |builder| builder.serialize(serialize)).await;
         let (hot, stuck, good) = (scene.claim("hot"), scene.claim("stuck"), scene.claim("good"));
 
         let prepared = scene.kubelet.prepare(&[&hot, &stuck, &good]).await;
@@ -274,7 +271,7 @@ impl DraPlugin for Hasty {
 /// G14: a driver's method may panic before there is a future of it; that too is an error of claims, not of the call.
 #[tokio::test]
 async fn a_panic_before_the_future_is_the_error_of_its_claims_too() {
-    let mut scene = Scene::new(Hasty).await;
+    let scene = Scene::new(Hasty).await;
     let (hot, good) = (scene.claim("hot"), scene.claim("good"));
 
     let prepared = scene.kubelet.prepare(&[&hot, &good]).await;
@@ -303,7 +300,7 @@ async fn a_panic_for_the_whole_batch_is_the_error_of_its_claims() {
             claims.iter().map(|claim| (claim.uid.clone(), Ok(()))).collect()
         },
     };
-    let mut scene = Scene::new(driver).await;
+    let scene = Scene::new(driver).await;
     let (one, two, unknown) = (scene.claim("one"), scene.claim("two"), TestClaim::new("unknown", "uid-of-unknown"));
 
     let prepared = scene.kubelet.prepare(&[&one, &two, &unknown]).await;
@@ -333,7 +330,7 @@ async fn what_the_driver_keeps_is_not_changed() {
         }
         Ok(cache.clone())
     });
-    let mut scene = Scene::new(driver).await;
+    let scene = Scene::new(driver).await;
     let claim = scene.claim("one");
 
     let first = scene.kubelet.prepare_one(&claim).await.unwrap();
@@ -348,7 +345,7 @@ async fn what_the_driver_keeps_is_not_changed() {
 #[tokio::test]
 async fn a_device_for_all_requests_is_told_of_in_each() {
     let driver = TestDriver::preparing(|_| Ok(vec![device(&[], "gpu-0")]));
-    let mut scene = Scene::new(driver).await;
+    let scene = Scene::new(driver).await;
     let foreign = json!({"request": "c", "driver": "nic.example.com", "pool": "node-1", "device": "nic-0"});
     let claim = TestClaim::new("one", "uid-1").device("a", "gpu-0").device("b/large", "gpu-0").result(foreign);
     let claim = scene.node.claim(claim);
@@ -375,7 +372,7 @@ async fn references_to_one_request_share_a_file_with_an_entry_each() {
     let driver = TestDriver::preparing(|_| {
         Ok(vec![device(&["gpu"], "gpu-0"), device(&["gpu/large"], "gpu-1"), device(&["gpu"], "gpu-2")])
     });
-    let mut scene = Scene::new(driver).await;
+    let scene = Scene::new(driver).await;
     let claim = TestClaim::new("one", "uid-1").device("gpu/large", "gpu-0").device("gpu/large", "gpu-1");
     let claim = scene.node.claim(claim.device("gpu/large", "gpu-2"));
 
@@ -403,7 +400,7 @@ async fn containers_of_requests_that_share_a_device_see_their_own_file_only() {
     let references = vec![device(&["a/x", "b"], "gpu-0")];
     for answer in [both, all, each, references] {
         let returned = answer.clone();
-        let mut scene = Scene::new(TestDriver::preparing(move |_| Ok(returned.clone()))).await;
+        let scene = Scene::new(TestDriver::preparing(move |_| Ok(returned.clone()))).await;
         let claim = scene.node.claim(TestClaim::new("one", "uid-1").device("a/x", "gpu-0").device("b", "gpu-0"));
         let (of_a, of_b) = (metadata_id(&claim, "a"), metadata_id(&claim, "b"));
 
@@ -432,7 +429,7 @@ async fn the_metadata_id_comes_once_and_after_the_drivers_own() {
         first.cdi_device_ids.push(format!("{DRIVER}/gpu=all"));
         Ok(vec![first, device(&["gpu/large"], "gpu-1")])
     });
-    let mut scene = Scene::new(driver).await;
+    let scene = Scene::new(driver).await;
     let claim = TestClaim::new("one", "uid-1").device("gpu/large", "gpu-0").device("gpu/large", "gpu-1");
     let claim = scene.node.claim(claim);
 
@@ -449,7 +446,7 @@ async fn the_metadata_id_comes_once_and_after_the_drivers_own() {
 #[tokio::test]
 async fn the_kubelet_gets_requests_without_subrequests_and_none_twice() {
     let driver = TestDriver::preparing(|_| Ok(vec![device(&["gpu/large", "gpu", "nic/fast"], "gpu-0")]));
-    let mut scene = Scene::new(driver).await;
+    let scene = Scene::new(driver).await;
     let claim = TestClaim::new("one", "uid-1").device("gpu/large", "gpu-0").device("nic/fast", "gpu-0");
     let claim = scene.node.claim(claim);
 
@@ -472,7 +469,7 @@ async fn share_ids_are_passed_on_or_filled_in() {
         let given = Device { share_id: Some("s2".into()), ..device(&["b"], "gpu-1") };
         Ok(vec![device(&["a"], "gpu-0"), given, device(&["b"], "gpu-1"), device(&["c"], "gpu-2")])
     });
-    let mut scene = Scene::new(driver).await;
+    let scene = Scene::new(driver).await;
     let claim = TestClaim::new("one", "uid-1").result(share("a", "gpu-0", "s0")).result(share("b", "gpu-1", "s1"));
     let claim = scene.node.claim(claim.result(share("b", "gpu-1", "s2")).device("c", "gpu-2"));
 
@@ -481,28 +478,17 @@ async fn share_ids_are_passed_on_or_filled_in() {
     let shares: Vec<Option<&str>> = devices.iter().map(|device| device.share_id.as_deref()).collect();
     assert_eq!(shares, [Some("s0"), Some("s2"), None, None], "the third could be either share: {devices:?}");
 
-    let mut older = V1beta1Client::new(channel(scene.helper.dra_socket().unwrap()).await);
-    let named = v1beta1::Claim { namespace: "default".into(), name: "one".into(), uid: claim.uid().into() };
-    let request = v1beta1::NodePrepareResourcesRequest { claims: vec![named.clone()] };
-    let mut response = older.node_prepare_resources(request).await.unwrap().into_inner();
-    let answer = response.claims.remove(claim.uid()).unwrap();
-    assert_eq!(answer.error, "");
-    for (old, new) in answer.devices.iter().zip(&devices) {
-        assert_eq!((&old.request_names, &old.device_name), (&new.request_names, &new.device_name));
-        assert_eq!((&old.pool_name, &old.cdi_device_ids), (&new.pool_name, &new.cdi_device_ids));
-    }
-    assert_eq!(answer.devices.len(), devices.len());
-
-    let request = v1beta1::NodeUnprepareResourcesRequest { claims: vec![named] };
-    let response = older.node_unprepare_resources(request).await.unwrap().into_inner();
-    assert_eq!(response.claims[claim.uid()].error, "");
+    let older = scene.kubelet.older();
+    let expected: Vec<Answered> = devices.into_iter().map(|device| Answered { share_id: None, ..device }).collect();
+    assert_eq!(older.prepare_one(&claim).await.unwrap(), expected);
+    older.unprepare_one(&claim).await.unwrap();
     assert!(!scene.has_files());
 }
 
 /// Share ids of devices that the framework adds are those of the allocation.
 #[tokio::test]
 async fn a_device_that_the_driver_did_not_return_has_the_share_of_the_allocation() {
-    let mut scene = Scene::new(TestDriver::preparing(|_| Ok(vec![]))).await;
+    let scene = Scene::new(TestDriver::preparing(|_| Ok(vec![]))).await;
     let claim = TestClaim::new("one", "uid-1").result(share("a", "gpu-0", "s0")).result(share("a", "gpu-1", "s1"));
     let claim = scene.node.claim(claim);
 
@@ -519,16 +505,12 @@ async fn a_device_that_the_driver_did_not_return_has_the_share_of_the_allocation
 async fn errors_are_told_in_v1beta1_too() {
     let scene = Scene::new(TestDriver::default()).await;
     let good = scene.claim("good");
-    let mut older = V1beta1Client::new(channel(scene.helper.dra_socket().unwrap()).await);
-    let named =
-        |name: &str, uid: &str| v1beta1::Claim { namespace: "default".into(), name: name.into(), uid: uid.into() };
-    let claims = vec![named("unknown", "uid-of-unknown"), named("good", good.uid())];
+    let unknown = TestClaim::new("unknown", "uid-of-unknown");
 
-    let request = v1beta1::NodePrepareResourcesRequest { claims };
-    let response = older.node_prepare_resources(request).await.unwrap().into_inner();
+    let answers = scene.kubelet.older().prepare(&[&unknown, &good]).await;
 
-    assert!(response.claims["uid-of-unknown"].error.contains("does not exist"));
-    assert_eq!(response.claims[good.uid()].devices.len(), 1);
+    assert!(answers[unknown.uid()].as_ref().unwrap_err().contains("does not exist"));
+    assert_eq!(answers[good.uid()].as_ref().unwrap().len(), 1);
 }
 
 /// Claims `one` and `two` that were both allocated the same device, in these words.
@@ -546,7 +528,7 @@ fn rivals(scene: &Scene, one: &Value, two: &Value) -> (TestClaim, TestClaim) {
 async fn a_device_of_another_claim_is_refused_until_that_is_unprepared() {
     for metadata in [true, false] {
         let driver = TestDriver::default();
-        let mut scene = Scene::with(driver.clone(), |builder| builder.device_metadata(metadata)).await;
+        let scene = Scene::with(driver.clone(), |builder| builder.device_metadata(metadata)).await;
         let (one, two) = rivals(&scene, &json!({}), &json!({}));
         scene.kubelet.prepare_one(&one).await.unwrap();
 
@@ -567,7 +549,7 @@ async fn a_device_of_another_claim_is_refused_until_that_is_unprepared() {
 /// G21: two claims of one call cannot have one device either.
 #[tokio::test]
 async fn of_two_claims_of_one_call_with_the_same_device_one_is_refused() {
-    let mut scene = Scene::new(TestDriver::default()).await;
+    let scene = Scene::new(TestDriver::default()).await;
     let (one, two) = rivals(&scene, &json!({}), &json!({}));
     let other = scene.claim("other");
 
@@ -594,7 +576,7 @@ async fn a_device_may_be_in_two_claims_if_it_is_looked_at_or_shared() {
         (json!({}), json!({"device": "gpu-1"}), true),
     ];
     for (of_one, of_two, fits) in cases {
-        let mut scene = Scene::new(TestDriver::default()).await;
+        let scene = Scene::new(TestDriver::default()).await;
         let (one, two) = rivals(&scene, &of_one, &of_two);
         scene.kubelet.prepare_one(&one).await.unwrap();
         let outcome = scene.kubelet.prepare_one(&two).await;
@@ -605,7 +587,7 @@ async fn a_device_may_be_in_two_claims_if_it_is_looked_at_or_shared() {
 /// G21: a driver that knows better can turn the guard off.
 #[tokio::test]
 async fn without_the_guard_a_device_may_be_in_two_claims() {
-    let mut scene = Scene::with(TestDriver::default(), |builder| builder.double_allocation_guard(false)).await;
+    let scene = Scene::with(TestDriver::default(), |builder| builder.double_allocation_guard(false)).await;
     let (one, two) = rivals(&scene, &json!({}), &json!({}));
 
     let answers = scene.kubelet.prepare(&[&one, &two]).await;
@@ -622,7 +604,7 @@ async fn a_prepare_that_fails_lets_go_of_the_device_unless_it_was_prepared_befor
         let fails = is_failing.load(Ordering::SeqCst) && claim.reference().name == "one";
         if fails { Err("not now".into()) } else { Ok(allocated(claim)) }
     });
-    let mut scene = Scene::new(driver).await;
+    let scene = Scene::new(driver).await;
     let (one, two) = rivals(&scene, &json!({}), &json!({}));
 
     scene.kubelet.prepare_one(&one).await.unwrap_err();
@@ -644,7 +626,7 @@ async fn a_failed_unprepare_keeps_the_files_and_the_device() {
     let is_stuck = stuck.clone();
     let driver = TestDriver::default()
         .unpreparing(move |_| if is_stuck.load(Ordering::SeqCst) { Err("gpu does not let go".into()) } else { Ok(()) });
-    let mut scene = Scene::new(driver).await;
+    let scene = Scene::new(driver).await;
     let (one, two) = rivals(&scene, &json!({}), &json!({}));
     scene.kubelet.prepare_one(&one).await.unwrap();
 
@@ -679,7 +661,7 @@ async fn the_drivers_error_is_told_with_its_causes() {
         Err(error.into())
     });
     let driver = driver.unpreparing(|_| Err(layered(&["reset gpu-0", "timed out"]).into()));
-    let mut scene = Scene::new(driver).await;
+    let scene = Scene::new(driver).await;
     let claim = scene.claim("one");
 
     let prepared = scene.kubelet.prepare_one(&claim).await;
@@ -691,7 +673,7 @@ async fn the_drivers_error_is_told_with_its_causes() {
 #[tokio::test]
 async fn an_error_without_a_text_is_an_error_all_the_same() {
     let driver = TestDriver::preparing(|_| Err("".into())).unpreparing(|_| Err("".into()));
-    let mut scene = Scene::new(driver).await;
+    let scene = Scene::new(driver).await;
     let claim = scene.claim("one");
 
     assert!(!scene.kubelet.prepare_one(&claim).await.unwrap_err().is_empty());
@@ -703,7 +685,7 @@ async fn an_error_without_a_text_is_an_error_all_the_same() {
 #[tokio::test]
 async fn unpreparing_the_unknown_succeeds_and_twice_is_fine() {
     let driver = TestDriver::default();
-    let mut scene = Scene::new(driver.clone()).await;
+    let scene = Scene::new(driver.clone()).await;
     let (claim, unknown) = (scene.claim("one"), TestClaim::new("unknown", "uid-of-unknown"));
     scene.kubelet.prepare_one(&claim).await.unwrap();
     scene.node.api.remove("default", "one");
@@ -721,7 +703,7 @@ async fn unpreparing_the_unknown_succeeds_and_twice_is_fine() {
 #[tokio::test]
 async fn a_call_without_claims_is_answered_without_the_driver() {
     let driver = TestDriver::default();
-    let mut scene = Scene::new(driver.clone()).await;
+    let scene = Scene::new(driver.clone()).await;
 
     assert!(scene.kubelet.prepare(&[]).await.is_empty());
     assert!(scene.kubelet.unprepare(&[]).await.is_empty());
@@ -765,10 +747,10 @@ async fn a_driver_that_hangs_is_dropped_at_the_kubelets_deadline() {
     for serialize in [true, false] {
         let (hangs, ongoing) = (Arc::new(AtomicBool::new(true)), Ongoing::default());
         let driver = Hanging { hangs: hangs.clone(), ongoing: ongoing.clone() };
-        let mut scene = Scene::with(driver, |builder| builder.serialize(serialize)).await;
+        let scene = Scene::with(driver, |builder| builder.serialize(serialize)).await;
         let (one, two) = rivals(&scene, &json!({}), &json!({}));
         let line = Line::to(&scene.node, &scene.helper);
-        let mut muted = Kubelet(DraPluginClient::new(channel(&line.socket).await));
+        let muted = Kubelet::at(&line.socket).await;
         let (deadline, started) = (Duration::from_millis(500), Instant::now());
         let claim = TestClaim { object: one.object.clone() };
 
@@ -793,14 +775,12 @@ async fn a_driver_that_hangs_is_dropped_at_the_kubelets_deadline() {
 async fn an_unprepare_that_hangs_leaves_the_claim_prepared() {
     let (hangs, ongoing) = (Arc::new(AtomicBool::new(false)), Ongoing::default());
     let driver = Hanging { hangs: hangs.clone(), ongoing: ongoing.clone() };
-    let mut scene = Scene::new(driver).await;
+    let scene = Scene::new(driver).await;
     let claim = scene.claim("one");
     scene.kubelet.prepare_one(&claim).await.unwrap();
     hangs.store(true, Ordering::SeqCst);
 
-    let mut request = tonic::Request::new(NodeUnprepareResourcesRequest { claims: vec![claim.wire()] });
-    request.set_timeout(Duration::from_millis(300));
-    assert!(scene.kubelet.0.node_unprepare_resources(request).await.is_err());
+    assert!(scene.kubelet.0.unprepare_within(Duration::from_millis(300), [&claim]).await.is_err());
     ongoing.wait_for(0).await;
 
     assert!(scene.node.metadata_file(&claim, "gpu").exists());
@@ -814,7 +794,7 @@ async fn an_unprepare_that_hangs_leaves_the_claim_prepared() {
 async fn a_claim_that_was_given_other_devices_still_has_those_that_it_was_prepared_with() {
     let node = Node::default();
     let helper = node.start(&TestDriver::default()).await;
-    let mut kubelet = Kubelet::of(&helper).await;
+    let kubelet = Kubelet::of(&helper).await;
     let x = node.claim(TestClaim::new("x", "uid-x").device("gpu", "gpu-0"));
     kubelet.prepare_one(&x).await.unwrap();
     node.claim(
@@ -840,7 +820,7 @@ async fn a_device_for_a_request_that_did_not_get_it_is_refused() {
         Ok(vec![device("a", "gpu-1"), device("b", "gpu-0")])
     });
     let helper = node.start(&driver).await;
-    let mut kubelet = Kubelet::of(&helper).await;
+    let kubelet = Kubelet::of(&helper).await;
     let claim = node.claim(TestClaim::new("x", "uid-x").device("a", "gpu-0").device("b", "gpu-1"));
     let answer = kubelet.prepare_one(&claim).await;
     assert!(answer.is_err(), "each container has the other's device: {answer:?}");
@@ -855,7 +835,7 @@ async fn the_same_device_twice_is_refused() {
         Ok([one.clone(), one].concat())
     });
     let helper = node.start(&driver).await;
-    let mut kubelet = Kubelet::of(&helper).await;
+    let kubelet = Kubelet::of(&helper).await;
     let claim = node.claim(TestClaim::new("x", "uid-x").device("gpu", "gpu-0"));
     let answer = kubelet.prepare_one(&claim).await;
     assert!(answer.unwrap_err().contains("device node-1/gpu-0 twice"));

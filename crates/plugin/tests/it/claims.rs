@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use drakkar_plugin::proto::dra_v1::Claim as NamedClaim;
-use drakkar_plugin::proto::dra_v1::dra_plugin_client::DraPluginClient;
+use drakkar_node::kubelet::ClaimId;
 use drakkar_plugin::{Claim, Helper};
 use futures::future::BoxFuture;
 use http::{Request, StatusCode};
@@ -13,7 +12,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
 
-use crate::support::{DRIVER, Kubelet, Line, Node, Ongoing, PATIENCE, TestClaim, TestDriver, channel};
+use crate::support::{DRIVER, Kubelet, Line, Node, Ongoing, PATIENCE, TestClaim, TestDriver};
 
 const V1_PATH: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
 
@@ -60,8 +59,8 @@ impl Scene {
     }
 }
 
-fn named(namespace: &str, name: &str, uid: &str) -> NamedClaim {
-    NamedClaim { namespace: namespace.into(), name: name.into(), uid: uid.into() }
+fn named(namespace: &str, name: &str, uid: &str) -> ClaimId {
+    ClaimId { namespace: namespace.into(), name: name.into(), uid: uid.into() }
 }
 
 /// The claim in the form that it has in another version of the API.
@@ -77,7 +76,7 @@ fn in_version(claim: &TestClaim, version: &str) -> Value {
 /// G16: one bad claim fails alone, whatever is wrong with it.
 #[tokio::test]
 async fn bad_claims_of_every_kind_fail_alone() {
-    let mut scene = Scene::new().await;
+    let scene = Scene::new().await;
     let good = scene.claim("good");
     let stranger = json!({"request": "nic", "driver": "nic.example.com", "pool": "node-1", "device": "nic-0"});
     scene.node.claim(TestClaim::new("reborn", "uid-of-another").device("gpu", "gpu-1"));
@@ -111,10 +110,10 @@ async fn bad_claims_of_every_kind_fail_alone() {
         ("default", "good", "../7", "claim UID \"../7\""),
         ("default", "good", "", "claim UID \"\": must not be empty"),
     ];
-    let mut call: Vec<NamedClaim> = bad.iter().map(|(namespace, name, uid, _)| named(namespace, name, uid)).collect();
-    call.insert(7, good.wire());
+    let mut call: Vec<ClaimId> = bad.iter().map(|(namespace, name, uid, _)| named(namespace, name, uid)).collect();
+    call.insert(7, (&good).into());
 
-    let mut answers = scene.kubelet.prepare_named(call).await.unwrap();
+    let mut answers = scene.kubelet.0.prepare(call).await.unwrap();
 
     assert_eq!(answers.len(), bad.len() + 1, "an answer for each, and no other: {answers:?}");
     assert_eq!(answers.remove(good.uid()).unwrap().unwrap().len(), 1);
@@ -131,7 +130,7 @@ async fn bad_claims_of_every_kind_fail_alone() {
 /// G16, for unprepare: a claim that cannot be is told, and the others are unprepared.
 #[tokio::test]
 async fn bad_names_in_an_unprepare_fail_alone() {
-    let mut scene = Scene::new().await;
+    let scene = Scene::new().await;
     let (one, mut bad) = (scene.claim("one"), TestClaim::new("two", ".."));
     bad.object["metadata"]["name"] = json!("../one");
     scene.kubelet.prepare_one(&one).await.unwrap();
@@ -147,7 +146,7 @@ async fn bad_names_in_an_unprepare_fail_alone() {
 /// G17: a claim costs one request, and so does one that does not exist; an unprepare costs none.
 #[tokio::test]
 async fn a_claim_costs_one_request_whether_it_exists_or_not() {
-    let mut scene = Scene::new().await;
+    let scene = Scene::new().await;
     let claim = scene.claim("there");
     let missing = TestClaim::new("missing", "uid-of-missing");
 
@@ -167,7 +166,7 @@ async fn a_claim_costs_one_request_whether_it_exists_or_not() {
 async fn all_claims_of_a_batch_are_fetched_at_once() {
     let (barrier, tries) = (Arc::new(Barrier::new(64)), Arc::new(AtomicUsize::new(0)));
     let counted = tries.clone();
-    let mut scene = Scene::waiting(move || {
+    let scene = Scene::waiting(move || {
         counted.fetch_add(1, Ordering::SeqCst);
         let barrier = barrier.clone();
         Box::pin(async move {
@@ -186,7 +185,7 @@ async fn all_claims_of_a_batch_are_fetched_at_once() {
 /// G17: however large the batch is, the API server has no more than 64 requests to answer at a time.
 #[tokio::test]
 async fn no_more_than_64_requests_are_on_their_way_at_once() {
-    let mut scene = Scene::new().await;
+    let scene = Scene::new().await;
     scene.node.api.slow_down(Duration::from_millis(20));
     let claims: Vec<TestClaim> = (0..200).map(|number| scene.claim(&format!("c{number}"))).collect();
 
@@ -202,7 +201,7 @@ async fn no_more_than_64_requests_are_on_their_way_at_once() {
 #[tokio::test]
 async fn an_older_api_server_is_asked_in_the_version_that_it_has() {
     for version in ["v1beta2", "v1beta1"] {
-        let mut scene = Scene::new().await;
+        let scene = Scene::new().await;
         scene.node.api.serve_only(&[version]);
         let (one, two) = (scene.claim("one"), scene.claim("two"));
         scene.node.api.put(&in_version(&one, version));
@@ -225,7 +224,7 @@ async fn an_older_api_server_is_asked_in_the_version_that_it_has() {
 /// G17: an API server can be another one tomorrow.
 #[tokio::test]
 async fn an_api_server_that_changes_its_versions_is_followed() {
-    let mut scene = Scene::new().await;
+    let scene = Scene::new().await;
     for (name, version) in [("one", "v1"), ("two", "v1beta1"), ("three", "v1beta2"), ("four", "v1")] {
         let claim = scene.claim(name);
         scene.node.api.serve_only(&[version]);
@@ -237,7 +236,7 @@ async fn an_api_server_that_changes_its_versions_is_followed() {
 /// G17: what the server does not have is said, with what was looked for.
 #[tokio::test]
 async fn an_api_server_without_any_known_version_is_told_of() {
-    let mut scene = Scene::new().await;
+    let scene = Scene::new().await;
     let claim = scene.claim("one");
     scene.node.api.serve_only(&["v1alpha3"]);
 
@@ -256,7 +255,7 @@ async fn requests_of_v1beta1_have_the_form_of_today() {
         *keep.lock().unwrap() = Some(serde_json::to_value(claim.object()).unwrap());
         Ok(vec![])
     });
-    let mut scene = Scene::with(driver).await;
+    let scene = Scene::with(driver).await;
     scene.node.api.serve_only(&["v1beta1"]);
     let claim = scene.claim("one");
     let mut object = in_version(&claim, "v1beta1");
@@ -278,7 +277,7 @@ async fn requests_of_v1beta1_have_the_form_of_today() {
 /// Trouble of the API server that passes is not the kubelet's: it would come back after a minute at the earliest.
 #[tokio::test]
 async fn trouble_that_passes_is_waited_for_within_the_call() {
-    let mut scene = Scene::new().await;
+    let scene = Scene::new().await;
     let claim = scene.claim("one");
     scene.node.api.fail_next(&[StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS]);
 
@@ -290,7 +289,7 @@ async fn trouble_that_passes_is_waited_for_within_the_call() {
 /// Tries are bounded, and what the server said last is told.
 #[tokio::test]
 async fn trouble_that_does_not_pass_is_an_error_after_five_tries() {
-    let mut scene = Scene::new().await;
+    let scene = Scene::new().await;
     let claim = scene.claim("one");
     scene.node.api.fail_next(&[StatusCode::INTERNAL_SERVER_ERROR; 20]);
 
@@ -305,7 +304,7 @@ async fn trouble_that_does_not_pass_is_an_error_after_five_tries() {
 /// A refusal is final: it is not tried again, and told in the server's words.
 #[tokio::test]
 async fn a_refusal_is_told_at_once_in_the_servers_words() {
-    let mut scene = Scene::new().await;
+    let scene = Scene::new().await;
     let claim = scene.claim("one");
     for refusal in [StatusCode::FORBIDDEN, StatusCode::UNAUTHORIZED, StatusCode::BAD_REQUEST] {
         scene.node.api.fail_next(&[refusal]);
@@ -333,7 +332,7 @@ async fn a_hanging_api_server_costs_no_more_than_the_kubelets_deadline() {
     .await;
     let claim = scene.claim("one");
     let line = Line::to(&scene.node, &scene.helper);
-    let mut kubelet = Kubelet(DraPluginClient::new(channel(&line.socket).await));
+    let kubelet = Kubelet::at(&line.socket).await;
     let (deadline, started) = (Duration::from_millis(500), Instant::now());
 
     let call = tokio::spawn(async move { kubelet.prepare_within(deadline, &claim).await });
@@ -352,7 +351,7 @@ async fn a_hanging_api_server_costs_no_more_than_the_kubelets_deadline() {
 /// A claim that a call names twice is prepared once, and answered.
 #[tokio::test]
 async fn a_claim_that_is_asked_for_twice_is_prepared_once() {
-    let mut scene = Scene::new().await;
+    let scene = Scene::new().await;
     let claim = scene.claim("one");
 
     let answers = scene.kubelet.prepare(&[&claim, &claim]).await;
@@ -367,7 +366,7 @@ async fn a_claim_that_is_asked_for_twice_is_prepared_once() {
 /// G16, G32: an older and a newer claim of one name in the same call are two claims, and do not wait for each other.
 #[tokio::test]
 async fn an_older_and_a_newer_claim_of_one_name_are_told_apart_in_one_call() {
-    let mut scene = Scene::new().await;
+    let scene = Scene::new().await;
     let older = TestClaim::new("one", "older").device("gpu", "gpu-0");
     let newer = scene.node.claim(TestClaim::new("one", "newer").device("gpu", "gpu-1"));
 

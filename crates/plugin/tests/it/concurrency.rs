@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use drakkar_plugin::proto::dra_v1 as v1;
 use drakkar_plugin::{BoxError, Claim, ClaimRef, Device, DraPlugin, Helper, MetadataUpdater};
 use futures::future::join_all;
 use proptest::prelude::*;
@@ -45,7 +44,7 @@ async fn play(helper: &Arc<Helper>, claims: &Arc<Vec<TestClaim>>, scripts: Vec<V
     let players = scripts.into_iter().enumerate().map(|(player, script)| {
         let (helper, claims, clock, histories) = (helper.clone(), claims.clone(), clock.clone(), histories.clone());
         tokio::spawn(async move {
-            let mut kubelet = Kubelet::of(&helper).await;
+            let kubelet = Kubelet::of(&helper).await;
             for (step, call) in script.into_iter().enumerate() {
                 let from = clock.fetch_add(1, Ordering::SeqCst);
                 let (index, is_prepared) = match call {
@@ -186,7 +185,7 @@ async fn two_callers_of_the_same_claim_get_the_same_answer() {
     let node = Node::default();
     let helper = node.builder().serialize(false).start(TestDriver::default()).await.unwrap();
     let claim = node.claim(TestClaim::new("train", "uid-1").device("gpu", "gpu-0"));
-    let (mut one, mut other) = (Kubelet::of(&helper).await, Kubelet::of(&helper).await);
+    let (one, other) = (Kubelet::of(&helper).await, Kubelet::of(&helper).await);
     for _ in 0..20 {
         let (first, second) = tokio::join!(one.prepare_one(&claim), other.prepare_one(&claim));
         assert_eq!(first.unwrap(), second.unwrap());
@@ -228,7 +227,7 @@ async fn prepare_all(node: &Node, helper: &Helper, names: &[&str]) -> Vec<tokio:
     let mut calls = Vec::new();
     for name in names {
         let claim = node.claim(TestClaim::new(name, &format!("uid-{name}")).device("gpu", name));
-        let mut kubelet = Kubelet::of(helper).await;
+        let kubelet = Kubelet::of(helper).await;
         calls.push(tokio::spawn(async move { drop(kubelet.prepare_one(&claim).await.unwrap()) }));
     }
     calls
@@ -251,7 +250,7 @@ async fn a_serialized_driver_is_never_entered_twice_at_a_time() {
             )
         })
         .collect();
-    let mut kubelet = Kubelet::of(&helper).await;
+    let kubelet = Kubelet::of(&helper).await;
     let answers = kubelet.prepare(&batch.iter().collect::<Vec<_>>()).await;
     assert!(answers.len() == 8 && answers.values().all(Result::is_ok), "{answers:?}");
     for claim in &batch {
@@ -285,15 +284,13 @@ async fn a_driver_that_is_not_serialized_is_entered_for_many_claims_at_once() {
             )
         })
         .collect();
-    let claims = batch.iter().map(TestClaim::wire).collect();
-    let mut kubelet = Kubelet::of(&helper).await;
+    let kubelet = Kubelet::of(&helper).await;
     driver.most.store(0, Ordering::SeqCst);
-    let call =
-        tokio::spawn(async move { kubelet.0.node_prepare_resources(v1::NodePrepareResourcesRequest { claims }).await });
+    let call = tokio::spawn(async move { kubelet.0.prepare(&batch).await });
     driver.wait_for(3).await;
     driver.door.add_permits(8);
-    let answers = in_time(call).await.unwrap().unwrap().into_inner().claims;
-    assert!(answers.values().all(|answer| answer.error.is_empty()), "{answers:?}");
+    let answers = in_time(call).await.unwrap().unwrap();
+    assert!(answers.values().all(Result::is_ok), "{answers:?}");
     assert_eq!((answers.len(), driver.most.load(Ordering::SeqCst)), (8, 3));
     helper.stop().await.unwrap();
 }
@@ -330,7 +327,7 @@ async fn a_slow_claim_does_not_hold_up_other_claims_of_a_driver_that_is_not_seri
     let calls = prepare_all(&node, &helper, &["slow-1"]).await;
     driver.wait_for(1).await;
     let claim = node.claim(TestClaim::new("quick", "uid-1").device("gpu", "gpu-0"));
-    let mut kubelet = Kubelet::of(&helper).await;
+    let kubelet = Kubelet::of(&helper).await;
     in_time(kubelet.prepare_one(&claim)).await.unwrap();
     assert!(node.is_prepared(&claim));
     in_time(kubelet.unprepare_one(&claim)).await.unwrap();
@@ -355,7 +352,7 @@ async fn batches_that_overlap_do_not_wait_for_each_other_for_ever() {
         })
         .collect();
     let (forward, backward): (Vec<_>, Vec<_>) = (claims.iter().collect(), claims.iter().rev().collect());
-    let (mut one, mut other) = (Kubelet::of(&helper).await, Kubelet::of(&helper).await);
+    let (one, other) = (Kubelet::of(&helper).await, Kubelet::of(&helper).await);
     for _ in 0..10 {
         let (first, second) = in_time(async { tokio::join!(one.prepare(&forward), other.prepare(&backward)) }).await;
         assert_eq!(first, second);
@@ -387,12 +384,12 @@ async fn an_update_from_within_a_prepare_is_refused_and_waits_for_nobody() {
     let node = Node::default();
     let (slot, entered): (Arc<OnceLock<_>>, Arc<tokio::sync::Notify>) = Default::default();
     let helper = node.builder().start(Neighbourly(slot.clone(), entered.clone())).await.unwrap();
-    let mut kubelet = Kubelet::of(&helper).await;
+    let kubelet = Kubelet::of(&helper).await;
     let a = node.claim(TestClaim::new("a", "uid-a").device("gpu", "gpu-0"));
     let c = node.claim(TestClaim::new("c", "uid-c").device("gpu", "gpu-1"));
     kubelet.prepare_one(&c).await.unwrap();
     slot.set((helper.metadata_updater(), c.reference())).ok();
-    let mut one = Kubelet::of(&helper).await;
+    let one = Kubelet::of(&helper).await;
     let both = async {
         tokio::join!(one.prepare_one(&a), async {
             entered.notified().await;

@@ -16,6 +16,7 @@ mod concurrency;
 mod documentation;
 mod example;
 mod metadata;
+mod node;
 mod prepare;
 mod recovery;
 mod rolling;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use drakkar_metadata::Version;
 use drakkar_metadata::path::Layout;
-use drakkar_plugin::proto::dra_v1::Device as Answered;
+use drakkar_node::kubelet::Device as Answered;
 use drakkar_plugin::{
     DeferredMetadata, Device, DeviceAttribute, DeviceMetadata, Helper, MetadataUpdater, NetworkDeviceData,
     PluginBuilder, StartError,
@@ -50,7 +50,7 @@ impl Scene {
     }
 
     /// Prepares a claim, and gives its devices.
-    async fn prepare(&mut self, claim: TestClaim) -> (TestClaim, Vec<Answered>) {
+    async fn prepare(&self, claim: TestClaim) -> (TestClaim, Vec<Answered>) {
         let claim = self.node.claim(claim);
         let devices = self.kubelet.prepare_one(&claim).await.unwrap();
         (claim, devices)
@@ -128,7 +128,7 @@ impl Pinned {
         Self { node, helper, kubelet, claim }
     }
 
-    async fn prepare(&mut self) -> Vec<Answered> {
+    async fn prepare(&self) -> Vec<Answered> {
         self.kubelet.prepare_one(&self.claim).await.unwrap()
     }
 
@@ -159,7 +159,7 @@ impl Pinned {
 #[tokio::test]
 async fn a_device_with_an_attribute_has_file_spec_and_id_as_the_go_framework_writes_them() {
     let metadata = DeviceMetadata::default().attribute("model", "LATEST-GPU-MODEL");
-    let mut pinned = Pinned::new(&["gpu-request"], Some(metadata)).await;
+    let pinned = Pinned::new(&["gpu-request"], Some(metadata)).await;
 
     let devices = pinned.prepare().await;
 
@@ -224,7 +224,7 @@ async fn a_device_with_an_attribute_has_file_spec_and_id_as_the_go_framework_wri
 /// A.1, D5: a device without metadata is told of with driver, pool and name.
 #[tokio::test]
 async fn a_device_without_metadata_is_told_of_by_its_names() {
-    let mut pinned = Pinned::new(&["gpu-request"], None).await;
+    let pinned = Pinned::new(&["gpu-request"], None).await;
 
     let devices = pinned.prepare().await;
 
@@ -245,7 +245,7 @@ async fn network_data_alone_is_told_without_attributes() {
         hardware_address: String::new(),
     };
     let metadata = DeviceMetadata { network_data: Some(network_data), ..DeviceMetadata::default() };
-    let mut pinned = Pinned::new(&["net"], Some(metadata)).await;
+    let pinned = Pinned::new(&["net"], Some(metadata)).await;
 
     pinned.prepare().await;
 
@@ -257,7 +257,7 @@ async fn network_data_alone_is_told_without_attributes() {
 /// A.1: two requests have a file, a spec and an id each.
 #[tokio::test]
 async fn two_requests_have_a_file_a_spec_and_an_id_each() {
-    let mut pinned = Pinned::new(&["one", "two"], None).await;
+    let pinned = Pinned::new(&["one", "two"], None).await;
 
     let devices = pinned.prepare().await;
 
@@ -274,7 +274,7 @@ async fn two_requests_have_a_file_a_spec_and_an_id_each() {
 /// A.1: paths and ids have the request, the document has the whole reference.
 #[tokio::test]
 async fn a_subrequest_is_told_in_the_document_only() {
-    let mut pinned = Pinned::new(&["gpu-request/high-memory"], None).await;
+    let pinned = Pinned::new(&["gpu-request/high-memory"], None).await;
 
     let devices = pinned.prepare().await;
 
@@ -290,7 +290,7 @@ async fn a_subrequest_is_told_in_the_document_only() {
 #[tokio::test]
 async fn a_claim_from_a_template_is_found_under_the_pods_name_for_it() {
     let claim = TestClaim::new("my-claim", UID).of_template("my-gpu");
-    let mut pinned = Pinned::of(claim, &["gpu-request"], None).await;
+    let pinned = Pinned::of(claim, &["gpu-request"], None).await;
 
     pinned.prepare().await;
 
@@ -305,7 +305,7 @@ async fn a_claim_from_a_template_is_found_under_the_pods_name_for_it() {
 /// fine.
 #[tokio::test]
 async fn an_unprepare_removes_everything_and_twice_is_fine() {
-    let mut pinned = Pinned::new(&["one", "two/fast"], None).await;
+    let pinned = Pinned::new(&["one", "two/fast"], None).await;
     pinned.kubelet.unprepare_one(&pinned.claim).await.unwrap();
     pinned.prepare().await;
     assert!(pinned.spec_path("one").exists() && pinned.spec_path("two").exists());
@@ -321,7 +321,7 @@ async fn an_unprepare_removes_everything_and_twice_is_fine() {
 #[tokio::test]
 async fn an_update_replaces_the_data_and_counts_the_generation() {
     let metadata = DeviceMetadata::default().attribute("model", "old").attribute("cores", 64);
-    let mut pinned = Pinned::new(&["gpu-request/high-memory"], Some(metadata)).await;
+    let pinned = Pinned::new(&["gpu-request/high-memory"], Some(metadata)).await;
     pinned.prepare().await;
 
     assert_eq!(pinned.update("gpu-request", "new").await, 2);
@@ -356,7 +356,7 @@ async fn a_driver_does_not_start_without_a_version_or_with_one_twice() {
 #[tokio::test]
 async fn versions_are_written_as_a_stream_in_their_order() {
     for versions in [[Version::V1Beta1, Version::V1Alpha1], [Version::V1Alpha1, Version::V1Beta1]] {
-        let mut scene = Scene::with(&knowing("m1"), |builder| builder.metadata_versions(versions)).await;
+        let scene = Scene::with(&knowing("m1"), |builder| builder.metadata_versions(versions)).await;
         let (claim, _) = scene.prepare(one_gpu()).await;
         let documents = || -> Vec<Value> {
             let bytes = std::fs::read(scene.node.metadata_file(&claim, "gpu")).unwrap();
@@ -394,7 +394,7 @@ async fn containers_see_the_file_in_both_layouts_or_in_the_one_chosen() {
             Some(layout) => builder.metadata_layout([layout]),
             None => builder,
         };
-        let mut scene = Scene::with(&TestDriver::default(), set).await;
+        let scene = Scene::with(&TestDriver::default(), set).await;
         let (claim, _) = scene.prepare(one_gpu()).await;
 
         assert_eq!(scene.container_paths(&claim, "gpu"), expected);
@@ -411,7 +411,7 @@ async fn containers_see_the_file_in_both_layouts_or_in_the_one_chosen() {
 /// D1: a claim from a template is under its own name in the KEP's layout.
 #[tokio::test]
 async fn a_claim_from_a_template_has_both_paths_too() {
-    let mut scene = Scene::new(&TestDriver::default()).await;
+    let scene = Scene::new(&TestDriver::default()).await;
     let (claim, _) = scene.prepare(one_gpu().of_template("gpus")).await;
 
     let kep = format!("{KEP}/my-claim/gpu/{DRIVER}-metadata.json");
@@ -422,7 +422,7 @@ async fn a_claim_from_a_template_has_both_paths_too() {
 /// Section 5.1: a claim that the scheduler made for extended resources has no entry in the pod.
 #[tokio::test]
 async fn a_claim_for_extended_resources_is_found_under_its_own_name() {
-    let mut scene = Scene::new(&TestDriver::default()).await;
+    let scene = Scene::new(&TestDriver::default()).await;
     let claim = TestClaim::new("pod-extended-resources-x7k2p", UID).device("container-0-request-0", "gpu-0");
     let claim = claim.annotated("resource.kubernetes.io/extended-resource-claim", "true");
     let (claim, _) = scene.prepare(claim).await;
@@ -438,7 +438,7 @@ async fn a_claim_for_extended_resources_is_found_under_its_own_name() {
 /// until the first update, which is generation 1.
 #[tokio::test]
 async fn a_request_without_devices_has_an_empty_file_until_its_first_update() {
-    let mut scene = Scene::new(&TestDriver::preparing(|_| Ok(vec![]))).await;
+    let scene = Scene::new(&TestDriver::preparing(|_| Ok(vec![]))).await;
     let claim = TestClaim::new("my-claim", UID).device("net/fast", "nic-0").device("net/fast", "nic-1");
     let (claim, devices) = scene.prepare(claim).await;
 
@@ -471,7 +471,7 @@ async fn one_request_may_be_told_of_now_and_another_later() {
         let gpus = claim.results().filter(|result| result.request == "gpu");
         Ok(gpus.map(|result| Device { metadata: known("", "m1").metadata, ..result.into() }).collect())
     });
-    let mut scene = Scene::new(&driver).await;
+    let scene = Scene::new(&driver).await;
     let (claim, devices) = scene.prepare(one_gpu().device("net", "nic-0")).await;
 
     assert_eq!(model(&scene.node.metadata(&claim, "gpu")), "m1");
@@ -485,7 +485,7 @@ async fn one_request_may_be_told_of_now_and_another_later() {
 async fn with_the_gate_there_is_no_spec_before_the_first_update() {
     let driver = TestDriver::preparing(|_| Ok(vec![]));
     let gated = |builder: PluginBuilder| builder.deferred_metadata(DeferredMetadata::Gate);
-    let mut scene = Scene::with(&driver, gated).await;
+    let scene = Scene::with(&driver, gated).await;
     let (claim, devices) = scene.prepare(TestClaim::new("my-claim", UID).device("net", "nic-0")).await;
     let spec = scene.node.spec_file(&claim, "net");
 
@@ -504,7 +504,7 @@ async fn with_the_gate_there_is_no_spec_before_the_first_update() {
 
     assert_eq!(scene.container_paths(&claim, "net").len(), 2);
     assert_eq!(model(&scene.node.metadata(&claim, "net")), "fast");
-    let mut scene = scene.restart(&driver, gated).await;
+    let scene = scene.restart(&driver, gated).await;
     scene.kubelet.prepare_one(&claim).await.unwrap();
     assert!(spec.exists(), "a gate that was opened stays open");
     scene.kubelet.unprepare_one(&claim).await.unwrap();
@@ -514,7 +514,7 @@ async fn with_the_gate_there_is_no_spec_before_the_first_update() {
 /// G22, D7: a claim whose metadata cannot be written fails, with path and reason, and nothing of it stays.
 #[tokio::test]
 async fn metadata_that_cannot_be_written_fails_the_claim_and_leaves_nothing() {
-    let mut scene = Scene::new(&TestDriver::default()).await;
+    let scene = Scene::new(&TestDriver::default()).await;
     let cdi = scene.node.cdi_directory();
     std::fs::write(&cdi, "not a directory").unwrap();
     let (one, two) = (scene.node.claim(one_gpu().device("net", "gpu-1")), TestClaim::new("two", "2"));
@@ -535,7 +535,7 @@ async fn metadata_that_cannot_be_written_fails_the_claim_and_leaves_nothing() {
 /// G22: of the claims of a call, only the one that cannot be written fails.
 #[tokio::test]
 async fn only_the_claim_that_cannot_be_written_fails() {
-    let mut scene = Scene::new(&TestDriver::default()).await;
+    let scene = Scene::new(&TestDriver::default()).await;
     let blocked = scene.node.claim(one_gpu());
     let free = scene.node.claim(TestClaim::new("free", "2").device("gpu", "gpu-1"));
     let claims = scene.node.plugin_directory().join("dra-device-metadata");
@@ -553,7 +553,7 @@ async fn only_the_claim_that_cannot_be_written_fails() {
 /// D8: without the flag there is not a single file, and the driver's devices go to the kubelet as they are.
 #[tokio::test]
 async fn without_the_flag_not_a_single_file_is_written() {
-    let mut scene = Scene::with(&knowing("m1"), |builder| builder.device_metadata(false)).await;
+    let scene = Scene::with(&knowing("m1"), |builder| builder.device_metadata(false)).await;
     let (claim, devices) = scene.prepare(one_gpu()).await;
 
     assert_eq!((devices.len(), cdi_devices(&devices).len()), (1, 0));
@@ -570,9 +570,9 @@ async fn without_the_flag_not_a_single_file_is_written() {
 #[tokio::test]
 async fn claims_of_the_time_before_the_flag_was_turned_off_keep_their_metadata() {
     let driver = knowing("m1");
-    let mut scene = Scene::new(&driver).await;
+    let scene = Scene::new(&driver).await;
     let (before, devices) = scene.prepare(one_gpu()).await;
-    let mut scene = scene.restart(&driver, |builder| builder.device_metadata(false)).await;
+    let scene = scene.restart(&driver, |builder| builder.device_metadata(false)).await;
     let (after, of_after) = scene.prepare(TestClaim::new("after", "2").device("gpu", "gpu-1")).await;
 
     assert_eq!(cdi_devices(&of_after).len(), 0);
@@ -593,7 +593,7 @@ async fn claims_of_the_time_before_the_flag_was_turned_off_keep_their_metadata()
 #[tokio::test]
 async fn a_prepare_again_keeps_generation_data_and_inode() {
     let driver = knowing("m1");
-    let mut scene = Scene::new(&driver).await;
+    let scene = Scene::new(&driver).await;
     let (claim, devices) = scene.prepare(one_gpu()).await;
     let file = scene.node.metadata_file(&claim, "gpu");
     let update = vec![known("gpu-0", "m2")];
@@ -606,7 +606,7 @@ async fn a_prepare_again_keeps_generation_data_and_inode() {
     let (content, before) = (std::fs::read(&file).unwrap(), (look(&file), look(&spec)));
 
     assert_eq!(scene.kubelet.prepare_one(&claim).await.unwrap(), devices);
-    let mut scene = scene.restart(&driver, |builder| builder).await;
+    let scene = scene.restart(&driver, |builder| builder).await;
     assert_eq!(scene.kubelet.prepare_one(&claim).await.unwrap(), devices);
 
     assert_eq!(std::fs::read(&file).unwrap(), content);
@@ -624,7 +624,7 @@ async fn a_prepare_again_with_other_devices_is_a_new_generation_of_the_same_file
         let wanted = if is_spare.load(Ordering::SeqCst) { "gpu-1" } else { "gpu-0" };
         Ok(claim.results().filter(|result| result.device == wanted).map(Device::from).collect())
     });
-    let mut scene = Scene::new(&driver).await;
+    let scene = Scene::new(&driver).await;
     let (claim, _) = scene.prepare(one_gpu().device("gpu", "gpu-1")).await;
     let seen = File::open(scene.node.metadata_file(&claim, "gpu")).unwrap();
 
@@ -646,7 +646,7 @@ fn read(file: &File) -> Value {
 /// G30, D6: who has the file open, or mounted, sees an update; the file never gets shorter.
 #[tokio::test]
 async fn an_update_is_seen_by_who_has_the_file_already() {
-    let mut scene = Scene::new(&knowing("a-model-with-a-long-name")).await;
+    let scene = Scene::new(&knowing("a-model-with-a-long-name")).await;
     let (claim, _) = scene.prepare(one_gpu()).await;
     let file = scene.node.metadata_file(&claim, "gpu");
     let (open, link) = (File::open(&file).unwrap(), scene.node.root.path().join("seen-in-a-container"));
@@ -670,7 +670,7 @@ async fn an_update_is_seen_by_who_has_the_file_already() {
 /// An update may leave a request without devices, or tell of fewer than there are.
 #[tokio::test]
 async fn an_update_tells_of_the_devices_that_it_names() {
-    let mut scene = Scene::new(&knowing("m1")).await;
+    let scene = Scene::new(&knowing("m1")).await;
     let (claim, _) = scene.prepare(one_gpu().device("gpu", "gpu-1")).await;
     let told = |scene: &Scene| scene.node.metadata(&claim, "gpu")["requests"].clone();
     assert_eq!(told(&scene)[0]["devices"].as_array().unwrap().len(), 2);
@@ -687,7 +687,7 @@ async fn an_update_tells_of_the_devices_that_it_names() {
 /// A.1, G28: an update of what is not prepared is refused, and says so; nothing changes.
 #[tokio::test]
 async fn an_update_of_what_is_not_prepared_is_refused() {
-    let mut scene = Scene::new(&knowing("m1")).await;
+    let scene = Scene::new(&knowing("m1")).await;
     let (claim, _) = scene.prepare(one_gpu().device("net", "nic-0")).await;
     let before = std::fs::read(scene.node.metadata_file(&claim, "gpu")).unwrap();
     let unknown = TestClaim::new("unknown", UID).reference();
@@ -722,7 +722,7 @@ async fn an_update_of_what_is_not_prepared_is_refused() {
 /// G34: an update that would make the file invalid is refused, and the old content stays.
 #[tokio::test]
 async fn an_update_that_is_not_valid_changes_nothing() {
-    let mut scene = Scene::new(&knowing("m1")).await;
+    let scene = Scene::new(&knowing("m1")).await;
     let (claim, _) = scene.prepare(one_gpu()).await;
     let before = std::fs::read(scene.node.metadata_file(&claim, "gpu")).unwrap();
     let metadata = Some(too_many());
@@ -739,7 +739,7 @@ async fn an_update_that_is_not_valid_changes_nothing() {
 /// A network driver's hook keeps the updater, in a task of its own, beside the helper.
 #[tokio::test]
 async fn an_updater_works_in_another_task() {
-    let mut scene = Scene::new(&TestDriver::preparing(|_| Ok(vec![]))).await;
+    let scene = Scene::new(&TestDriver::preparing(|_| Ok(vec![]))).await;
     let updater: Arc<dyn MetadataUpdater> = scene.helper.metadata_updater();
     let (claim, _) = scene.prepare(TestClaim::new("my-claim", UID).device("net", "nic-0")).await;
     let reference = claim.reference();
@@ -760,7 +760,7 @@ async fn an_updater_works_in_another_task() {
 /// G29: updates from many tasks do not get lost: each has a generation of its own.
 #[tokio::test]
 async fn updates_at_the_same_time_have_a_generation_each() {
-    let mut scene = Scene::new(&knowing("m1")).await;
+    let scene = Scene::new(&knowing("m1")).await;
     let (claim, _) = scene.prepare(one_gpu()).await;
     let updater = scene.helper.metadata_updater();
     let updates = (0..20).map(|number| {
@@ -781,7 +781,7 @@ async fn updates_at_the_same_time_have_a_generation_each() {
 /// G33: an annotation that cannot be a name in a path fails its claim, and nothing is written, here or elsewhere.
 #[tokio::test]
 async fn a_hostile_annotation_fails_its_claim_and_writes_nothing() {
-    let mut scene = Scene::new(&TestDriver::default()).await;
+    let scene = Scene::new(&TestDriver::default()).await;
     let long = "a".repeat(64);
     let all = |scene: &Scene| -> usize { walk(scene.node.root.path()) };
     let before = all(&scene);
@@ -802,7 +802,7 @@ fn walk(directory: &std::path::Path) -> usize {
 /// Section 5.1: an empty annotation is none.
 #[tokio::test]
 async fn an_empty_annotation_is_none() {
-    let mut scene = Scene::new(&TestDriver::default()).await;
+    let scene = Scene::new(&TestDriver::default()).await;
     let (claim, _) = scene.prepare(one_gpu().of_template("")).await;
 
     let released = format!("{RELEASED}/resourceclaims/my-claim/gpu/{DRIVER}-metadata.json");
@@ -825,7 +825,7 @@ async fn metadata_that_is_not_valid_fails_its_claim_alone() {
         let metadata = is_bad.then(|| current.lock().unwrap().clone());
         Ok(claim.results().map(|result| Device { metadata: metadata.clone(), ..result.into() }).collect())
     });
-    let mut scene = Scene::new(&driver).await;
+    let scene = Scene::new(&driver).await;
     let bad = scene.node.claim(one_gpu());
     let good = scene.node.claim(TestClaim::new("good", "2").device("gpu", "gpu-1"));
     let both = DeviceAttribute { int: Some(1), string: Some("one".into()), ..DeviceAttribute::default() };
@@ -869,7 +869,7 @@ async fn a_driver_whose_name_starts_with_a_digit_is_told_at_the_start() {
 #[tokio::test]
 async fn a_claim_with_the_longest_names_is_like_any_other() {
     let driver = knowing("m1");
-    let mut scene = Scene::new(&driver).await;
+    let scene = Scene::new(&driver).await;
     let name = format!("{}.{}", "c".repeat(200), "d".repeat(52));
     let (claim, devices) = scene.prepare(TestClaim::new(&name, UID).device("gpu", "gpu-0")).await;
     assert_eq!(name.len(), 253);
@@ -881,7 +881,7 @@ async fn a_claim_with_the_longest_names_is_like_any_other() {
     let host_file = PathBuf::from(mount["hostPath"].as_str().unwrap());
     let seen = File::open(&host_file).unwrap();
     assert_eq!(read(&seen)["metadata"]["name"], name);
-    let mut scene = scene.restart(&driver, |builder| builder).await;
+    let scene = scene.restart(&driver, |builder| builder).await;
     let update = vec![known("gpu-0", "m2")];
     assert_eq!(scene.helper.update_request_metadata(&claim.reference(), "gpu", update).await.unwrap(), 2);
     assert_eq!(scene.kubelet.prepare_one(&claim).await.unwrap(), devices);

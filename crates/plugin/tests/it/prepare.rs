@@ -9,7 +9,7 @@ async fn a_prepared_claim_has_devices_a_file_and_a_spec_and_an_unprepared_one_no
     let node = Node::default();
     let driver = TestDriver::default();
     let helper = node.start(&driver).await;
-    let mut kubelet = Kubelet::of(&helper).await;
+    let kubelet = Kubelet::of(&helper).await;
     let claim = node.claim(TestClaim::new("my-claim", UID).device("gpu", "gpu-0"));
 
     let devices = kubelet.prepare_one(&claim).await.unwrap();

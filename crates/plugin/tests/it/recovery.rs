@@ -171,8 +171,8 @@ async fn what_is_left_of_claims_that_are_gone_is_removed(#[case] replaced: bool)
     let helper = node.builder().orphan_grace(Duration::ZERO).start(driver.clone()).await.unwrap();
     eventually("the spec goes", || (!node.spec_file(&gone, "gpu").exists()).then_some(())).await;
     eventually("the files go", || (!node.claim_directory(&gone).exists()).then_some(())).await;
-    let mut kubelet = Kubelet::of(&helper).await;
-    eventually_prepared(&mut kubelet, &next).await;
+    let kubelet = Kubelet::of(&helper).await;
+    eventually_prepared(&kubelet, &next).await;
     assert!(node.is_prepared(&stays) && node.is_prepared(&next));
     assert_eq!(*driver.errors.lock().unwrap(), [""; 0]);
     kubelet.unprepare_one(&gone).await.unwrap();
@@ -181,7 +181,7 @@ async fn what_is_left_of_claims_that_are_gone_is_removed(#[case] replaced: bool)
 }
 
 /// The files are gone a moment before the device is free.
-async fn eventually_prepared(kubelet: &mut Kubelet, claim: &TestClaim) {
+async fn eventually_prepared(kubelet: &Kubelet, claim: &TestClaim) {
     for _ in 0..1000 {
         match kubelet.prepare_one(claim).await {
             Ok(_) => return,
@@ -199,7 +199,7 @@ async fn a_claim_that_is_gone_keeps_its_device_until_the_kubelet_has_unprepared_
     let next = node.claim(TestClaim::new("next", "uid-3").device("gpu", "gpu-0"));
 
     let helper = node.start(&TestDriver::default()).await;
-    let mut kubelet = Kubelet::of(&helper).await;
+    let kubelet = Kubelet::of(&helper).await;
     let error = kubelet.prepare_one(&next).await.unwrap_err();
     assert!(error.contains("is still prepared for claim default/train"), "{error}");
     assert!(node.is_prepared(&gone));
@@ -288,7 +288,7 @@ async fn a_bad_entry_does_not_keep_the_driver_from_starting(#[case] bad: Bad, #[
     }
     assert!(planted.symlink_metadata().is_ok(), "it is left alone");
     assert!(node.is_prepared(&claim), "the others are restored");
-    let mut kubelet = Kubelet::of(&helper).await;
+    let kubelet = Kubelet::of(&helper).await;
     let other = node.claim(TestClaim::new("other", "uid-2").device("gpu", "gpu-1"));
     kubelet.prepare_one(&other).await.unwrap();
     kubelet.unprepare_one(&claim).await.unwrap();
@@ -372,7 +372,7 @@ async fn claims_that_a_go_driver_prepared_are_adopted() {
     assert!(node.is_prepared(&claim));
     assert_eq!(fs::read(node.metadata_file(&claim, "gpu")).unwrap(), before, "containers use it");
 
-    let mut kubelet = Kubelet::of(&helper).await;
+    let kubelet = Kubelet::of(&helper).await;
     let thief = node.claim(TestClaim::new("thief", "uid-2").device("gpu", "gpu-0"));
     let error = kubelet.prepare_one(&thief).await.unwrap_err();
     assert!(error.starts_with("device node-1/gpu-0 is still prepared for claim default/train (uid uid-1)"), "{error}");
@@ -393,7 +393,7 @@ async fn a_device_of_a_claim_that_was_prepared_before_the_start_is_refused_to_ot
     let (node, claim) = node_with(train()).await;
     let other = node.claim(TestClaim::new("other", "uid-2").device("gpu", "gpu-0"));
     let helper = node.start(&TestDriver::default()).await;
-    let mut kubelet = Kubelet::of(&helper).await;
+    let kubelet = Kubelet::of(&helper).await;
     let error = kubelet.prepare_one(&other).await.unwrap_err();
     assert_eq!(
         error,
@@ -453,7 +453,7 @@ async fn a_planted_link_is_not_followed(
 
     let driver = TestDriver::default();
     let helper = node.start(&driver).await;
-    let mut kubelet = Kubelet::of(&helper).await;
+    let kubelet = Kubelet::of(&helper).await;
     for _ in 0..2 {
         if let Err(error) = kubelet.prepare_one(&claim).await {
             assert!(error.contains("default/train") && error.contains(node.root.path().to_str().unwrap()), "{error}");
@@ -524,7 +524,7 @@ async fn work_until_killed(root: &Path, round: u64) {
     let work = claims.iter().enumerate().map(async |(index, claim)| {
         let mut journal = fs::OpenOptions::new().append(true).open(root.join(format!("journal-{index}"))).unwrap();
         let mut note = |line: String| journal.write_all(format!("{line}\n").as_bytes()).unwrap();
-        let mut kubelet = Kubelet::of(&helper).await;
+        let kubelet = Kubelet::of(&helper).await;
         let mut random = Random(round * 1000 + index as u64);
         for step in 1.. {
             match random.below(5) {
@@ -672,7 +672,7 @@ fn every_spec_names_a_file(cdi: &Path) {
 async fn a_second_instance_is_refused_before_it_touches_anything() {
     let node = Node::default();
     let helper = node.start(&TestDriver::default()).await;
-    let mut kubelet = Kubelet::of(&helper).await;
+    let kubelet = Kubelet::of(&helper).await;
     let x = node.claim(TestClaim::new("x", "uid-x").device("gpu", "gpu-0"));
     kubelet.prepare_one(&x).await.unwrap();
     // As it is in the middle of a prepare of the living instance: a directory, a file, no record yet.

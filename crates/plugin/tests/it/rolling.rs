@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drakkar_plugin::proto::dra_v1 as v1;
 use drakkar_plugin::{Helper, PluginBuilder, RegistrationStatus};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -15,7 +14,7 @@ use rstest::rstest;
 use tonic::Code;
 
 use crate::support::{
-    Kubelet, Node, Registrar, SlowDriver, TestClaim, TestDriver, eventually, http_get, in_time, news,
+    Kubelet, Node, SlowDriver, TestClaim, TestDriver, eventually, http_get, in_time, info, news, notify,
 };
 
 const OLD: &str = "ad4af911-5bcd-47c5-a554-f35cea869472";
@@ -76,16 +75,15 @@ async fn the_new_instance_takes_over_while_the_old_one_ends() {
         ],
     );
     for instance in [&old, &new] {
-        let mut kubelet = Registrar::of(instance).await;
-        assert_eq!(Path::new(&kubelet.info().await.unwrap().endpoint), instance.dra_socket().unwrap());
-        kubelet.notify(None).await.unwrap();
+        assert_eq!(Path::new(&info(instance).await.unwrap().endpoint), instance.dra_socket().unwrap());
+        notify(instance, None).await.unwrap();
         assert_eq!(*instance.registration_status().borrow(), RegistrationStatus::Registered);
     }
 
     old.stop().await.unwrap();
     assert_eq!(node.sockets(), [format!("dra@{NEW}.sock"), format!("gpu.example.com-{NEW}@reg.sock")]);
     assert!(node.is_prepared(&claim), "the end of an instance is not the end of its claims");
-    let mut kubelet = Kubelet::of(&new).await;
+    let kubelet = Kubelet::of(&new).await;
     kubelet.prepare_one(&claim).await.unwrap();
     assert_eq!(new.update_request_metadata(&claim.reference(), "gpu", news("gpu-0", 1)).await.unwrap(), 2);
     kubelet.unprepare_one(&claim).await.unwrap();
@@ -107,7 +105,7 @@ async fn the_end_of_an_instance_leaves_a_socket_that_is_not_its_own() {
     assert_eq!(node.sockets(), ["dra@kubelet.sock", "gpu.example.com@reg.sock"]);
     let claim = node.claim(train());
     Kubelet::of(&new).await.prepare_one(&claim).await.unwrap();
-    Registrar::of(&new).await.info().await.unwrap();
+    info(&new).await.unwrap();
     new.stop().await.unwrap();
 }
 
@@ -137,7 +135,7 @@ async fn sockets_of_dead_instances_go_and_those_of_live_ones_stay() {
             "net.example.com@reg.sock".into(),
         ],
     );
-    Registrar::of(&old).await.info().await.unwrap();
+    info(&old).await.unwrap();
     old.stop().await.unwrap();
     new.stop().await.unwrap();
 }
@@ -164,9 +162,9 @@ async fn a_driver_with_a_long_name_has_sockets_that_can_be_bound(#[case] length:
     for instance in [&old, &new] {
         let (dra, registration) = (instance.dra_socket().unwrap(), instance.registration_socket().unwrap());
         assert!(dra.as_os_str().len() <= 107 && registration.as_os_str().len() <= 107, "{dra:?} {registration:?}");
-        let info = Registrar::of(instance).await.info().await.unwrap();
+        let info = info(instance).await.unwrap();
         assert_eq!((info.name.as_str(), Path::new(&info.endpoint)), (name.as_str(), dra));
-        Kubelet::of(instance).await.0.node_prepare_resources(v1::NodePrepareResourcesRequest::default()).await.unwrap();
+        Kubelet::of(instance).await.call().await.unwrap();
     }
     assert_ne!(old.dra_socket(), new.dra_socket());
     assert_ne!(old.registration_socket(), new.registration_socket());
@@ -183,7 +181,7 @@ async fn a_go_instance_holds_up_a_prepare_until_it_is_done() {
     let claim = node.claim(train());
     let go = GoInstance::new(&node);
     go.lock().unwrap();
-    let mut kubelet = Kubelet::of(&helper).await;
+    let kubelet = Kubelet::of(&helper).await;
     let prepare = tokio::spawn(async move { (kubelet.prepare_one(&claim).await, claim) });
     eventually("the claim is fetched", || (!node.api.take_log().is_empty()).then_some(())).await;
     assert_eq!(driver.take_calls(), [""; 0]);
@@ -205,7 +203,7 @@ async fn a_prepare_holds_up_a_go_instance_until_it_is_done() {
     let go = GoInstance::new(&node);
     go.lock().unwrap();
     go.unlock();
-    let mut kubelet = Kubelet::of(&helper).await;
+    let kubelet = Kubelet::of(&helper).await;
     let prepare = tokio::spawn(async move { kubelet.prepare_one(&claim).await });
     driver.wait_for(1).await;
     assert_eq!(go.lock(), Err(Errno::EAGAIN));
@@ -226,10 +224,8 @@ async fn a_prepare_that_waits_for_another_instance_ends_at_the_deadline() {
     let claim = node.claim(train());
     let go = GoInstance::new(&node);
     go.lock().unwrap();
-    let mut kubelet = Kubelet::of(&helper).await;
-    let mut request = tonic::Request::new(v1::NodePrepareResourcesRequest { claims: vec![claim.wire()] });
-    request.set_timeout(Duration::from_millis(100));
-    let error = in_time(kubelet.0.node_prepare_resources(request)).await.unwrap_err();
+    let kubelet = Kubelet::of(&helper).await;
+    let error = in_time(kubelet.prepare_within(Duration::from_millis(100), &claim)).await.unwrap_err();
     assert!(matches!(error.code(), Code::DeadlineExceeded | Code::Cancelled), "{error}");
     // The kubelet has given up; a moment later so has the driver.
     let metrics = helper.http_address().unwrap();
@@ -253,7 +249,7 @@ async fn a_device_that_the_other_instance_has_prepared_is_refused() {
     let new = node.builder().rolling_update(NEW).start(TestDriver::default()).await.unwrap();
     let first = node.claim(train());
     let second = node.claim(TestClaim::new("second", "uid-2").device("gpu", "gpu-0"));
-    let (mut by_old, mut by_new) = (Kubelet::of(&old).await, Kubelet::of(&new).await);
+    let (by_old, by_new) = (Kubelet::of(&old).await, Kubelet::of(&new).await);
 
     by_new.prepare_one(&first).await.unwrap();
     let error = by_old.prepare_one(&second).await.unwrap_err();
@@ -300,7 +296,7 @@ async fn calls_of_two_instances_take_turns() {
     for (index, instance) in [&old, &new, &old, &new].into_iter().enumerate() {
         let claim = TestClaim::new(&format!("slow-{index}"), &format!("uid-{index}"));
         let claim = node.claim(claim.device("gpu", &format!("gpu-{index}")));
-        let mut kubelet = Kubelet::of(instance).await;
+        let kubelet = Kubelet::of(instance).await;
         calls.push(tokio::spawn(async move { kubelet.prepare_one(&claim).await }));
     }
     for _ in 0..4 {
@@ -323,8 +319,8 @@ async fn an_update_in_one_instance_and_an_unprepare_in_the_other_exclude_each_ot
     let claim = node.claim(train());
     let old = Arc::new(start(&node, OLD).await);
     let new = start(&node, NEW).await;
-    let mut kubelet = Kubelet::of(&new).await;
-    let mut prepare = Kubelet::of(&old).await;
+    let kubelet = Kubelet::of(&new).await;
+    let prepare = Kubelet::of(&old).await;
     for round in 0..50 {
         prepare.prepare_one(&claim).await.unwrap();
         let updates: Vec<_> = (0..3)
@@ -357,7 +353,7 @@ async fn a_device_that_the_other_instance_has_let_go_of_is_free() {
     Kubelet::of(&old).await.prepare_one(&claim).await.unwrap();
     let new = start(&node, NEW).await;
     let other = node.claim(TestClaim::new("other", "uid-2").device("gpu", "gpu-0"));
-    let mut kubelet = Kubelet::of(&new).await;
+    let kubelet = Kubelet::of(&new).await;
     kubelet.prepare_one(&other).await.unwrap_err();
     Kubelet::of(&old).await.unprepare_one(&claim).await.unwrap();
     kubelet.prepare_one(&other).await.unwrap();
@@ -379,7 +375,7 @@ async fn what_a_go_instance_prepares_beside_us_is_taken_over() {
     std::fs::remove_file(node.claim_directory(&claim).join(".claim.json")).unwrap();
     let inode = std::fs::metadata(node.metadata_file(&claim, "gpu")).unwrap().ino();
     let rival = node.claim(TestClaim::new("y", "uid-y").device("gpu", "gpu-0"));
-    let mut kubelet = Kubelet::of(&new).await;
+    let kubelet = Kubelet::of(&new).await;
     let error = kubelet.prepare_one(&rival).await.unwrap_err();
     assert!(error.contains("is still prepared for claim default/x"), "{error}");
     assert_eq!(new.update_request_metadata(&claim.reference(), "gpu", news("gpu-0", 1)).await.unwrap(), 2);

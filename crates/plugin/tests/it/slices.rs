@@ -409,7 +409,7 @@ async fn metadata_comes_from_what_is_published() {
     let node = Node::default();
     let driver = TestDriver::default();
     let helper = node.builder().node_name("node-1").metadata_from_published(true).start(driver.clone()).await.unwrap();
-    let mut kubelet = Kubelet::of(&helper).await;
+    let kubelet = Kubelet::of(&helper).await;
     let claim = node.claim(TestClaim::new("train", "uid-1").device("gpu", "gpu-0"));
     let (prepared, ()) = in_time(async {
         tokio::join!(kubelet.prepare_one(&claim), async {

@@ -11,8 +11,6 @@ use std::time::Duration;
 use drakkar_metadata::Version;
 use drakkar_plugin::proto::dra_v1 as v1;
 use drakkar_plugin::proto::dra_v1::dra_plugin_client::DraPluginClient;
-use drakkar_plugin::proto::dra_v1beta1 as v1beta1;
-use drakkar_plugin::proto::dra_v1beta1::dra_plugin_client::DraPluginClient as DraV1beta1Client;
 use drakkar_plugin::proto::health_v1 as health;
 use drakkar_plugin::proto::health_v1::dra_resource_health_client::DraResourceHealthClient as HealthV1Client;
 use drakkar_plugin::proto::health_v1alpha1 as health_alpha;
@@ -26,7 +24,7 @@ use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use tonic::{Code, Status};
 
 use crate::support::{
-    DRIVER, Kubelet, Node, Registrar, SlowDriver, TestClaim, TestDriver, channel, eventually, http_get, in_time,
+    DRIVER, Kubelet, Node, SlowDriver, TestClaim, TestDriver, channel, eventually, http_get, in_time, info, notify,
 };
 
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
@@ -271,7 +269,7 @@ async fn a_second_instance_without_a_pod_uid_is_refused_while_the_first_lives() 
     );
     let claim = node.claim(TestClaim::new("train", "uid-1").device("gpu", "gpu-0"));
     Kubelet::of(&first).await.prepare_one(&claim).await.unwrap();
-    assert_eq!(Registrar::of(&first).await.info().await.unwrap().name, DRIVER);
+    assert_eq!(info(&first).await.unwrap().name, DRIVER);
     first.stop().await.unwrap();
     node.start(&TestDriver::default()).await.stop().await.unwrap();
 }
@@ -287,7 +285,7 @@ async fn the_sockets_of_a_dead_instance_are_taken_over() {
     drop(UnixListener::bind(node.root.path().join("plugins_registry/gpu.example.com-reg.sock")).unwrap());
     let helper = node.start(&TestDriver::default()).await;
     assert_eq!(node.sockets(), ["dra@kubelet.sock", "gpu.example.com@reg.sock"]);
-    assert_eq!(Registrar::of(&helper).await.info().await.unwrap().name, DRIVER);
+    assert_eq!(info(&helper).await.unwrap().name, DRIVER);
     helper.stop().await.unwrap();
     assert_eq!(node.sockets(), [""; 0]);
 }
@@ -297,27 +295,24 @@ async fn the_sockets_of_a_dead_instance_are_taken_over() {
 async fn the_kubelet_learns_name_endpoint_and_services() {
     let node = Node::default();
     let helper = node.start(&TestDriver::default()).await;
-    let info = Registrar::of(&helper).await.info().await.unwrap();
-    assert_eq!(info.r#type, "DRAPlugin");
-    assert_eq!(info.name, DRIVER);
-    assert_eq!(info.endpoint, node.plugin_directory().join("dra@kubelet.sock").to_str().unwrap());
-    assert_eq!(info.supported_versions, ["v1.DRAPlugin", "v1beta1.DRAPlugin"]);
+    let told = info(&helper).await.unwrap();
+    assert_eq!(told.kind, "DRAPlugin");
+    assert_eq!(told.name, DRIVER);
+    assert_eq!(told.endpoint, node.plugin_directory().join("dra@kubelet.sock").to_str().unwrap());
+    assert_eq!(told.supported_versions, ["v1.DRAPlugin", "v1beta1.DRAPlugin"]);
     helper.stop().await.unwrap();
 
     let helper = node.builder().start(WatchingDriver).await.unwrap();
-    let services = Registrar::of(&helper).await.info().await.unwrap().supported_versions;
+    let services = info(&helper).await.unwrap().supported_versions;
     assert_eq!(services, ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"]);
     helper.stop().await.unwrap();
 
     let helper = node.builder().dra_v1(false).health_v1(false).start(WatchingDriver).await.unwrap();
-    let services = Registrar::of(&helper).await.info().await.unwrap().supported_versions;
+    let services = info(&helper).await.unwrap().supported_versions;
     assert_eq!(services, ["v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth"]);
-    let channel = channel(helper.dra_socket().unwrap()).await;
-    let mut v1 = DraPluginClient::new(channel.clone());
-    let refused = v1.node_prepare_resources(v1::NodePrepareResourcesRequest::default()).await.unwrap_err();
-    assert_eq!(refused.code(), Code::Unimplemented);
-    let mut beta = DraV1beta1Client::new(channel);
-    beta.node_prepare_resources(v1beta1::NodePrepareResourcesRequest::default()).await.unwrap();
+    let kubelet = Kubelet::of(&helper).await;
+    assert_eq!(kubelet.call().await.unwrap_err().code(), Code::Unimplemented);
+    kubelet.older().call().await.unwrap();
     helper.stop().await.unwrap();
 }
 
@@ -328,11 +323,10 @@ async fn what_became_of_the_registration_can_be_waited_for() {
     let helper = node.start(&TestDriver::default()).await;
     let mut status = helper.registration_status();
     assert_eq!(*status.borrow(), RegistrationStatus::Waiting);
-    let mut kubelet = Registrar::of(&helper).await;
-    kubelet.notify(Some("no such version")).await.unwrap();
+    notify(&helper, Some("no such version")).await.unwrap();
     let failed = in_time(status.wait_for(|status| *status != RegistrationStatus::Waiting)).await.unwrap().clone();
     assert_eq!(failed, RegistrationStatus::Failed { error: "no such version".into() });
-    kubelet.notify(None).await.unwrap();
+    notify(&helper, None).await.unwrap();
     in_time(status.wait_for(|status| *status == RegistrationStatus::Registered)).await.unwrap();
     helper.stop().await.unwrap();
 }
@@ -342,17 +336,16 @@ async fn what_became_of_the_registration_can_be_waited_for() {
 async fn registration_calls_fail_as_told_and_heal() {
     let node = Node::default();
     let helper = node.start(&TestDriver::default()).await;
-    let mut kubelet = Registrar::of(&helper).await;
     let faults = helper.registration_faults();
     faults.fail_get_info(Some("broken info"));
     faults.fail_notify(Some("broken notify"));
-    assert_eq!(kubelet.info().await.unwrap_err().message(), "broken info");
-    assert_eq!(kubelet.notify(None).await.unwrap_err().message(), "broken notify");
+    assert_eq!(info(&helper).await.unwrap_err().message(), "broken info");
+    assert_eq!(notify(&helper, None).await.unwrap_err().message(), "broken notify");
     assert_eq!(*helper.registration_status().borrow(), RegistrationStatus::Waiting);
     faults.fail_get_info(None);
     faults.fail_notify(None);
-    kubelet.info().await.unwrap();
-    kubelet.notify(None).await.unwrap();
+    info(&helper).await.unwrap();
+    notify(&helper, None).await.unwrap();
     assert_eq!(*helper.registration_status().borrow(), RegistrationStatus::Registered);
     helper.stop().await.unwrap();
 }
@@ -366,7 +359,7 @@ async fn a_stop_withdraws_the_registration_first_and_lets_calls_finish() {
     let claim = node.claim(TestClaim::new("slow", "uid-1").device("gpu", "gpu-0"));
     let (dra, registration) =
         (helper.dra_socket().unwrap().to_owned(), helper.registration_socket().unwrap().to_owned());
-    let mut kubelet = Kubelet::of(&helper).await;
+    let kubelet = Kubelet::of(&helper).await;
     let in_flight = tokio::spawn(async move { (kubelet.prepare_one(&claim).await, claim) });
     driver.wait_for(1).await;
 
@@ -391,9 +384,9 @@ async fn a_stop_does_not_wait_for_ever() {
     let driver = SlowDriver::default();
     let helper = node.builder().drain(Duration::from_millis(50)).start(driver.clone()).await.unwrap();
     let claim = node.claim(TestClaim::new("slow", "uid-1").device("gpu", "gpu-0"));
-    let mut kubelet = Kubelet::of(&helper).await;
-    let request = v1::NodePrepareResourcesRequest { claims: vec![claim.wire()] };
-    let in_flight = tokio::spawn(async move { kubelet.0.node_prepare_resources(request).await });
+    let kubelet = Kubelet::of(&helper).await;
+    let named = claim.reference();
+    let in_flight = tokio::spawn(async move { kubelet.0.prepare([&named]).await });
     driver.wait_for(1).await;
     let error = in_time(helper.stop()).await.unwrap_err().to_string();
     assert!(error.contains("dra@kubelet.sock: calls in flight did not end in time and were dropped"), "{error}");
@@ -438,7 +431,7 @@ async fn registration_and_service_can_be_in_two_processes() {
     let service = node.builder().registration_service(false).start(TestDriver::default()).await.unwrap();
     let registrar = node.builder().dra_service(false).start(TestDriver::default()).await.unwrap();
     assert_eq!((service.registration_socket(), registrar.dra_socket()), (None, None));
-    let info = Registrar::of(&registrar).await.info().await.unwrap();
+    let info = info(&registrar).await.unwrap();
     assert_eq!(Path::new(&info.endpoint), service.dra_socket().unwrap());
     registrar.stop().await.unwrap();
     assert_eq!(node.sockets(), ["dra@kubelet.sock"]);
@@ -564,7 +557,7 @@ mod flags {
 async fn health_arrives_in_both_versions_of_the_service() {
     let node = Node::default();
     let helper = node.builder().start(WatchingDriver).await.unwrap();
-    let channel = channel(helper.dra_socket().unwrap()).await;
+    let channel = channel(&helper).await;
 
     let mut client = HealthV1Client::new(channel.clone());
     let mut stream = client.node_watch_resources(health::NodeWatchResourcesRequest {}).await.unwrap().into_inner();
@@ -606,7 +599,7 @@ async fn health_arrives_in_both_versions_of_the_service() {
 async fn a_driver_that_does_not_watch_health_has_no_such_service() {
     let node = Node::default();
     let helper = node.start(&TestDriver::default()).await;
-    let channel = channel(helper.dra_socket().unwrap()).await;
+    let channel = channel(&helper).await;
     let mut client = HealthV1Client::new(channel.clone());
     let refused = client.node_watch_resources(health::NodeWatchResourcesRequest {}).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unimplemented);
@@ -626,11 +619,11 @@ async fn the_http_endpoint_tells_what_happens() {
     let (status, body) = http_get(address, "/readyz").await;
     assert_eq!((status, body.as_str()), (503, "waiting for the kubelet to register the driver\n"));
 
-    Registrar::of(&helper).await.notify(None).await.unwrap();
+    notify(&helper, None).await.unwrap();
     assert_eq!(http_get(address, "/readyz").await, (200, "ok".into()));
 
     let claim = node.claim(TestClaim::new("train", "uid-1").device("gpu", "gpu-0"));
-    let mut kubelet = Kubelet::of(&helper).await;
+    let kubelet = Kubelet::of(&helper).await;
     kubelet.prepare_one(&claim).await.unwrap();
     kubelet.prepare_one(&TestClaim::new("unknown", "uid-2")).await.unwrap_err();
     helper.register_metrics(|registry| {
@@ -674,21 +667,21 @@ async fn an_interceptor_refuses_calls_on_its_own_socket_only() {
         }
     });
     let helper = builder.start(TestDriver::default()).await.unwrap();
-    let mut kubelet = Kubelet::of(&helper).await;
-    let error = kubelet.0.node_prepare_resources(v1::NodePrepareResourcesRequest::default()).await.unwrap_err();
+    let kubelet = Kubelet::of(&helper).await;
+    let error = kubelet.call().await.unwrap_err();
     assert_eq!((error.code(), error.message()), (Code::PermissionDenied, "not without the password"));
     let mut request = tonic::Request::new(v1::NodePrepareResourcesRequest::default());
     request.metadata_mut().insert("let-me-in", "yes".parse().unwrap());
-    kubelet.0.node_prepare_resources(request).await.unwrap();
-    Registrar::of(&helper).await.info().await.unwrap();
+    DraPluginClient::new(kubelet.0.channel()).node_prepare_resources(request).await.unwrap();
+    info(&helper).await.unwrap();
     let method = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources";
     assert_eq!(*methods.lock().unwrap(), [method, method], "registration calls are none of its business");
     helper.stop().await.unwrap();
 
     let builder = node.builder().registration_interceptor(|_, _| Err(Status::unavailable("come back later")));
     let helper = builder.start(TestDriver::default()).await.unwrap();
-    assert_eq!(Registrar::of(&helper).await.info().await.unwrap_err().code(), Code::Unavailable);
-    let mut kubelet = Kubelet::of(&helper).await;
-    kubelet.0.node_prepare_resources(v1::NodePrepareResourcesRequest::default()).await.unwrap();
+    assert_eq!(info(&helper).await.unwrap_err().code(), Code::Unavailable);
+    let kubelet = Kubelet::of(&helper).await;
+    kubelet.call().await.unwrap();
     helper.stop().await.unwrap();
 }

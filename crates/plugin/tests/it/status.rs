@@ -433,7 +433,7 @@ async fn an_unprepare_drops_what_waits_but_not_what_it_reports_itself() {
     });
     let scene = Scene::of_driver(driver, Config::default(), |builder| builder).await;
     slot.set(scene.helper.status_reporter()).ok();
-    let mut kubelet = Kubelet::of(&scene.helper).await;
+    let kubelet = Kubelet::of(&scene.helper).await;
     let claim = scene.claim("one").await;
     kubelet.prepare_one(&claim).await.unwrap();
     scene.api.stop().await;
@@ -496,7 +496,7 @@ fn update(ip: &str) -> Vec<Device> {
 #[tokio::test]
 async fn an_update_that_reports_goes_both_ways() {
     let scene = Scene::new().await;
-    let mut kubelet = Kubelet::of(&scene.helper).await;
+    let kubelet = Kubelet::of(&scene.helper).await;
     let claim = scene.claim("one").await;
     kubelet.prepare_one(&claim).await.unwrap();
     let file = scene.root.path().join("plugins").join(DRIVER).join("dra-device-metadata/default_one/gpu/metadata.json");
@@ -535,7 +535,7 @@ async fn an_update_that_reports_goes_both_ways() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_pod_and_the_api_server_agree() {
     let scene = Scene::new().await;
-    let mut kubelet = Kubelet::of(&scene.helper).await;
+    let kubelet = Kubelet::of(&scene.helper).await;
     let claim = scene.claim("one").await;
     kubelet.prepare_one(&claim).await.unwrap();
     let mut updates = tokio::task::JoinSet::new();

@@ -4,6 +4,7 @@
 mod api;
 mod claim;
 mod driver;
+mod embedded;
 mod kubelet;
 mod node;
 
@@ -17,7 +18,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 pub use self::api::ApiServer;
 pub use self::claim::TestClaim;
 pub use self::driver::{SlowDriver, TestDriver, news};
-pub use self::kubelet::{Kubelet, Line, Registrar, cdi_devices, channel};
+pub use self::embedded::{one_gpu, pod_with, read_metadata};
+pub use self::kubelet::{Kubelet, Line, cdi_devices, channel, info, notify};
 pub use self::node::Node;
 
 /// The driver of most tests.

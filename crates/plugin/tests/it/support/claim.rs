@@ -1,11 +1,12 @@
 //! A claim, for API server and kubelet.
 
 use super::DRIVER;
+use drakkar_node::kubelet::ClaimId;
 use drakkar_plugin::ClaimRef;
-use drakkar_plugin::proto::dra_v1::{self as v1};
 use serde_json::{Value, json};
 
 /// A claim, for API server and kubelet.
+#[derive(Debug)]
 pub struct TestClaim {
     pub object: Value,
 }
@@ -48,10 +49,6 @@ impl TestClaim {
         self.object["metadata"]["uid"].as_str().unwrap()
     }
 
-    pub fn wire(&self) -> v1::Claim {
-        v1::Claim { namespace: "default".into(), name: self.name().into(), uid: self.uid().into() }
-    }
-
     pub fn reference(&self) -> ClaimRef {
         ClaimRef {
             namespace: "default".parse().unwrap(),
@@ -65,5 +62,11 @@ impl TestClaim {
     pub fn annotated(mut self, annotation: &str, value: &str) -> Self {
         self.object["metadata"]["annotations"][annotation] = json!(value);
         self
+    }
+}
+
+impl From<&TestClaim> for ClaimId {
+    fn from(claim: &TestClaim) -> Self {
+        Self { namespace: "default".into(), name: claim.name().into(), uid: claim.uid().into() }
     }
 }

@@ -5,119 +5,85 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{Node, TestClaim};
+use drakkar_node::kubelet::{ClaimId, Device, DraVersion, Peer, PeerInfo};
 use drakkar_plugin::Helper;
-use drakkar_plugin::proto::dra_v1::dra_plugin_client::DraPluginClient;
-use drakkar_plugin::proto::dra_v1::{self as v1, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest};
-use drakkar_plugin::proto::registration::registration_client::RegistrationClient;
-use drakkar_plugin::proto::registration::{InfoRequest, PluginInfo, RegistrationStatus as WireStatus};
-use tonic::transport::{Channel, Endpoint};
+use tonic::Status;
+use tonic::transport::Channel;
 
-/// A kubelet that calls one instance of a driver.
-pub struct Kubelet(pub DraPluginClient<Channel>);
+/// What a kubelet is answered for each claim, by UID.
+pub type Answers<T> = BTreeMap<String, Result<T, String>>;
+
+/// A kubelet that calls one instance of a driver, one call at a time as it is told. Whole kubelets are in
+/// [`drakkar_node::Node`].
+pub struct Kubelet(pub Peer);
 
 impl Kubelet {
     pub async fn of(helper: &Helper) -> Self {
-        Self(DraPluginClient::new(channel(helper.dra_socket().unwrap()).await))
-    }
-
-    /// Prepares claims, and gives devices or error of each, by UID.
-    pub async fn prepare(&mut self, claims: &[&TestClaim]) -> BTreeMap<String, Result<Vec<v1::Device>, String>> {
-        let request = NodePrepareResourcesRequest { claims: claims.iter().map(|claim| claim.wire()).collect() };
-        let response = self.0.node_prepare_resources(request).await.unwrap().into_inner();
-        let outcome = |response: v1::NodePrepareResourceResponse| match response.error.as_str() {
-            "" => Ok(response.devices),
-            _ => Err(response.error),
-        };
-        response.claims.into_iter().map(|(uid, response)| (uid, outcome(response))).collect()
-    }
-
-    /// Prepares one claim.
-    pub async fn prepare_one(&mut self, claim: &TestClaim) -> Result<Vec<v1::Device>, String> {
-        let mut answers = self.prepare(&[claim]).await;
-        assert_eq!(answers.len(), 1, "one claim, one answer: {answers:?}");
-        answers.remove(claim.uid()).unwrap()
-    }
-
-    /// Unprepares one claim.
-    pub async fn unprepare_one(&mut self, claim: &TestClaim) -> Result<(), String> {
-        let request = NodeUnprepareResourcesRequest { claims: vec![claim.wire()] };
-        let mut response = self.0.node_unprepare_resources(request).await.unwrap().into_inner();
-        let error = response.claims.remove(claim.uid()).unwrap().error;
-        if error.is_empty() { Ok(()) } else { Err(error) }
-    }
-}
-
-impl Kubelet {
-    /// Prepares claims as they are named, and gives devices or error of each, by UID.
-    pub async fn prepare_named(
-        &mut self,
-        claims: Vec<v1::Claim>,
-    ) -> Result<BTreeMap<String, Result<Vec<v1::Device>, String>>, tonic::Status> {
-        self.prepare_request(tonic::Request::new(NodePrepareResourcesRequest { claims })).await
-    }
-
-    /// Prepares a claim, with a deadline as a kubelet has one.
-    pub async fn prepare_within(
-        &mut self,
-        deadline: Duration,
-        claim: &TestClaim,
-    ) -> Result<BTreeMap<String, Result<Vec<v1::Device>, String>>, tonic::Status> {
-        let mut request = tonic::Request::new(NodePrepareResourcesRequest { claims: vec![claim.wire()] });
-        request.set_timeout(deadline);
-        self.prepare_request(request).await
-    }
-
-    async fn prepare_request(
-        &mut self,
-        request: tonic::Request<NodePrepareResourcesRequest>,
-    ) -> Result<BTreeMap<String, Result<Vec<v1::Device>, String>>, tonic::Status> {
-        let response = self.0.node_prepare_resources(request).await?.into_inner();
-        let outcome = |response: v1::NodePrepareResourceResponse| match response.error.as_str() {
-            "" => Ok(response.devices),
-            _ => Err(response.error),
-        };
-        Ok(response.claims.into_iter().map(|(uid, response)| (uid, outcome(response))).collect())
-    }
-
-    /// Unprepares claims, and gives the error of each that failed, by UID.
-    pub async fn unprepare(&mut self, claims: &[&TestClaim]) -> BTreeMap<String, Result<(), String>> {
-        let request = NodeUnprepareResourcesRequest { claims: claims.iter().map(|claim| claim.wire()).collect() };
-        let response = self.0.node_unprepare_resources(request).await.unwrap().into_inner();
-        let outcome = |error: String| if error.is_empty() { Ok(()) } else { Err(error) };
-        response.claims.into_iter().map(|(uid, response)| (uid, outcome(response.error))).collect()
-    }
-}
-
-/// A kubelet at the socket by which it finds a driver.
-pub struct Registrar(RegistrationClient<Channel>);
-
-impl Registrar {
-    pub async fn of(helper: &Helper) -> Self {
-        Self::at(helper.registration_socket().unwrap()).await
+        Self::at(helper.dra_socket().unwrap()).await
     }
 
     pub async fn at(socket: &Path) -> Self {
-        Self(RegistrationClient::new(channel(socket).await))
+        Self(Peer::connect(socket).await.unwrap())
     }
 
-    pub async fn info(&mut self) -> Result<PluginInfo, tonic::Status> {
-        Ok(self.0.get_info(InfoRequest {}).await?.into_inner())
+    /// The same in v1beta1 of the service.
+    pub fn older(&self) -> Self {
+        Self(self.0.speaking(DraVersion::V1beta1))
     }
 
-    /// Tells the driver what became of its registration; without an error it is registered.
-    pub async fn notify(&mut self, error: Option<&str>) -> Result<(), tonic::Status> {
-        let status = WireStatus { plugin_registered: error.is_none(), error: error.unwrap_or_default().to_owned() };
-        self.0.notify_registration_status(status).await.map(drop)
+    /// Prepares claims, and gives devices or error of each, by UID.
+    pub async fn prepare(&self, claims: &[&TestClaim]) -> Answers<Vec<Device>> {
+        self.0.prepare(claims.iter().copied()).await.unwrap()
+    }
+
+    /// Prepares one claim.
+    pub async fn prepare_one(&self, claim: &TestClaim) -> Result<Vec<Device>, String> {
+        one(claim, self.prepare(&[claim]).await)
+    }
+
+    /// Prepares a claim, with a deadline as a kubelet has one.
+    pub async fn prepare_within(&self, deadline: Duration, claim: &TestClaim) -> Result<Answers<Vec<Device>>, Status> {
+        self.0.prepare_within(deadline, [claim]).await
+    }
+
+    /// Prepares nothing, which says whether calls arrive.
+    pub async fn call(&self) -> Result<(), Status> {
+        self.0.prepare(Vec::<ClaimId>::new()).await.map(drop)
+    }
+
+    /// Unprepares claims, and gives the error of each that failed, by UID.
+    pub async fn unprepare(&self, claims: &[&TestClaim]) -> Answers<()> {
+        self.0.unprepare(claims.iter().copied()).await.unwrap()
+    }
+
+    /// Unprepares one claim.
+    pub async fn unprepare_one(&self, claim: &TestClaim) -> Result<(), String> {
+        one(claim, self.unprepare(&[claim]).await)
     }
 }
 
-/// A connection to a socket, as a kubelet makes it.
-pub async fn channel(socket: &Path) -> Channel {
-    Endpoint::try_from(format!("unix://{}", socket.display())).unwrap().connect().await.unwrap()
+fn one<T: std::fmt::Debug>(claim: &TestClaim, mut answers: Answers<T>) -> Result<T, String> {
+    assert_eq!(answers.len(), 1, "one claim, one answer: {answers:?}");
+    answers.remove(claim.uid()).unwrap()
+}
+
+/// What a kubelet is told that finds a driver.
+pub async fn info(helper: &Helper) -> Result<PeerInfo, Status> {
+    Peer::get_info(helper.registration_socket().unwrap()).await
+}
+
+/// Tells a driver what became of its registration; without an error it is registered.
+pub async fn notify(helper: &Helper, error: Option<&str>) -> Result<(), Status> {
+    Peer::notify(helper.registration_socket().unwrap(), error).await
+}
+
+/// A connection to a driver, for services of which a kubelet's calls are not in [`Peer`].
+pub async fn channel(helper: &Helper) -> Channel {
+    Kubelet::of(helper).await.0.channel()
 }
 
 /// The CDI devices of all devices of an answer.
-pub fn cdi_devices(devices: &[v1::Device]) -> Vec<&str> {
+pub fn cdi_devices(devices: &[Device]) -> Vec<&str> {
     devices.iter().flat_map(|device| &device.cdi_device_ids).map(String::as_str).collect()
 }
 
