@@ -2,6 +2,7 @@
 
 pub mod api;
 mod eventually;
+mod inotify;
 pub mod kubelet;
 mod node;
 mod objects;

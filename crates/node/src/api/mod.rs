@@ -227,7 +227,8 @@ fn client(core: &Core, tls: Option<&Tls>, address: SocketAddr, who: &Identity) -
     let failed = |source: Box<dyn std::error::Error + Send + Sync>| Error::Client { user: who.user_name(), source };
     let address = url(tls, address).parse::<http::Uri>().map_err(|error| failed(error.into()))?;
     let mut config = kube::Config::new(address);
-    config.root_cert = tls.map(|tls| vec![tls.ca_der.clone()]);
+    // Without TLS none are needed; what is not said is read from the system, for every client, which takes long.
+    config.root_cert = Some(tls.map(|tls| tls.ca_der.clone()).into_iter().collect());
     config.auth_info =
         serde_json::from_value(json!({ "token": token(core, who)? })).map_err(|error| failed(error.into()))?;
     kube::Client::try_from(config).map_err(|error| failed(error.into()))

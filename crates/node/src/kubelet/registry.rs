@@ -5,16 +5,14 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
-use rustix::io::Errno;
-use tokio::io::unix::AsyncFd;
+use rustix::fs::inotify::{ReadFlags, WatchFlags};
+
+use crate::inotify::{Event, Subscription, WatchId, subscribe};
 
 /// Which appearance of a socket is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -50,8 +48,8 @@ impl Sockets {
 /// The watch. It keeps [`Sockets`] up to date for as long as [`run`](Self::run) is polled.
 #[derive(Debug)]
 pub(super) struct Watcher {
-    inotify: AsyncFd<OwnedFd>,
-    directories: HashMap<i32, PathBuf>,
+    events: Subscription,
+    directories: HashMap<WatchId, PathBuf>,
     sockets: Sockets,
 }
 
@@ -59,9 +57,7 @@ impl Watcher {
     /// Watches a directory, which is created if it is missing, and finds what is there already.
     pub(super) fn new(directory: &Path) -> io::Result<Self> {
         create_directory(directory)?;
-        #[allow(deprecated, reason = "unsound for types whose descriptor changes, which an OwnedFd's does not")]
-        let inotify = AsyncFd::new(inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?)?;
-        let mut watcher = Self { inotify, directories: HashMap::new(), sockets: Sockets::default() };
+        let mut watcher = Self { events: subscribe()?, directories: HashMap::new(), sockets: Sockets::default() };
         watcher.traverse(directory)?;
         Ok(watcher)
     }
@@ -73,30 +69,21 @@ impl Watcher {
     /// Follows what happens, until the watch itself breaks.
     pub(super) async fn run(mut self) -> io::Result<()> {
         loop {
-            let mut ready = self.inotify.readable().await?;
-            let events = match pending(ready.get_inner()) {
-                Ok(events) => events,
-                Err(Errno::AGAIN) => {
-                    ready.clear_ready();
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
-            };
-            drop(ready);
-            for event in events {
+            for event in self.events.next().await? {
                 self.handle(&event);
             }
         }
     }
 
-    fn handle(&mut self, event: &Seen) {
+    fn handle(&mut self, event: &Event) {
         if event.flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             tracing::error!("registry: events were lost: sockets that were created just now may not be seen");
         }
+        let Some(watch) = event.watch else { return };
         if event.flags.contains(ReadFlags::IGNORED) {
-            self.directories.remove(&event.watch);
+            self.directories.remove(&watch);
         }
-        let (Some(directory), Some(name)) = (self.directories.get(&event.watch), &event.name) else { return };
+        let (Some(directory), Some(name)) = (self.directories.get(&watch), &event.name) else { return };
         let path = directory.join(std::ffi::OsStr::from_bytes(name));
         if event.flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
             self.created(&path);
@@ -130,7 +117,7 @@ impl Watcher {
     /// Watches a directory and all below it, and takes the sockets in them as created.
     fn traverse(&mut self, directory: &Path) -> io::Result<()> {
         let wanted = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::DELETE | WatchFlags::ONLYDIR;
-        let watch = inotify::add_watch(self.inotify.get_ref(), directory, wanted)?;
+        let watch = self.events.watch(directory, wanted)?;
         self.directories.insert(watch, directory.to_owned());
         let mut entries = std::fs::read_dir(directory)?.collect::<io::Result<Vec<_>>>()?;
         entries.sort_by_key(std::fs::DirEntry::file_name);
@@ -151,31 +138,6 @@ impl Watcher {
 /// Makes a directory of the kubelet, readable by all.
 pub(super) fn create_directory(directory: &Path) -> io::Result<()> {
     std::os::unix::fs::DirBuilderExt::mode(std::fs::DirBuilder::new().recursive(true), 0o755).create(directory)
-}
-
-/// An event, out of the buffer that it came in.
-#[derive(Debug)]
-struct Seen {
-    watch: i32,
-    flags: ReadFlags,
-    name: Option<Vec<u8>>,
-}
-
-/// All events that are there. An error if there is none.
-fn pending(inotify: &OwnedFd) -> Result<Vec<Seen>, Errno> {
-    let mut buffer = [MaybeUninit::uninit(); 4096];
-    let mut reader = Reader::new(inotify, &mut buffer);
-    let mut events = Vec::new();
-    loop {
-        let event = match reader.next() {
-            Ok(event) => event,
-            Err(Errno::INTR) => continue,
-            Err(Errno::AGAIN) if !events.is_empty() => return Ok(events),
-            Err(error) => return Err(error),
-        };
-        let name = event.file_name().map(|name| name.to_bytes().to_vec());
-        events.push(Seen { watch: event.wd(), flags: event.events(), name });
-    }
 }
 
 #[cfg(test)]

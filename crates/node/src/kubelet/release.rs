@@ -14,7 +14,9 @@ pub enum Release {
     /// 1.34 to 1.36, with the health gate on: a stream of v1alpha1 health to every plugin, advertised or not, tried again
     /// and again where it is not implemented.
     V1_36,
-    /// 1.32 and 1.33: v1beta1 of the DRA service and no health.
+    /// 1.32 and 1.33: v1beta1 of the DRA service and no health. Calls to the DRA socket have its percent-encoded path as
+    /// `:authority`, as calls to the registration socket have in all releases. Servers in Go do not mind; those that are
+    /// built on the `h2` crate, as tonic's are, refuse it unless the name of the socket has an `@`.
     V1_33,
 }
 
@@ -61,6 +63,11 @@ impl Release {
             Self::V1_36 => Some(HealthVersion::V1alpha1),
             Self::V1_33 => None,
         }
+    }
+
+    /// Whether calls to a plugin have the path of its socket as `:authority`, and not `localhost`.
+    pub(super) fn names_the_socket_in_calls(self) -> bool {
+        self == Self::V1_33
     }
 
     /// Whether a plugin that does not implement health is left alone until it registers again.

@@ -1,7 +1,10 @@
 //! How containers are kept apart from the host, and what of that works here.
 
-use std::fmt;
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::{fmt, fs};
 
 use super::error::Error;
 use super::root::Workplace;
@@ -42,7 +45,7 @@ pub(super) fn choose(wanted: &Isolation, workplace: &Workplace<'_>) -> Result<(I
     let chosen = |notes| (wanted.clone(), notes);
     match wanted {
         Isolation::Root => root(workplace).map(|()| chosen(Vec::new())).map_err(refuse),
-        Isolation::UserNamespace => native::probe(true, workplace).map(|()| chosen(Vec::new())).map_err(refuse),
+        Isolation::UserNamespace => probe(true, workplace).map(|()| chosen(Vec::new())).map_err(refuse),
         Isolation::Oci(path) => oci::probe(path).map(|version| chosen(vec![version])).map_err(refuse),
         Isolation::ShowOnly => Ok(chosen(vec!["containers are not to be run".to_owned()])),
         Isolation::Auto => Ok(best(workplace)),
@@ -55,7 +58,7 @@ fn best(workplace: &Workplace<'_>) -> (Isolation, Vec<String>) {
         Ok(()) => return (Isolation::Root, notes),
         Err(why) => notes.push(format!("not as root: {why}")),
     }
-    match native::probe(true, workplace) {
+    match probe(true, workplace) {
         Ok(()) => return (Isolation::UserNamespace, notes),
         Err(why) => notes.push(format!("not in a user namespace: {why}")),
     }
@@ -67,5 +70,20 @@ fn root(workplace: &Workplace<'_>) -> Result<(), String> {
     if !user.is_root() {
         return Err(format!("the user is {}", user.as_raw()));
     }
-    native::probe(false, workplace)
+    probe(false, workplace)
+}
+
+/// Tries whether containers can be started. What worked once in this process is not tried again on the same file system:
+/// that costs a fork and many mounts, and there may be many runners.
+fn probe(user_namespace: bool, workplace: &Workplace<'_>) -> Result<(), String> {
+    static WORKED: Mutex<BTreeSet<(bool, u64)>> = Mutex::new(BTreeSet::new());
+    let device = fs::metadata(workplace.root).map_err(|error| format!("{}: {error}", workplace.root.display()))?.dev();
+    // Nothing panics while it is locked.
+    let worked = || WORKED.lock().unwrap_or_else(PoisonError::into_inner);
+    if worked().contains(&(user_namespace, device)) {
+        return Ok(());
+    }
+    native::probe(user_namespace, workplace)?;
+    worked().insert((user_namespace, device));
+    Ok(())
 }

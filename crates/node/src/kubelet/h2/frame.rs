@@ -9,6 +9,9 @@ use tokio::net::UnixStream;
 /// The largest payload that may be sent to, and come from, somebody who was not asked for more.
 pub(super) const MAX_PAYLOAD: usize = 16_384;
 
+/// What comes before a payload.
+const HEAD: usize = 9;
+
 /// Flags of frames.
 pub(super) mod flag {
     pub(crate) const END_STREAM: u8 = 0x1;
@@ -131,14 +134,29 @@ pub(super) async fn write(stream: &mut UnixStream, bytes: &[u8]) -> io::Result<(
 }
 
 pub(super) async fn read(stream: &mut UnixStream) -> io::Result<Frame> {
-    let mut head = [0; 9];
+    let mut head = [0; HEAD];
     stream.read_exact(&mut head).await?;
-    let [l0, l1, l2, kind, flags, id @ ..] = head;
-    let length = u32::from_be_bytes([0, l0, l1, l2]) as usize;
+    let (length, frame) = begin(head);
     if length > MAX_PAYLOAD {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a frame of {length} bytes")));
     }
     let mut payload = vec![0; length];
     stream.read_exact(&mut payload).await?;
-    Ok(Frame { kind: Kind::from_wire(kind), flags, stream: u32::from_be_bytes(id) & 0x7fff_ffff, payload })
+    Ok(Frame { payload, ..frame })
+}
+
+/// The frame that bytes begin with, if all of it is there, and its length with its head.
+pub(super) fn parse(bytes: &[u8]) -> Option<(Frame, usize)> {
+    let (head, rest) = bytes.split_first_chunk()?;
+    let (length, frame) = begin(*head);
+    let payload = rest.get(..length)?.to_vec();
+    Some((Frame { payload, ..frame }, HEAD + length))
+}
+
+/// The length of a payload, and the frame that it belongs to.
+fn begin(head: [u8; HEAD]) -> (usize, Frame) {
+    let [l0, l1, l2, kind, flags, id @ ..] = head;
+    let length = u32::from_be_bytes([0, l0, l1, l2]) as usize;
+    let stream = u32::from_be_bytes(id) & 0x7fff_ffff;
+    (length, Frame { kind: Kind::from_wire(kind), flags, stream, payload: Vec::new() })
 }

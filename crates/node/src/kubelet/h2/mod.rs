@@ -5,6 +5,7 @@
 //! answered, windows are kept open, and the end of the stream or of the connection is the end of the call.
 
 mod frame;
+mod rewrite;
 
 use std::fmt::Write as _;
 use std::io;
@@ -17,6 +18,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tonic::{Code, Status};
 
 use self::frame::{Frame, Kind, MAX_PAYLOAD, flag, read, write};
+pub(super) use self::rewrite::WithAuthority;
 use super::timing::Backoff;
 
 /// What every client sends first.

@@ -175,3 +175,31 @@ async fn a_dial_is_tried_again_until_somebody_answers_or_time_is_over() {
     let (connection, _server) = tokio::join!(dialling, later);
     connection.unwrap();
 }
+
+/// What a client of another kind writes goes on as it is, byte for byte, but for the authority.
+#[tokio::test]
+async fn another_authority_is_all_that_changes() {
+    let fields = |authority: &str| block(&[(":method", "POST"), (":authority", authority), ("te", "trailers")]);
+    let sent = |authority: &str| {
+        let list = [
+            (Kind::Settings, 0, 0, vec![0, 2, 0, 0, 0, 0]),
+            (Kind::Headers, flag::END_HEADERS, 1, fields(authority)),
+            (Kind::Data, flag::END_STREAM, 1, vec![7; 300]),
+            (Kind::Ping, 0, 0, vec![1; 8]),
+            (Kind::Headers, flag::END_HEADERS | flag::END_STREAM, 3, fields(authority)),
+        ];
+        [PREFACE.to_vec(), frames(&list)].concat()
+    };
+    // However it is cut.
+    for size in [1, 7, 64, 10_000] {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 16);
+        let mut connection = WithAuthority::new(ours, "%2Fa%2Fb.sock".to_owned());
+        for piece in sent("localhost").chunks(size) {
+            connection.write_all(piece).await.unwrap();
+        }
+        connection.shutdown().await.unwrap();
+        let mut received = Vec::new();
+        theirs.read_to_end(&mut received).await.unwrap();
+        assert_eq!(received, sent("%2Fa%2Fb.sock"), "pieces of {size}");
+    }
+}

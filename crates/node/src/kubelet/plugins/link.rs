@@ -16,6 +16,7 @@ use tokio::time::sleep;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
+use crate::kubelet::h2::WithAuthority;
 use crate::kubelet::timing::Backoff;
 
 /// A peer that accepts and hangs up at once is not called in a busy loop.
@@ -40,12 +41,15 @@ pub(super) struct Link(watch::Receiver<State>);
 pub(super) struct Keeper {
     state: watch::Sender<State>,
     endpoint: PathBuf,
+    /// If it is not the usual one.
+    authority: Option<String>,
     backoff: Backoff,
 }
 
-pub(super) fn link(endpoint: &Path, backoff: Backoff) -> (Link, Keeper) {
+/// A connection to a socket, whose calls have an authority of their own if there is one.
+pub(super) fn link(endpoint: &Path, authority: Option<String>, backoff: Backoff) -> (Link, Keeper) {
     let (sender, receiver) = watch::channel(State::Connecting);
-    (Link(receiver), Keeper { state: sender, endpoint: endpoint.to_owned(), backoff })
+    (Link(receiver), Keeper { state: sender, endpoint: endpoint.to_owned(), authority, backoff })
 }
 
 impl Link {
@@ -70,7 +74,7 @@ impl Keeper {
     pub(super) async fn run(self, changed: impl Fn()) {
         let mut pauses = self.backoff.pauses();
         loop {
-            let error = match open(&self.endpoint).await {
+            let error = match open(&self.endpoint, self.authority.clone()).await {
                 Ok((channel, ended)) => {
                     self.state.send_replace(State::Ready(channel));
                     changed();
@@ -96,18 +100,27 @@ impl Keeper {
 }
 
 /// Connects. What comes back besides the channel tells when the connection has ended, and whether anything was heard.
-async fn open(endpoint: &Path) -> Result<(Channel, oneshot::Receiver<bool>), String> {
+async fn open(endpoint: &Path, authority: Option<String>) -> Result<(Channel, oneshot::Receiver<bool>), String> {
     let stream = UnixStream::connect(endpoint).await.map_err(|error| error.to_string())?;
     let (sender, ended) = oneshot::channel();
     let watched = Watched { stream, heard: false, ended: Some(sender) };
-    // A channel is for one connection: when that has ended, this kubelet makes a new channel.
-    let once = Arc::new(Mutex::new(Some(TokioIo::new(watched))));
+    let channel = match authority {
+        Some(authority) => channel(WithAuthority::new(watched, authority)).await,
+        None => channel(watched).await,
+    };
+    channel.map(|channel| (channel, ended)).map_err(|error| error.to_string())
+}
+
+/// A channel for one connection: when that has ended, this kubelet makes a new channel.
+async fn channel(
+    connection: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+) -> Result<Channel, tonic::transport::Error> {
+    let once = Arc::new(Mutex::new(Some(TokioIo::new(connection))));
     let connector = tower::service_fn(move |_: http::Uri| {
         let stream = once.lock().unwrap_or_else(PoisonError::into_inner).take();
         ready(stream.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the connection was lost")))
     });
-    let channel = Endpoint::from_static("http://localhost").connect_with_connector(connector).await;
-    channel.map(|channel| (channel, ended)).map_err(|error| error.to_string())
+    Endpoint::from_static("http://localhost").connect_with_connector(connector).await
 }
 
 /// A connection that tells when it ends.

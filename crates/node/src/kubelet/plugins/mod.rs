@@ -18,6 +18,7 @@ use tonic::transport::Channel;
 
 use self::link::{Link, link};
 use super::claim::{ClaimId, Device};
+use super::h2::authority;
 use super::health::{Health, HealthVersion};
 use super::release::Release;
 use super::service::{self, Answers, DraVersion};
@@ -91,7 +92,8 @@ impl Plugins {
     pub(super) fn register(&self, driver: &str, endpoint: &Path, supported: &[String]) -> Result<(), RegisterError> {
         let service = self.validate(supported)?;
         let health = self.0.release.health_service(supported);
-        let (link, keeper) = link(endpoint, self.0.timing.connect_backoff);
+        let authority = self.0.release.names_the_socket_in_calls().then(|| authority(endpoint));
+        let (link, keeper) = link(endpoint, authority, self.0.timing.connect_backoff);
         let (tasks, guard) = self.0.tasks.nested();
         let instance = Arc::new(Instance {
             driver: driver.to_owned(),

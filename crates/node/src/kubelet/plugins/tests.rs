@@ -95,6 +95,36 @@ async fn a_plugin_that_speaks_v1beta1_first_is_called_in_v1beta1() {
     assert_eq!(node.log.of(&["prepare"]), ["prepare-v1beta1 gpu.example.com a"]);
 }
 
+/// Servers of the `h2` crate cannot have it, and many drivers have one.
+#[tokio::test]
+async fn a_kubelet_up_to_1_33_tells_the_path_of_the_socket_as_authority() {
+    let node = TestNode::new().await;
+    let config = crate::kubelet::Config { release: Release::V1_33, ..node.config() };
+    let kubelet = crate::kubelet::Kubelet::start(config).await.unwrap();
+    let plain = node.plugin().await;
+    connected(&kubelet, 1).await;
+    let within = Duration::from_secs(45);
+    let status = kubelet.plugins.get(DRIVER).unwrap().prepare(vec![claim("a")], within).await.unwrap_err();
+    assert!(status.message().contains("protocol error"), "{status}");
+    assert_eq!(node.log.count("prepare"), 0, "the plugin has not seen the call");
+    drop(plain);
+
+    // The instance is part of the name of the socket.
+    let _plugin = TestPlugin::start(&node.registry(), DRIVER, "@1", node.log.clone()).await;
+    let named = || kubelet.registered().iter().all(|plugin| plugin.endpoint.ends_with("dra@1.sock")).then_some(());
+    eventually("the other instance", named).await;
+    connected(&kubelet, 1).await;
+    let instance = kubelet.plugins.get(DRIVER).unwrap();
+    // Several at once and one after another, with the tables of compressed headers that come with it.
+    for name in ["a", "b", "c"] {
+        let (first, second) =
+            (instance.prepare(vec![claim(name)], within), instance.unprepare(vec![claim(name)], within));
+        let (first, second) = tokio::join!(first, second);
+        assert!(first.is_ok() && second.is_ok(), "{first:?} {second:?}");
+    }
+    assert_eq!(node.log.count("prepare-v1beta1 gpu.example.com@1 "), 3);
+}
+
 #[tokio::test]
 async fn slices_of_this_node_are_deleted_when_a_kubelet_starts() {
     let node = TestNode::new().await;

@@ -13,16 +13,13 @@
 //!
 //! When a change is noticed all is read again, so what went unnoticed is found with the next change of anything.
 
-use std::ffi::CStr;
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
-use rustix::io::Errno;
+use rustix::fs::inotify::{ReadFlags, WatchFlags};
 
 use super::{Edits, InjectError, SpecProblem, Specs, scan};
+use crate::inotify::{Subscription, WatchId, subscribe};
 
 /// The spec directories as a runtime knows them.
 #[derive(Debug)]
@@ -34,21 +31,21 @@ pub struct Cache {
 #[derive(Debug)]
 struct Known {
     /// None if the system has none left: then the directories are read every time.
-    inotify: Option<OwnedFd>,
+    events: Option<Subscription>,
     /// The watch of each directory, if it is there.
-    watches: Vec<Option<i32>>,
+    watches: Vec<Option<WatchId>>,
     specs: Arc<Specs>,
 }
 
 impl Cache {
     /// Reads the directories, the last of which has priority. Blocks.
     pub fn new(directories: Vec<PathBuf>) -> Self {
-        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
-        if let Err(error) = &inotify {
+        let events = subscribe();
+        if let Err(error) = &events {
             tracing::warn!(%error, "CDI directories cannot be watched: they are read for every container");
         }
         let watches = vec![None; directories.len()];
-        let mut known = Known { inotify: inotify.ok(), watches, specs: Arc::default() };
+        let mut known = Known { events: events.ok(), watches, specs: Arc::default() };
         known.watch(&directories);
         known.read(&directories);
         Self { directories, known: Mutex::new(known) }
@@ -60,7 +57,7 @@ impl Cache {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // Both, whatever the first says.
         let changed = known.has_changed();
-        if known.watch(&self.directories) || changed || known.inotify.is_none() {
+        if known.watch(&self.directories) || changed || known.events.is_none() {
             known.read(&self.directories);
         }
         Arc::clone(&known.specs)
@@ -96,7 +93,7 @@ impl Known {
 
     /// Watches directories that are not watched yet; says whether there is one that could not be before.
     fn watch(&mut self, directories: &[PathBuf]) -> bool {
-        let Some(inotify) = &self.inotify else { return false };
+        let Some(events) = &self.events else { return false };
         let flags = WatchFlags::CREATE
             | WatchFlags::MODIFY
             | WatchFlags::MOVED_FROM
@@ -108,7 +105,7 @@ impl Known {
         for (directory, watch) in directories.iter().zip(&mut self.watches) {
             if watch.is_none() {
                 // Not there, most likely; asked again at the next container.
-                *watch = inotify::add_watch(inotify, directory, flags).ok();
+                *watch = events.watch(directory, flags).ok();
                 new |= watch.is_some();
             }
         }
@@ -117,31 +114,27 @@ impl Known {
 
     /// Takes what the kernel has told; says whether a runtime would read the directories again.
     fn has_changed(&mut self) -> bool {
-        let Some(inotify) = &self.inotify else { return true };
+        let Some(events) = &self.events else { return true };
+        let events = match events.drain() {
+            Ok(events) => events,
+            Err(error) => {
+                tracing::warn!(%error, "changes of CDI directories are lost");
+                return true;
+            }
+        };
         let mut changed = false;
-        let mut buffer = [MaybeUninit::uninit(); 4 << 10];
-        let mut reader = Reader::new(inotify, &mut buffer);
-        loop {
-            let event = match reader.next() {
-                Ok(event) => event,
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => return changed,
-                Err(error) => {
-                    tracing::warn!(%error, "changes of CDI directories are lost");
-                    return true;
-                }
-            };
-            let flags = event.events();
+        for event in events {
             let gone = ReadFlags::MOVED_FROM | ReadFlags::MOVE_SELF | ReadFlags::DELETE | ReadFlags::DELETE_SELF;
-            let name = event.file_name().map(CStr::to_bytes).unwrap_or_default();
+            let name = event.name.as_deref().unwrap_or_default();
             let spec = name.ends_with(b".json") || name.ends_with(b".yaml");
-            changed |= flags.intersects(gone | ReadFlags::QUEUE_OVERFLOW);
-            changed |= flags.contains(ReadFlags::MODIFY) && spec;
-            if flags.contains(ReadFlags::IGNORED) {
+            changed |= event.flags.intersects(gone | ReadFlags::QUEUE_OVERFLOW);
+            changed |= event.flags.contains(ReadFlags::MODIFY) && spec;
+            if event.flags.contains(ReadFlags::IGNORED) {
                 // The directory is gone. One that comes in its place is another.
-                let watches = self.watches.iter_mut().filter(|watch| **watch == Some(event.wd()));
+                let watches = self.watches.iter_mut().filter(|watch| **watch == event.watch);
                 watches.for_each(|watch| *watch = None);
             }
         }
+        changed
     }
 }
