@@ -46,12 +46,14 @@ impl Disk {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, DiskError> {
-        let started = Instant::now();
-        let done = if self.is_trusted(started) {
-            catch_unwind(AssertUnwindSafe(work)).map_err(|panic| DiskError::Panicked(Panicked::from(&*panic)))
-        } else {
-            Ok(tokio::task::spawn_blocking(work).await?)
+        let timed = move || {
+            let started = Instant::now();
+            let done =
+                catch_unwind(AssertUnwindSafe(work)).map_err(|panic| DiskError::Panicked(Panicked::from(&*panic)));
+            (done, started)
         };
+        let (done, started) =
+            if self.is_trusted(Instant::now()) { timed() } else { tokio::task::spawn_blocking(timed).await? };
         self.took(started);
         // Many claims in one call do not keep everybody else waiting.
         tokio::task::consume_budget().await;

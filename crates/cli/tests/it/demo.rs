@@ -1,6 +1,7 @@
 //! `demo`.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -39,9 +40,13 @@ fn the_demo_can_go_on_running_to_look_around() {
     let listed = drakkar().args(["--root", root, "list"]).assert().success();
     assert!(String::from_utf8_lossy(&listed.get_output().stdout).contains("gpu-1"));
     let kubeconfig = lines.iter().find_map(|line| line.trim().strip_prefix("export KUBECONFIG=")).unwrap();
-    assert!(std::fs::read_to_string(kubeconfig).unwrap().contains("server"));
+    let content = std::fs::read_to_string(kubeconfig).unwrap();
+    assert!(content.contains("https://127.0.0.1:"), "Go's clients send no token without TLS: {content}");
+    assert_eq!(std::fs::metadata(kubeconfig).unwrap().permissions().mode() & 0o777, 0o600);
+    let directory = Path::new(kubeconfig).parent().unwrap();
+    assert_eq!(std::fs::metadata(directory).unwrap().permissions().mode() & 0o777, 0o700);
 
-    assert!(Command::new("kill").args(["-INT", &demo.0.id().to_string()]).status().unwrap().success());
+    assert!(Command::new("kill").args(["-TERM", &demo.0.id().to_string()]).status().unwrap().success());
     assert!(demo.0.wait().unwrap().success());
     assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0);
 }

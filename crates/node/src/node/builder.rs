@@ -30,7 +30,8 @@ impl Default for NodeBuilder {
             timing: Timing::fast(),
             release: Release::default(),
             isolation: Isolation::default(),
-            api: api::Config::default(),
+            // Go's clients send no token without TLS.
+            api: api::Config { tls: true, ..api::Config::default() },
             has_scheduler: true,
             has_kubelet: true,
         }
@@ -108,7 +109,7 @@ impl NodeBuilder {
             scheduler: Mutex::new(scheduler),
             runner: Arc::new(runner),
             api,
-            directory,
+            directory: Arc::new(directory),
         };
         node.create(serde_json::json!({
             "apiVersion": "v1", "kind": "Node",

@@ -1,9 +1,13 @@
 //! The directory of a node, which goes with it.
 
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// The longest directory for temporary files, in bytes, that leaves room for the sockets of drivers.
+const LONGEST: usize = 36;
 /// How often its removal is tried, and the pause between.
 const TRIES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(5);
@@ -14,8 +18,13 @@ pub(super) struct Directory(PathBuf);
 
 impl Directory {
     pub(super) fn new() -> io::Result<Self> {
-        // Short, since the paths of sockets are.
-        Ok(Self(tempfile::Builder::new().prefix("dk-").tempdir()?.keep()))
+        let wanted = std::env::temp_dir();
+        // The paths of sockets are short: a long TMPDIR is no place for them.
+        let place = if wanted.as_os_str().len() > LONGEST { PathBuf::from("/tmp") } else { wanted };
+        let mut builder = tempfile::Builder::new();
+        // Credentials are in it.
+        builder.prefix("dk-").permissions(Permissions::from_mode(0o700));
+        Ok(Self(builder.tempdir_in(place)?.keep()))
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -3,16 +3,22 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 
 use super::NodeError;
 
+/// How long a driver may take to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// A driver in a process of its own. It is killed when this is dropped, with all processes that it has started.
 #[derive(Debug)]
 pub struct DriverProcess {
     child: Child,
+    group: Option<Pid>,
     log: PathBuf,
 }
 
@@ -27,7 +33,8 @@ impl DriverProcess {
             command: command.as_std().get_program().to_string_lossy().into_owned(),
             source,
         })?;
-        Ok(Self { child, log: log.to_owned() })
+        let group = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+        Ok(Self { child, group, log: log.to_owned() })
     }
 
     /// Its process id, while it runs.
@@ -51,16 +58,21 @@ impl DriverProcess {
         self.child.wait().await
     }
 
-    /// SIGTERM, and waits until it has ended as it likes.
+    /// SIGTERM, and waits until it has ended as it likes; after half a minute it is killed.
     pub async fn terminate(mut self) -> std::io::Result<ExitStatus> {
         self.signal(Signal::TERM)?;
-        self.child.wait().await
+        match tokio::time::timeout(PATIENCE, self.child.wait()).await {
+            Ok(ended) => ended,
+            Err(_) => self.kill().await,
+        }
     }
 
-    /// Does nothing if it has ended.
+    /// Signals it and what it has started. Does nothing if all have ended.
     fn signal(&self, signal: Signal) -> std::io::Result<()> {
-        let group = self.child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
-        Ok(group.map_or(Ok(()), |group| kill_process_group(group, signal))?)
+        match self.group.map_or(Ok(()), |group| kill_process_group(group, signal)) {
+            Err(Errno::SRCH) => Ok(()),
+            signalled => Ok(signalled?),
+        }
     }
 }
 

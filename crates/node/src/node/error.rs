@@ -10,10 +10,10 @@ use crate::{api, kubelet, runner};
 #[non_exhaustive]
 pub enum NodeError {
     /// The node's directory or a file in it.
-    #[error("the node's directory: {0}")]
+    #[error("the node's directory: {0}; TMPDIR says where it is made")]
     Directory(#[source] io::Error),
     /// The API server does not start, or has no such client.
-    #[error("API server: {0}")]
+    #[error("{}", with_sources(.0))]
     Api(#[from] api::Error),
     /// The kubelet does not start.
     #[error("kubelet: {0}")]
@@ -55,6 +55,9 @@ pub enum NodeError {
         /// How long it was waited for.
         waited: Duration,
     },
+    /// A driver's name is none.
+    #[error(transparent)]
+    Name(#[from] drakkar_metadata::name::NameError),
     /// A CDI device cannot be made.
     #[error("CDI device {device}: {message}")]
     CdiDevice {
@@ -99,6 +102,17 @@ pub enum NodeError {
         /// Which.
         container: String,
     },
+}
+
+/// An error and what caused it.
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    text
 }
 
 impl NodeError {

@@ -4,17 +4,20 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use super::{Node, NodeError};
+use crate::runner::State;
 
 /// What stays for as long as a driver is installed: locks, and the generations that it has published.
 const OF_DRIVER: [&str; 3] = ["serialize.lock", "publish.lock", "slice-generations.json"];
 
 impl Node {
-    /// All that there is of claims: the driver's files, the CDI specs, claims in the kubelet's checkpoint, containers that
-    /// run. Sockets of drivers that run are not among it. Empty when the last claim has been unprepared.
+    /// All that there is of claims: the driver's files, the CDI specs, claims that the kubelet knows while it runs,
+    /// containers. Sockets of drivers that run are not among it. Empty when the last claim has been unprepared.
     pub async fn leftovers(&self, driver: &str) -> Result<Vec<String>, NodeError> {
         let mut found = Vec::new();
         walk(&self.kubelet_root().join("plugins").join(driver), self.directory(), &mut found)?;
         walk(&self.cdi_directory(), self.directory(), &mut found)?;
+        let running = self.runner.all().into_iter().filter(|one| matches!(one.state, State::Running { .. }));
+        found.extend(running.map(|one| format!("container {} of pod {}/{}", one.name, one.namespace, one.pod_name)));
         found.extend(self.kubelet_claims().await.into_iter().map(|claim| format!("kubelet: claim {claim:?}")));
         found.sort();
         Ok(found)

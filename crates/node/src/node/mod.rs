@@ -4,11 +4,14 @@ mod builder;
 mod directory;
 mod driver;
 mod error;
+mod housed;
 mod left;
 mod pod;
 mod resources;
 mod wait;
 
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,6 +22,7 @@ pub use self::builder::NodeBuilder;
 use self::directory::Directory;
 pub use self::driver::DriverProcess;
 pub use self::error::NodeError;
+use self::housed::Housed;
 pub use self::pod::{AllocatedClaim, PodHandle};
 use crate::api::{ApiServer, Identity};
 use crate::kubelet::{self, Kubelet, Release, Timing};
@@ -71,7 +75,7 @@ pub struct Node {
     scheduler: Mutex<Option<Scheduler>>,
     runner: Arc<Runner>,
     api: ApiServer,
-    directory: Directory,
+    directory: Arc<Directory>,
 }
 
 impl Node {
@@ -120,6 +124,13 @@ impl Node {
         &self.api
     }
 
+    /// Writes a kubeconfig of somebody who may do everything, for `kubectl`, and says where.
+    pub fn write_admin_kubeconfig(&self) -> Result<PathBuf, NodeError> {
+        let path = self.directory().join("admin.kubeconfig");
+        write_secret(&path, &self.api.kubeconfig(&Identity::Admin)?).map_err(NodeError::Directory)?;
+        Ok(path)
+    }
+
     /// A client of somebody who may do everything.
     pub fn client(&self) -> kube::Client {
         self.api.admin()
@@ -152,11 +163,13 @@ impl Node {
     /// A driver in a process of its own, which is told of this node by the variables that
     /// [`Flags`](drakkar_plugin::Flags) reads: `KUBECONFIG`, `NODE_NAME`, `KUBELET_ROOT_DIR`, `CDI_DIR`.
     pub fn spawn(&self, driver: &str, command: std::process::Command) -> Result<DriverProcess, NodeError> {
+        // It is part of file names.
+        drakkar_metadata::name::DriverName::new(driver)?;
         let directory = self.directory().join("drivers");
         std::fs::create_dir_all(&directory).map_err(NodeError::Directory)?;
         let kubeconfig = directory.join(format!("{driver}.kubeconfig"));
         let content = self.api.kubeconfig(&self.driver_identity(driver))?;
-        std::fs::write(&kubeconfig, content).map_err(NodeError::Directory)?;
+        write_secret(&kubeconfig, &content).map_err(NodeError::Directory)?;
         let mut command = tokio::process::Command::from(command);
         command
             .env("KUBECONFIG", kubeconfig)
@@ -245,13 +258,19 @@ impl Node {
             client: self.api.client(&Identity::Node(self.name.clone()))?,
             node_name: self.name.clone(),
             root: self.kubelet_root(),
-            runner: self.runner.clone(),
+            runner: Arc::new(Housed { runner: self.runner.clone(), _directory: self.directory.clone() }),
             timing: self.timing.clone(),
             release: self.release,
             register_node: true,
         };
         Ok(Kubelet::start(config).await?)
     }
+}
+
+/// Writes a file that nobody else may read.
+fn write_secret(path: &Path, content: &str) -> std::io::Result<()> {
+    let mut file = std::fs::File::options().create(true).write(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(content.as_bytes())
 }
 
 fn kubelet_root(directory: &Path) -> PathBuf {

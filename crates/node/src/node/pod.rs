@@ -1,9 +1,9 @@
 //! A pod that was created on a node.
 
 use std::process::Output;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{Event, Pod, PodResourceClaim};
+use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod, PodResourceClaim};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::{Api, DeleteParams, ListParams};
 
@@ -76,23 +76,22 @@ impl PodHandle<'_> {
 
     /// Waits until all its containers run.
     pub async fn running(&self) -> Result<&Self, NodeError> {
-        self.until("running", |pod| {
-            let status = pod.and_then(|pod| pod.status.as_ref());
-            let containers = status.and_then(|status| status.container_statuses.as_ref());
-            status.and_then(|status| status.phase.as_deref()) == Some("Running")
-                && containers.is_some_and(|all| {
-                    all.iter().all(|one| one.state.as_ref().is_some_and(|state| state.running.is_some()))
-                })
-        })
-        .await
+        let started = Instant::now();
+        // One that has ended will not run any more.
+        self.until("running", |pod| pod.is_some_and(|pod| is_running(pod) || is_over(pod))).await?;
+        match self.object().await? {
+            Some(pod) if is_running(&pod) => Ok(self),
+            pod => {
+                let (pod, state) = (self.full_name(), self.describe(pod).await);
+                Err(NodeError::Pod { pod, wanted: "running", waited: started.elapsed(), state })
+            }
+        }
     }
 
     /// Waits until it has succeeded or failed, and gives the phase.
     pub async fn finished(&self) -> Result<String, NodeError> {
-        let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
-        let is_final = |phase: &str| phase == "Succeeded" || phase == "Failed";
-        self.until("finished", |pod| pod.and_then(phase).is_some_and(|phase| is_final(&phase))).await?;
-        Ok(self.object().await?.as_ref().and_then(phase).unwrap_or_default())
+        self.until("finished", |pod| pod.is_some_and(is_over)).await?;
+        Ok(self.object().await?.as_ref().map(phase).unwrap_or_default().to_owned())
     }
 
     /// Waits until there is no such pod any more.
@@ -173,7 +172,9 @@ impl PodHandle<'_> {
         let Some(status) = pod.map(|pod| pod.status.unwrap_or_default()) else { return "there is none".to_owned() };
         let mut parts = vec![format!("phase {}", status.phase.as_deref().unwrap_or("none"))];
         for condition in status.conditions.into_iter().flatten().filter(|condition| condition.status != "True") {
-            parts.push(format!("{} is {}: {}", condition.type_, condition.status, text(condition.message)));
+            let message = condition.message.filter(|message| !message.is_empty());
+            let message = message.map(|message| format!(": {message}")).unwrap_or_default();
+            parts.push(format!("{} is {}{message}", condition.type_, condition.status));
         }
         for container in status.container_statuses.into_iter().flatten() {
             let state = container.state.unwrap_or_default();
@@ -199,6 +200,20 @@ impl PodHandle<'_> {
     fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
+}
+
+fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+fn is_over(pod: &Pod) -> bool {
+    matches!(phase(pod), "Succeeded" | "Failed")
+}
+
+fn is_running(pod: &Pod) -> bool {
+    let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+    let runs = |status: &ContainerStatus| status.state.as_ref().is_some_and(|state| state.running.is_some());
+    phase(pod) == "Running" && containers.is_some_and(|all| all.iter().all(runs))
 }
 
 /// The claims of a pod, those that were made for it too.

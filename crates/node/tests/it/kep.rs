@@ -159,7 +159,8 @@ mod integration {
         let pod = pod(&node, one_device()).await;
         assert_eq!(read(&pod, "main", &kep_path("my-claim", "gpu")).await, None);
         let files: Vec<String> = node.leftovers(DRIVER).await.unwrap();
-        assert!(files.iter().all(|file| file.starts_with("kubelet: ")), "{files:?}");
+        let is_of_pod = |file: &String| file.starts_with("kubelet: ") || file.starts_with("container ");
+        assert!(files.iter().all(is_of_pod), "{files:?}");
     }
 
     /// No files when `Device.Metadata` is nil: nothing is told of the device, and containers can tell so from a file that

@@ -155,7 +155,7 @@ async fn a_pod_that_cannot_be_scheduled_says_why() {
     assert!(message.contains("PodScheduled is False"), "{message}");
 }
 
-/// A driver that is not there is not waited for without end.
+/// A driver that is a process finds the node in its variables, and is gone when it is ended, with all that it started.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_driver_as_a_command_is_told_of_the_node() {
     let node = Node::start().await.unwrap();

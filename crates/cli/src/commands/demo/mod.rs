@@ -14,6 +14,8 @@ use std::path::PathBuf;
 
 use drakkar_node::{Isolation, Node, NodeError};
 
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
 use self::show::{Steps, say};
 use crate::args::DemoOptions;
 use crate::exit::{Code, Failure};
@@ -23,15 +25,40 @@ const COMMAND_IN_CONTAINER: &str = "/drakkar";
 
 pub(crate) fn run(options: &DemoOptions) -> Result<(), Failure> {
     runtime()?.block_on(async {
-        let mut steps = Steps::default();
-        let node = start(options, &mut steps).await?;
         // A signal ends the demo where it is: what runs goes with the node.
+        let mut interrupted = Signals::new()?;
         tokio::select! {
-            told = tell(&node, options, &mut steps) => told?,
-            interrupted = tokio::signal::ctrl_c() => return Ok(interrupted?),
+            told = from_start_to_end(options) => told,
+            () = interrupted.any() => Ok(()),
         }
-        Ok(node.stop().await?)
     })
+}
+
+async fn from_start_to_end(options: &DemoOptions) -> Result<(), Failure> {
+    let mut steps = Steps::default();
+    let node = start(options, &mut steps).await?;
+    tell(&node, options, &mut steps).await?;
+    Ok(node.stop().await?)
+}
+
+/// The signals that end a program politely.
+struct Signals([Signal; 3]);
+
+impl Signals {
+    fn new() -> Result<Self, Failure> {
+        let [interrupt, terminate, hangup] =
+            [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+        Ok(Self([interrupt?, terminate?, hangup?]))
+    }
+
+    async fn any(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
 }
 
 /// A sample driver, as a process of its own.
@@ -79,9 +106,7 @@ fn find_runtime(name: &str) -> Result<PathBuf, Failure> {
 
 /// Tells how to look around, and waits for the user to end it.
 async fn keep(node: &Node, pod: &drakkar_node::PodHandle<'_>, container: &str) -> Result<(), Failure> {
-    let kubeconfig = node.directory().join("admin.kubeconfig");
-    let content = node.api().kubeconfig(&drakkar_node::Identity::Admin).map_err(NodeError::from)?;
-    std::fs::write(&kubeconfig, content)?;
+    let kubeconfig = node.write_admin_kubeconfig()?;
     say("It goes on running. In another terminal:")?;
     say("")?;
     let directory = node.directory().display().to_string();
@@ -90,12 +115,12 @@ async fn keep(node: &Node, pod: &drakkar_node::PodHandle<'_>, container: &str) -
     say(&format!("  find {directory} -name '*.json'"))?;
     if let Some(pid) = pod.process(container) {
         say(&format!("  drakkar --root /proc/{pid}/root list"))?;
-        say(&format!("  nsenter -t {pid} -U -m --preserve-credentials {COMMAND_IN_CONTAINER} list"))?;
+        let users = if *node.runner().isolation() == Isolation::Root { "" } else { " -U --preserve-credentials" };
+        say(&format!("  nsenter -t {pid} -m{users} {COMMAND_IN_CONTAINER} list"))?;
     }
     say("")?;
     say("Ctrl-C ends it, and nothing is left behind.")?;
-    tokio::signal::ctrl_c().await?;
-    Ok(())
+    std::future::pending().await
 }
 
 impl From<NodeError> for Failure {

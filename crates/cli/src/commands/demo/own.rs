@@ -81,7 +81,7 @@ async fn in_containers(pod: &PodHandle<'_>, steps: &mut Steps) -> Result<(), Fai
 }
 
 /// What the driver said last, if anything: it may know what is wrong.
-fn hint(process: &DriverProcess) -> String {
+pub(super) fn hint(process: &DriverProcess) -> String {
     let log = process.log().unwrap_or_else(|error| error.to_string());
     let log = anstream::adapter::strip_str(&log).to_string();
     let last: Vec<&str> = log.lines().rev().take(5).collect();

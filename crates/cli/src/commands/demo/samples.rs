@@ -6,6 +6,7 @@ use drakkar_node::samples::Sample;
 use drakkar_node::{DriverProcess, Node, NodeError, PodHandle};
 use drakkar_plugin::{Flags, PluginBuilder};
 
+use super::own::hint;
 use super::pod::with_this_command;
 use super::show::{Steps, in_container, indented, say};
 use super::{COMMAND_IN_CONTAINER, keep, runtime, shown};
@@ -30,7 +31,21 @@ pub(crate) fn drive(kind: SampleKind, flags: &Flags) -> Result<(), Failure> {
 }
 
 pub(super) async fn tell(node: &Node, keeps: bool, steps: &mut Steps) -> Result<(), Failure> {
-    let drivers = [start(node, GPUS, "gpu")?, start(node, Sample::Net, "net")?];
+    let [mut gpus, mut net] = [start(node, GPUS, "gpu")?, start(node, Sample::Net, "net")?];
+    let ended = tokio::select! {
+        told = with_drivers(node, keeps, steps) => {
+            told?;
+            gpus.terminate().await?;
+            net.terminate().await?;
+            return Ok(());
+        }
+        ended = gpus.wait() => (ended?, hint(&gpus)),
+        ended = net.wait() => (ended?, hint(&net)),
+    };
+    Err(Failure::new(Code::Invalid, format!("a sample driver has ended: {}", ended.0)).hint(ended.1))
+}
+
+async fn with_drivers(node: &Node, keeps: bool, steps: &mut Steps) -> Result<(), Failure> {
     for sample in [GPUS, Sample::Net] {
         node.wait_registered(sample.driver()).await?;
         node.wait_published(sample.driver()).await?;
@@ -74,9 +89,6 @@ pub(super) async fn tell(node: &Node, keeps: bool, steps: &mut Steps) -> Result<
         return keep(node, &pod, "train").await;
     }
     end(node, &pod, steps).await?;
-    for driver in drivers {
-        driver.terminate().await?;
-    }
     say("")?;
     say("`drakkar demo --keep` leaves it running to look around, and")?;
     say("`drakkar demo --driver COMMAND` does this with a driver of your own.")
