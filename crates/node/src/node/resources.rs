@@ -53,6 +53,8 @@ impl Node {
     /// Publishes devices for a driver that does not do it itself, as that driver, in a pool named as the node; and makes a
     /// class of the driver's name, with all its devices, unless there is one. A kubelet that has just started deletes what
     /// was published before; that is waited for.
+    ///
+    /// A second call does not add to the first, which stays: say all devices at once.
     pub async fn publish(&self, driver: &str, devices: &[&str]) -> Result<(), NodeError> {
         match self.create(device_class(driver)).await {
             Err(NodeError::Request { source, .. }) if is_already_there(&source) => {}

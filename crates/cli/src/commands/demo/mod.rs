@@ -13,7 +13,6 @@ mod shown;
 use std::path::PathBuf;
 
 use drakkar_node::{Isolation, Node, NodeError};
-
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::show::{Steps, say};

@@ -53,7 +53,7 @@ async fn with_driver(node: &Node, keeps: bool, steps: &mut Steps) -> Result<(), 
     }
     if let Some(status) = node.claim("demo").await?.and_then(|claim| claim.status).and_then(|status| status.devices) {
         say("    What the driver has told the API server of the device:")?;
-        indented(&yaml(&serde_json::to_value(status).unwrap_or_default())?)?;
+        indented(&yaml(&serde_json::to_value(status).map_err(std::io::Error::from)?)?)?;
         say("")?;
     }
 

@@ -82,7 +82,7 @@ async fn with_drivers(node: &Node, keeps: bool, steps: &mut Steps) -> Result<(),
     steps.restart_clock();
     let status = node.wait_device_status("net").await?;
     steps.step("The driver has told the API server, too: status.devices of net")?;
-    indented(&super::show::yaml(&serde_json::to_value(status).unwrap_or_default())?)?;
+    indented(&super::show::yaml(&serde_json::to_value(status).map_err(std::io::Error::from)?)?)?;
     say("")?;
 
     if keeps {
@@ -101,8 +101,8 @@ async fn in_containers(pod: &PodHandle<'_>, steps: &mut Steps) -> Result<(), Fai
     say("    The GPU driver knew its devices when the claim was prepared:")?;
     in_container(pod, "train", &["list"]).await?;
     in_container(pod, "train", &["get", "gpus/gpu", "pciBusID"]).await?;
-    say("    The other container has the file of its own request and no other, and the")?;
-    say("    network driver has not delivered yet:")?;
+    say("    The other container has the file of its own request and no other. The")?;
+    say("    network driver delivers when the network is set up, a moment later:")?;
     in_container(pod, "serve", &["list"]).await?;
 
     steps.restart_clock();

@@ -35,7 +35,8 @@ pub(super) async fn tell(node: &Node, steps: &mut Steps) -> Result<(), Failure> 
             let own = |line: &&str| !["env     PATH=", "env     HOSTNAME="].iter().any(|start| line.starts_with(start));
             let edits: Vec<String> =
                 edits.to_string().lines().filter(own).map(|line| line.replace(" at /", "\n        at /")).collect();
-            indented(&edits.join("\n"))?;
+            // One mount can be for several devices of a request; it is with the first.
+            indented(if edits.is_empty() { "nothing more".to_owned() } else { edits.join("\n") }.as_str())?;
             notes.iter().try_for_each(|note| indented(note))?;
         }
     }
