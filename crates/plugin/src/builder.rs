@@ -20,6 +20,8 @@ const DRAIN: Duration = Duration::from_secs(20);
 /// How long the kubelet has to unprepare a claim that the API server has no more, before it is taken to have forgotten it.
 /// It looks for such claims every minute.
 const ORPHAN_GRACE: Duration = Duration::from_secs(600);
+/// How long a prepare waits for a device that another claim still has. Kubelets give a call 45 s.
+const DEVICE_PATIENCE: Duration = Duration::from_secs(10);
 /// How long the status of a device is tried to be reported. A control plane that is upgraded is away for minutes.
 const STATUS_PATIENCE: Duration = Duration::from_secs(600);
 /// How many claims of a batch a driver that is not serialized is called for at once.
@@ -57,6 +59,7 @@ pub struct PluginBuilder {
     pub(crate) node_name: Option<String>,
     pub(crate) node_uid: Option<String>,
     pub(crate) only_pool: Option<String>,
+    pub(crate) publish_within: Duration,
     pub(crate) metadata_from_published: bool,
     pub(crate) pod_uid: Option<String>,
     pub(crate) kubelet_root: PathBuf,
@@ -71,6 +74,7 @@ pub struct PluginBuilder {
     pub(crate) serialize: bool,
     pub(crate) concurrency: usize,
     pub(crate) guard: bool,
+    pub(crate) device_patience: Duration,
     pub(crate) services: Services,
     pub(crate) serve_dra: bool,
     pub(crate) register: bool,
@@ -97,6 +101,7 @@ impl PluginBuilder {
             node_name: None,
             node_uid: None,
             only_pool: None,
+            publish_within: Duration::ZERO,
             metadata_from_published: false,
             pod_uid: None,
             kubelet_root: DEFAULT_KUBELET_ROOT.into(),
@@ -111,6 +116,7 @@ impl PluginBuilder {
             serialize: true,
             concurrency: CONCURRENCY,
             guard: true,
+            device_patience: DEVICE_PATIENCE,
             services: Services { v1: true, v1beta1: true, health_v1: true, health_v1alpha1: true },
             serve_dra: true,
             register: true,
@@ -134,12 +140,16 @@ impl PluginBuilder {
         self.kubelet_root = flags.kubelet_root_dir;
         self.cdi_directory = flags.cdi_dir;
         self.node_name = flags.node_name.filter(|name| !name.is_empty());
+        self.node_uid = flags.node_uid.filter(|uid| !uid.is_empty());
         self.pod_uid = flags.pod_uid.filter(|uid| !uid.is_empty());
         self.http_endpoint = flags.http_endpoint;
         self
     }
 
     /// How to reach the API server. By default as in the pod's service account or the user's kubeconfig.
+    ///
+    /// The framework itself tries again what failed, and differently on every node. A client had better not do so too: turn off
+    /// `default_retry` in its `kube::Config`, as the default client has it.
     pub fn client(mut self, client: kube::Client) -> Self {
         self.client = Some(client);
         self
@@ -163,6 +173,14 @@ impl PluginBuilder {
     /// lets the driver write slices without a node's name.
     pub fn reconcile_pool_with_name(mut self, pool: impl Into<String>) -> Self {
         self.only_pool = Some(pool.into());
+        self
+    }
+
+    /// Lets the first publishing of a process begin some time within so long, by chance; at once by default. For clusters of
+    /// thousands of nodes whose drivers may all start in the same second, after a power failure for example: `docs/SCALE.md`.
+    /// With [`Self::metadata_from_published`] the first prepare waits for it too.
+    pub fn publish_within(mut self, time: Duration) -> Self {
+        self.publish_within = time;
         self
     }
 
@@ -250,9 +268,18 @@ impl PluginBuilder {
     }
 
     /// Whether a claim is refused while another claim is still prepared with one of its devices. On by default; devices
-    /// with admin access and different shares of a device do not count.
+    /// with admin access and different shares of a device do not count. It is refused after
+    /// [a while](Self::device_patience).
     pub fn double_allocation_guard(mut self, on: bool) -> Self {
         self.guard = on;
+        self
+    }
+
+    /// How long a prepare waits for a device that another claim still has; 10 s by default. A pod that is removed by force is
+    /// gone for the scheduler before this node has unprepared its claim, which takes a moment more. Kubelets wait 45 s for an
+    /// answer, and come back after a minute or more if a claim is refused.
+    pub fn device_patience(mut self, patience: Duration) -> Self {
+        self.device_patience = patience;
         self
     }
 
@@ -299,7 +326,7 @@ impl PluginBuilder {
     }
 
     /// How long the kubelet has, after the start, to unprepare a claim that was prepared earlier and is gone from the API
-    /// server since. Then what is left of it is removed, and its devices are free. 10 minutes by default; claims that were
+    /// server since; by chance up to half as long again, since all drivers of a cluster may have started at once. Then what is left of it is removed, and its devices are free. 10 minutes by default; claims that were
     /// prepared before the machine was last booted have no containers, and do not wait.
     pub fn orphan_grace(mut self, grace: Duration) -> Self {
         self.orphan_grace = grace;

@@ -3,8 +3,10 @@
 //! The API of claims is `resource.k8s.io`, in the newest version that the server has: v1 is tried first, and only where
 //! the server answers that it does not know that version is it asked for those that it does. A claim that does not
 //! exist costs one request, not one for each version. Trouble that passes (connections, 429, 5xx) is tried again a few
-//! times, because a kubelet that gets an error comes back after a minute at the earliest.
+//! times, because a kubelet that gets an error comes back after a minute at the earliest; not before the server wants it, if
+//! it says when.
 
+mod busy;
 mod decode;
 mod status;
 
@@ -12,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use drakkar_metadata::name::{ClaimUid, DriverName};
+use drakkar_metadata::name::DriverName;
 use http::{Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -21,6 +23,7 @@ use kube::client::Body;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+pub(crate) use self::busy::{SPREAD, busy, random};
 pub(crate) use self::status::Applied;
 use crate::claim::{Claim, ClaimRef};
 use crate::metrics::{ApiAnswer, Metrics};
@@ -66,6 +69,8 @@ pub(crate) enum ApiError {
     Timeout(Duration),
     #[error("the API server answered {status}: {message}")]
     Status { status: StatusCode, message: String },
+    #[error("{error}; it wants to be asked again after {} s", .after.as_secs())]
+    Busy { error: Box<ApiError>, after: Duration },
     #[error("the API server serves none of {}", VERSIONS.map(|version| format!("resource.k8s.io/{version}")).join(", "))]
     NoVersion,
     #[error("the API server's answer is not what was asked for: {0}")]
@@ -76,7 +81,7 @@ impl ApiError {
     /// Whether it may go better the next time.
     pub(crate) fn passes(&self) -> bool {
         match self {
-            Self::Send(_) | Self::Timeout(_) => true,
+            Self::Send(_) | Self::Timeout(_) | Self::Busy { .. } => true,
             Self::Status { status, .. } => {
                 *status == StatusCode::TOO_MANY_REQUESTS
                     || (status.is_server_error() && *status != StatusCode::NOT_IMPLEMENTED)
@@ -170,7 +175,7 @@ impl ClaimSource {
             };
             let Some(pause) = pauses.next().filter(|_| error.passes()) else { return Err(error) };
             tracing::debug!(%claim, %error, "getting the claim failed, and is tried again");
-            tokio::time::sleep(*pause + pause.mul_f64(jitter(&claim.uid))).await;
+            tokio::time::sleep(error.pause(pause.mul_f64(1.0 + random()))).await;
         }
     }
 
@@ -243,13 +248,11 @@ impl ClaimSource {
             let response = self.client.send(request).await.map_err(|source| ApiError::Send(source.into()))?;
             let (head, body) = response.into_parts();
             let body = http_body_util::Limited::new(body, MAX_BODY).collect().await.map_err(ApiError::Send)?;
-            Ok((head.status, Vec::from(body.to_bytes())))
+            Ok((head, Vec::from(body.to_bytes())))
         });
-        let answer = answer.await.unwrap_or(Err(ApiError::Timeout(TRY_TIMEOUT)));
-        if let Ok((status, _)) = &answer {
-            get.finish(ApiAnswer::of_status(status.as_u16()));
-        }
-        answer
+        let (head, body) = answer.await.unwrap_or(Err(ApiError::Timeout(TRY_TIMEOUT)))?;
+        get.finish(ApiAnswer::of_status(head.status.as_u16()));
+        busy(&head, &body).map_or(Ok((head.status, body)), Err)
     }
 }
 
@@ -273,11 +276,4 @@ pub(crate) fn failure(status: StatusCode, body: &[u8]) -> ApiError {
     let message = serde_json::from_slice::<Status>(body).ok().and_then(|status| status.message);
     let message = message.unwrap_or_else(|| String::from_utf8_lossy(&body[..body.len().min(200)]).trim().to_owned());
     ApiError::Status { status, message }
-}
-
-/// A number below 1 that differs from claim to claim and from time to time, so that they do not all come back at once.
-fn jitter(uid: &ClaimUid) -> f64 {
-    use std::hash::{BuildHasher as _, RandomState};
-    let hash = RandomState::new().hash_one(uid);
-    f64::from(u32::try_from(hash >> 32).unwrap_or_default()) / f64::from(u32::MAX)
 }

@@ -58,6 +58,11 @@ pub struct Flags {
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     pub node_name: Option<String>,
 
+    /// The UID of that node, to which published slices belong. Where it is not given it is looked up, for which the driver's
+    /// service account must be allowed to get nodes
+    #[arg(long, env = "NODE_UID", value_name = "UID")]
+    pub node_uid: Option<String>,
+
     /// The pod that the driver runs in, from the field metadata.uid. Set it if an update of the driver runs the new
     /// instance beside the old one (a daemon set with "maxSurge"; needs a kubelet of 1.33 or newer)
     #[arg(long, env = "POD_UID", value_name = "UID")]

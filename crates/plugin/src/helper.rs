@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::claim::ClaimRef;
+use crate::claims::random;
 use crate::driver::{BackgroundError, BoxError, Device, DraPlugin};
 use crate::health::HealthHub;
 use crate::http_endpoint::HttpEndpoint;
@@ -227,14 +228,15 @@ async fn supervise<P: DraPlugin>(
         AbortOnDropHandle::new(tokio::spawn(async move {
             let (now, later): (Vec<_>, Vec<_>) = recovered.into_iter().partition(|found| !found.is_of_this_boot);
             let mut orphans = collect_orphans(&service, now, &background, &metrics).await;
-            tokio::time::sleep(orphan_grace).await;
+            // A daemon set may have started all drivers of a cluster at once.
+            tokio::time::sleep(orphan_grace.mul_f64(1.0 + random() / 2.0)).await;
             orphans.extend(later);
             loop {
                 orphans = collect_orphans(&service, orphans, &background, &metrics).await;
                 if orphans.is_empty() {
                     break;
                 }
-                tokio::time::sleep(orphan_grace.max(ORPHAN_PAUSE)).await;
+                tokio::time::sleep(orphan_grace.max(ORPHAN_PAUSE).mul_f64(1.0 + random() / 2.0)).await;
             }
         }))
     };

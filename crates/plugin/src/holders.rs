@@ -1,13 +1,15 @@
 //! Who has which device: the last line of defence against one device in two claims.
 //!
 //! A scheduler gives a device to one claim at a time. But a claim whose pod was removed by force is free for others
-//! before this node has unprepared it, so a prepare is refused here while another claim still has one of its devices.
+//! before this node has unprepared it, so a prepare waits for a moment, and is refused if another claim then still has one of
+//! its devices.
 //! Devices with admin access are not counted, and a device that may be shared has one holder for each share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use drakkar_metadata::name::ClaimUid;
+use tokio::sync::watch;
 
 use crate::claim::{Claim, ClaimRef};
 use crate::store::{DeviceUse, RecoveredClaim};
@@ -43,7 +45,11 @@ impl Conflict {
 
 /// The prepared claims, and the devices that each has.
 #[derive(Debug, Default)]
-pub(crate) struct Holders(Mutex<Holdings>);
+pub(crate) struct Holders {
+    holdings: Mutex<Holdings>,
+    /// Changes whenever a claim lets go.
+    releases: watch::Sender<()>,
+}
 
 #[derive(Debug, Default)]
 struct Holdings {
@@ -149,6 +155,18 @@ impl Holders {
     /// Notes that a claim has nothing any more.
     pub(crate) fn release(&self, uid: &ClaimUid) {
         self.lock().remove(uid);
+        self.releases.send_replace(());
+    }
+
+    /// Tells of claims that let go from now on.
+    pub(crate) fn releases(&self) -> watch::Receiver<()> {
+        self.releases.subscribe()
+    }
+
+    /// Whether the holder of a conflict still has what it had.
+    pub(crate) fn still_holds(&self, conflict: &Conflict) -> bool {
+        let holdings = self.lock();
+        holdings.claims.get(&conflict.holder.uid).is_some_and(|holding| holding.number == conflict.number)
     }
 
     /// Notes that the holder of a conflict has nothing any more, as the disk says; unless it has been prepared again since.
@@ -171,7 +189,7 @@ impl Holders {
     }
 
     fn lock(&self) -> MutexGuard<'_, Holdings> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.holdings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

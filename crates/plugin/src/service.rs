@@ -5,7 +5,7 @@
 //!
 //! 1. The names in the call are checked, and the claims fetched, all at once ([`crate::claims`]).
 //! 2. The claims are locked ([`crate::lock`]): nothing else is done to them, here or in another instance.
-//! 3. Devices that another claim still has are refused ([`crate::holders`]).
+//! 3. Devices that another claim still has ([`crate::holders`]) are waited for ([`waiting`]), and refused after that.
 //! 4. The driver prepares, in its turn if its calls are serialized. A panic is an error.
 //! 5. Its answer is checked ([`answer`]), the metadata written ([`crate::store`]), and the answer composed.
 //!
@@ -14,11 +14,13 @@
 
 pub(crate) mod answer;
 mod error;
+mod waiting;
 pub(crate) mod wire;
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use drakkar_metadata::name::{ClaimUid, DriverName, RequestName};
 use futures::FutureExt as _;
@@ -52,6 +54,8 @@ pub(crate) struct ServiceSettings {
     pub(crate) concurrency: usize,
     /// Whether a device that another claim has is refused.
     pub(crate) guard: bool,
+    /// How long that claim is waited for.
+    pub(crate) device_patience: Duration,
 }
 
 /// The rooms of the house that the core goes to.
@@ -108,17 +112,24 @@ impl<P: DraPlugin> Service<P> {
     pub(crate) async fn prepare(&self, named: Vec<NamedClaim>) -> Answers<Vec<AnsweredDevice>> {
         let (wanted, mut answers) = references(named);
         let unanswered = Unanswered::new(Operation::Prepare, &wanted);
-        let mut claims = Vec::with_capacity(wanted.len());
-        for (uid, fetched) in wanted.keys().zip(join_all(wanted.values().map(|claim| self.claims.fetch(claim))).await) {
-            match fetched {
-                Ok(claim) => claims.push(claim),
-                Err(error) => drop(answers.insert(uid.clone(), Err(error.into()))),
-            }
-        }
-        self.prepare_fetched(claims, &mut answers).await;
+        self.prepare_references(wanted.values().collect(), &mut answers).await;
+        self.prepare_when_free(&wanted, &mut answers).await;
         unanswered.answered();
         self.told(Operation::Prepare, &wanted, &answers);
         answers
+    }
+
+    /// Fetches claims and prepares them.
+    async fn prepare_references(&self, wanted: Vec<&ClaimRef>, answers: &mut Answers<Vec<AnsweredDevice>>) {
+        let mut claims = Vec::with_capacity(wanted.len());
+        let fetched = join_all(wanted.iter().map(|claim| self.claims.fetch(claim))).await;
+        for (reference, fetched) in wanted.into_iter().zip(fetched) {
+            match fetched {
+                Ok(claim) => claims.push(claim),
+                Err(error) => drop(answers.insert(reference.uid.to_string(), Err(error.into()))),
+            }
+        }
+        self.prepare_fetched(claims, answers).await;
     }
 
     async fn prepare_fetched(&self, claims: Vec<Claim>, answers: &mut Answers<Vec<AnsweredDevice>>) {

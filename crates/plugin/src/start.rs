@@ -134,7 +134,7 @@ impl PluginBuilder {
         let (store, locks) = checked.open().await?;
         let client = match self.client {
             Some(client) => client,
-            None => kube::Client::try_default().await.map_err(|error| StartError::Client(Box::new(error)))?,
+            None => client().await.map_err(|error| StartError::Client(Box::new(error)))?,
         };
         let plugin = Arc::new(plugin);
         let metrics = Metrics::new(&checked.driver);
@@ -170,6 +170,7 @@ impl PluginBuilder {
             serialize: self.serialize,
             concurrency: self.concurrency,
             guard: self.guard,
+            device_patience: self.device_patience,
         };
         let publisher = {
             let lock_directory = checked.lock_file.parent().unwrap_or(&checked.store.plugin_directory);
@@ -178,6 +179,7 @@ impl PluginBuilder {
                 node: self.node_name.clone(),
                 node_uid: self.node_uid,
                 only_pool: self.only_pool,
+                within: self.publish_within,
                 turn_file: checked.pod_uid.is_some().then(|| lock_directory.join(TURN_FILE)),
                 generations_file: checked.store.plugin_directory.join(GENERATIONS_FILE),
             };
@@ -223,6 +225,7 @@ impl PluginBuilder {
                 registration: endpoints.registration_status(),
                 fatal: is_fatal,
                 metrics: metrics.clone(),
+                publishing: publisher.overview(),
                 status: lines,
             })
         });
@@ -277,6 +280,14 @@ impl PluginBuilder {
             driver,
         })
     }
+}
+
+/// A client as the environment describes it. It does not try again by itself: it would do so after milliseconds, or exactly when
+/// the server says, which is when all nodes do.
+async fn client() -> Result<kube::Client, kube::Error> {
+    let mut config = kube::Config::infer().await.map_err(kube::Error::InferConfig)?;
+    config.default_retry = false;
+    kube::Client::try_from(config)
 }
 
 /// What is told of trouble in the background.

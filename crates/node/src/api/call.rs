@@ -172,6 +172,37 @@ impl Call {
         Ok(selector)
     }
 
+    /// Whether the parameters of a write are such that there are.
+    pub(crate) fn check_options(&self) -> Result<(), Failure> {
+        let kind = match self.verb {
+            "create" => "CreateOptions",
+            "update" => "UpdateOptions",
+            "patch" => "PatchOptions",
+            // A delete may have a body that counts in place of the query.
+            _ => return Ok(()),
+        };
+        let refused = |reason, field, message: &str| Err(Failure::options(kind, reason, field, message));
+        if let Some(value) = self.query.get("dryRun").filter(|value| *value != "All") {
+            let message = format!("Unsupported value: [\"{value}\"]: supported values: \"All\"");
+            return refused("FieldValueNotSupported", "dryRun", &message);
+        }
+        let is_apply = self.content_type.starts_with("application/apply-patch");
+        if self.verb == "patch" && !is_apply && self.query.get("force").is_some() {
+            return refused("FieldValueForbidden", "force", "Forbidden: may not be specified for non-apply patch");
+        }
+        if self.query.get("fieldManager").is_some_and(|manager| manager.len() > 128) {
+            return refused("FieldValueTooLong", "fieldManager", "Too long: may not be more than 128 bytes");
+        }
+        match self.query.get("fieldValidation") {
+            None | Some("Ignore" | "Strict" | "Warn") => Ok(()),
+            Some(value) => {
+                let known = r#""", "Ignore", "Strict", "Warn""#;
+                let message = format!("Unsupported value: \"{value}\": supported values: {known}");
+                refused("FieldValueNotSupported", "fieldValidation", &message)
+            }
+        }
+    }
+
     /// A client can ask to be told of fields that the API does not have; else they are dropped.
     pub(crate) fn check_strict(&self, unknown: &[String]) -> Result<(), Failure> {
         if unknown.is_empty() || self.query.get("fieldValidation") != Some("Strict") {

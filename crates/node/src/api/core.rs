@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::faults::Faults;
 use super::identity::Tokens;
@@ -26,8 +26,12 @@ pub struct RequestLine {
     pub query: String,
     /// Name of the user; empty if it did not prove who it is.
     pub user: String,
+    /// Bytes of its body; 0 where its head does not say how many.
+    pub bytes: u64,
     /// HTTP status of the answer; 0 where the connection was cut instead.
     pub status: u16,
+    /// When it arrived.
+    pub time: Instant,
 }
 
 impl RequestLine {

@@ -64,20 +64,21 @@ pub(crate) fn collection(call: &Call, body: &[u8]) -> Result<Vec<u8>, Failure> {
     Ok(read::encode(call, &json!({ "resourceVersion": version.to_string() }), &deleted))
 }
 
+/// What a client says in the body, or else in the query: where there is a body, a real server does not look at the query.
 fn options(call: &Call, body: &[u8]) -> Result<Options, Failure> {
-    let given = if body.is_empty() {
-        Value::Null
+    let (given, grace, dry_run) = if body.is_empty() {
+        let grace = call.query.get("gracePeriodSeconds").map(|text| match text.parse() {
+            Ok(grace) => Ok(grace),
+            Err(_) => Err(Failure::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))),
+        });
+        (Value::Null, grace.transpose()?, call.dry_run())
     } else {
-        codec::parse(body, call.content_type.contains("yaml"), "DeleteOptions")?
-    };
-    let grace = match call.query.get("gracePeriodSeconds") {
-        Some(text) => Some(text.parse().map_err(|error| {
-            Failure::bad_request(format!("invalid value {text:?} of parameter gracePeriodSeconds: {error}"))
-        })?),
-        None => given["gracePeriodSeconds"].as_i64(),
+        let given = codec::parse(body, call.content_type.contains("yaml"), "DeleteOptions")?;
+        let grace = given["gracePeriodSeconds"].as_i64();
+        let dry_run = given["dryRun"].as_array().is_some_and(|list| !list.is_empty());
+        (given, grace, dry_run)
     };
     let text = |field: &str| given["preconditions"][field].as_str().map(str::to_owned);
-    let dry_run = call.dry_run() || given["dryRun"].as_array().is_some_and(|list| !list.is_empty());
     // A negative period is the default that very old clients ask for: one second.
     let grace = grace.map(|grace: i64| if grace < 0 { 1 } else { grace });
     Ok(Options { grace, uid: text("uid"), version: text("resourceVersion"), dry_run })

@@ -18,6 +18,7 @@ mod listener;
 mod ownership;
 mod patch;
 mod prepare;
+mod protobuf;
 mod query;
 mod read;
 mod resource;
@@ -229,6 +230,8 @@ fn client(core: &Core, tls: Option<&Tls>, address: SocketAddr, who: &Identity) -
     let mut config = kube::Config::new(address);
     // Without TLS none are needed; what is not said is read from the system, for every client, which takes long.
     config.root_cert = Some(tls.map(|tls| tls.ca_der.clone()).into_iter().collect());
+    // As the client that a driver has on a node: its framework tries again by itself.
+    config.default_retry = !matches!(who, Identity::Driver { .. });
     config.auth_info =
         serde_json::from_value(json!({ "token": token(core, who)? })).map_err(|error| failed(error.into()))?;
     kube::Client::try_from(config).map_err(|error| failed(error.into()))

@@ -32,6 +32,7 @@ pub(crate) fn patch(call: &Call, body: &[u8]) -> Result<(bool, Arc<Object>), Fai
         let (resource, version) = (call.resource(), call.target.version);
         let mut object = codec::present(resource, version, &old.value);
         how(resource, &mut object, &patch)?;
+        write::check_name(call, &object)?;
         // The version that the client wants to replace is one that it names, not the one that was found here.
         if object["metadata"]["resourceVersion"] == old.value["metadata"]["resourceVersion"] && !names_version(&patch) {
             object["metadata"]["resourceVersion"] = Value::Null;

@@ -30,8 +30,10 @@ impl Query {
             .filter(|value| !value.is_empty())
     }
 
+    /// Whether the parameter says yes: to a real server everything does that does not say no, also nothing at all.
     pub(crate) fn flag(&self, key: &str) -> bool {
-        self.get(key).is_some_and(|value| matches!(value, "true" | "1"))
+        let found = self.pairs.iter().find(|(name, _)| name == key);
+        found.is_some_and(|(_, value)| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
     pub(crate) fn number(&self, key: &str) -> Result<Option<u64>, Failure> {
@@ -77,4 +79,17 @@ pub(crate) fn decode(text: &str, plus_is_space: bool) -> String {
         }
     }
     String::from_utf8_lossy(&decoded).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_is_set_by_all_that_does_not_say_no() {
+        let query = Query::parse("a=true&b=1&c=yes&d=0&e=False&f=&g");
+        let set: Vec<&str> =
+            ["a", "b", "c", "d", "e", "f", "g", "h"].into_iter().filter(|key| query.flag(key)).collect();
+        assert_eq!(set, ["a", "b", "c", "f", "g"]);
+    }
 }

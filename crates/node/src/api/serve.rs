@@ -3,11 +3,12 @@
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, StreamBody};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body as _, Bytes, Incoming};
 
 use super::call::{Call, Subresource, Target};
 use super::core::{Core, RequestLine};
@@ -16,7 +17,7 @@ use super::query::Query;
 use super::resource::DRA_GROUP;
 use super::rules::{self, User};
 use super::status::Failure;
-use super::{binding, delete, discovery, patch, read, watch, write};
+use super::{binding, delete, discovery, patch, protobuf, read, watch, write};
 
 /// What a server takes at most.
 const MAX_BODY: usize = 3 * 1024 * 1024;
@@ -41,7 +42,9 @@ pub(crate) async fn serve(core: Arc<Core>, request: Request<Incoming>) -> Result
         path: path.clone(),
         query,
         user: name.clone().unwrap_or_default(),
+        bytes: body.size_hint().exact().unwrap_or_default(),
         status: 0,
+        time: Instant::now(),
     };
 
     core.faults.reachable(name.as_deref()).await?;
@@ -95,7 +98,7 @@ async fn respond(
     let user = user.ok_or_else(Failure::unauthorized)?;
     let verb = verb.ok_or_else(Failure::method_not_allowed)?;
     let agent = header(headers, header::USER_AGENT).and_then(|agent| agent.split('/').next()).unwrap_or_default();
-    let call = Call {
+    let mut call = Call {
         core: core.clone(),
         user,
         target,
@@ -116,7 +119,12 @@ async fn respond(
             _ => Ok(stream_answer(StreamBody::new(watch::start(call)?).boxed_unsync())),
         };
     }
-    let body = collect(body).await?;
+    let mut body = collect(body).await?;
+    if protobuf::is_so(&call.content_type) && !body.is_empty() {
+        body = protobuf::to_json(&body)?.into();
+        call.content_type = "application/json".to_owned();
+    }
+    call.check_options()?;
     if verb != "patch" && !call.content_type.contains("json") && !call.content_type.contains("yaml") && !body.is_empty()
     {
         return Err(Failure::media_type());

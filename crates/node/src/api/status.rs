@@ -158,7 +158,8 @@ impl Failure {
         Self::options("PatchOptions", "FieldValueRequired", field, message)
     }
 
-    fn options(kind: &str, reason: &str, field: &str, message: &str) -> Self {
+    /// A parameter of a request that cannot be so.
+    pub(crate) fn options(kind: &str, reason: &str, field: &str, message: &str) -> Self {
         let text = format!("{kind}.meta.k8s.io \"\" is invalid: {field}: {message}");
         let mut failure = Self::new(422, "Invalid", text);
         failure.details = Some(json!({

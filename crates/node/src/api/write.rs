@@ -102,20 +102,26 @@ pub(crate) fn create_proposed(call: &Call, proposal: Proposal) -> Result<Arc<Obj
 pub(crate) fn replace(call: &Call, body: &[u8]) -> Result<Arc<Object>, Failure> {
     let object = decode(call, body)?;
     check_namespace(call, &object)?;
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    if name != call.name() {
-        let wanted = call.name();
-        return Err(Failure::bad_request(if name.is_empty() {
-            format!("the name of the object ({wanted} based on URL) was undeterminable: name must be provided")
-        } else {
-            format!("the name of the object ({name}) does not match the name on the URL ({wanted})")
-        }));
-    }
+    check_name(call, &object)?;
     // Alone of all resources, events may be created by a PUT.
     if call.resource() == Resource::Event && call.core.store.get(Resource::Event, &call.key()).is_none() {
         return create_proposed(call, Proposal { object, managed_fields: None });
     }
     update(call, |_| Ok(Proposal { object: object.clone(), managed_fields: None }))
+}
+
+/// Whether an object is the one that the path names.
+pub(crate) fn check_name(call: &Call, object: &Value) -> Result<(), Failure> {
+    let wanted = call.name();
+    match object["metadata"]["name"].as_str().unwrap_or_default() {
+        name if name == wanted => Ok(()),
+        "" => Err(Failure::bad_request(format!(
+            "the name of the object ({wanted} based on URL) was undeterminable: name must be provided"
+        ))),
+        name => Err(Failure::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({wanted})"
+        ))),
+    }
 }
 
 /// Changes an object to what `propose` makes of it.
@@ -181,14 +187,24 @@ pub(crate) fn update(
 fn check_preconditions(call: &Call, metadata: &Value, old: &Object) -> Result<bool, Failure> {
     let text = |field: &str| metadata[field].as_str().filter(|text| !text.is_empty());
     let uid = old.value["metadata"]["uid"].as_str().unwrap_or_default();
-    if let Some(wanted) = text("uid").filter(|wanted| *wanted != uid) {
+    let wrong_uid = text("uid").filter(|wanted| *wanted != uid);
+    let is_patch = call.verb == "patch";
+    if let Some(wanted) = wrong_uid.filter(|_| !is_patch) {
         return Err(Failure::wrong_uid(call.resource(), &call.key(), wanted, uid));
     }
-    match text("resourceVersion") {
-        None | Some("0") => Ok(false),
-        Some(wanted) if wanted.parse() == Ok(old.version) => Ok(true),
-        Some(_) => Err(Failure::modified(call.resource(), call.name())),
-    }
+    let conditional = match text("resourceVersion") {
+        None | Some("0") => false,
+        Some(wanted) if wanted.parse() == Ok(old.version) => true,
+        Some(_) => return Err(Failure::modified(call.resource(), call.name())),
+    };
+    // To a real server the UID of a PUT is a condition, and that of a patch, looked at later, a change.
+    let Some(wanted) = wrong_uid else { return Ok(conditional) };
+    let immutable = FieldError {
+        reason: "FieldValueInvalid",
+        field: "metadata.uid".to_owned(),
+        message: format!("Invalid value: \"{wanted}\": field is immutable"),
+    };
+    Err(Failure::invalid(call.resource(), call.name(), &[immutable]))
 }
 
 fn check_namespace(call: &Call, object: &Value) -> Result<(), Failure> {

@@ -16,6 +16,8 @@
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot be set up has nothing to measure")]
 
 mod peers;
+#[allow(dead_code, reason = "the benchmark of publishing uses the rest")]
+mod process;
 mod table;
 
 use std::path::Path;
@@ -103,8 +105,14 @@ async fn measure(scale: &Scale) -> Table {
             driver.end().await;
         }
         table.add("start to registered", 8.0, "ms", Better::Less, millis(median(&mut starts)));
-        table.add("idle memory", 10.0, "MB", Better::Less, driver.memory());
-        table.add("idle memory without pages of files", f64::NAN, "MB", Better::Less, driver.anonymous_memory());
+        table.add("idle memory", 10.0, "MB", Better::Less, driver.process.memory());
+        table.add(
+            "idle memory without pages of files",
+            f64::NAN,
+            "MB",
+            Better::Less,
+            driver.process.anonymous_memory(),
+        );
         round(scale, &api, &driver, &mut table).await;
         driver.end().await;
     }
@@ -127,9 +135,9 @@ async fn round(scale: &Scale, api: &ApiServer, driver: &DriverProcess, table: &m
     }
     table.add("a call that does nothing (GetInfo), p50", f64::NAN, "us", Better::Less, micros(median(&mut echoes)));
 
-    let before = driver.processor_time();
+    let before = driver.process.processor_time();
     let (mut prepares, mut unprepares) = one_after_the_other(&kubelet, scale.calls).await;
-    let spent = driver.processor_time() - before;
+    let spent = driver.process.processor_time() - before;
     table.add("prepare, p50", 300.0, "us", Better::Less, micros(median(&mut prepares)));
     table.add("prepare, p99", 800.0, "us", Better::Less, micros(percentile(&mut prepares, 99)));
     table.add("unprepare, p50", 220.0, "us", Better::Less, micros(median(&mut unprepares)));
@@ -145,9 +153,9 @@ async fn round(scale: &Scale, api: &ApiServer, driver: &DriverProcess, table: &m
     table.add("64 claims in one call with 2 ms of API latency, p50", 15.0, "ms", Better::Less, {
         millis(median(&mut batches))
     });
-    let before = driver.processor_time();
+    let before = driver.process.processor_time();
     let mut batches = self::batches(&kubelet, scale.batches).await;
-    let spent = driver.processor_time() - before;
+    let spent = driver.process.processor_time() - before;
     table.add("64 claims in one call, p50", 10.0, "ms", Better::Less, millis(median(&mut batches)));
     table.add("processor time per claim, 64 in one call", 350.0, "us", Better::Less, {
         micros(spent) / to_float(scale.batches * BATCH)
@@ -155,9 +163,9 @@ async fn round(scale: &Scale, api: &ApiServer, driver: &DriverProcess, table: &m
 
     for (calls, goal) in [(1, 2000.0), (8, 4000.0), (64, 4000.0)] {
         let name = format!("claims per second, {calls} in flight");
-        let before = driver.processor_time();
+        let before = driver.process.processor_time();
         let took = in_flight(&kubelet, calls, 2 * scale.calls).await;
-        let spent = driver.processor_time() - before;
+        let spent = driver.process.processor_time() - before;
         table.add(&name, goal, "/s", Better::More, to_float(2 * scale.calls) / took.as_secs_f64());
         if calls == 64 {
             table.add("processor time per claim, 64 in flight", 350.0, "us", Better::Less, {
@@ -166,12 +174,12 @@ async fn round(scale: &Scale, api: &ApiServer, driver: &DriverProcess, table: &m
         }
     }
 
-    table.add("memory after the load", f64::NAN, "MB", Better::Less, driver.memory());
-    let before = driver.memory();
+    table.add("memory after the load", f64::NAN, "MB", Better::Less, driver.process.memory());
+    let before = driver.process.memory();
     for claim in 0..scale.kept {
         kubelet.prepare(claim..claim + 1).await;
     }
-    let more = (driver.memory() - before) * 1000.0 / to_float(scale.kept);
+    let more = (driver.process.memory() - before) * 1000.0 / to_float(scale.kept);
     table.add("memory for 1,000 prepared claims", 2.0, "MB", Better::Less, more);
     for claim in 0..scale.kept {
         kubelet.unprepare(claim..claim + 1).await;

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -24,6 +24,7 @@ use tokio::sync::oneshot;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::DRIVER_ROOT;
+use crate::process::Process;
 
 /// The driver's name.
 pub(crate) const DRIVER: &str = "gpu.example.com";
@@ -158,7 +159,7 @@ impl Node {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        let process = Process(Some(child));
+        let process = Process::new(child);
         while !socket.exists() {
             assert!(begin.elapsed() < PATIENCE, "the driver does not start");
             std::thread::sleep(Duration::from_micros(100));
@@ -171,21 +172,9 @@ impl Node {
     }
 }
 
-/// A process that does not outlive this value.
-struct Process(Option<Child>);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.0.take() {
-            child.kill().ok();
-            child.wait().ok();
-        }
-    }
-}
-
 /// A driver that is registered.
 pub(crate) struct DriverProcess {
-    process: Process,
+    pub(crate) process: Process,
     registration: RegistrationClient<Channel>,
     dra_socket: PathBuf,
     _node: Node,
@@ -197,12 +186,9 @@ impl DriverProcess {
     }
 
     /// Ends it as a kubelet does, and waits until it has ended.
-    pub(crate) async fn end(mut self) {
-        let mut child = self.process.0.take().unwrap();
-        let id = rustix::process::Pid::from_child(&child);
-        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    pub(crate) async fn end(self) {
         // In another thread: connections are closed by both ends, and ours is in this one.
-        tokio::task::spawn_blocking(move || child.wait()).await.unwrap().unwrap();
+        tokio::task::spawn_blocking(move || self.process.end()).await.unwrap();
     }
 
     /// How long a call takes for which the driver has nothing to do.
@@ -211,36 +197,6 @@ impl DriverProcess {
         let begin = Instant::now();
         registration.get_info(InfoRequest {}).await.unwrap();
         begin.elapsed()
-    }
-
-    /// What it has of the machine's memory, in MB, the pages of its program file included.
-    pub(crate) fn memory(&self) -> f64 {
-        self.status("VmRSS:")
-    }
-
-    /// The same without pages of files, which others share and which can be dropped.
-    pub(crate) fn anonymous_memory(&self) -> f64 {
-        self.status("RssAnon:")
-    }
-
-    fn status(&self, field: &str) -> f64 {
-        let status = self.proc("status");
-        let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0 / 1e6
-    }
-
-    /// What it has had of the processors' time.
-    pub(crate) fn processor_time(&self) -> Duration {
-        let stat = self.proc("stat");
-        // Behind the program's name, which is in parentheses.
-        let (_, fields) = stat.rsplit_once(')').unwrap();
-        let ticks = fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>();
-        let per_second = u32::try_from(rustix::param::clock_ticks_per_second()).unwrap();
-        Duration::from_secs_f64(ticks / f64::from(per_second))
-    }
-
-    fn proc(&self, file: &str) -> String {
-        std::fs::read_to_string(format!("/proc/{}/{file}", self.process.0.as_ref().unwrap().id())).unwrap()
     }
 }
 

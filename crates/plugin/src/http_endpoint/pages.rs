@@ -21,6 +21,7 @@ use tokio::sync::{Mutex, watch};
 
 use crate::metrics::{self, Metrics};
 use crate::registration::RegistrationStatus;
+use crate::slices::Overview;
 
 /// The pages, for those who do not know them.
 const LIST: &str = "\
@@ -42,6 +43,8 @@ pub(crate) struct Pages {
     pub(crate) fatal: watch::Receiver<Option<String>>,
     /// The metrics of the instance.
     pub(crate) metrics: Metrics,
+    /// How publishing goes.
+    pub(crate) publishing: Overview,
     /// Further lines of the status page: node, services, sockets and whatever else does not change.
     pub(crate) status: Vec<(String, String)>,
 }
@@ -148,6 +151,7 @@ impl Pages {
             ("Registration", registration),
             ("Servers", servers),
             ("Prepared claims", self.metrics.prepared_claims().to_string()),
+            ("Published resources", self.publishing.line(date)),
         ];
         let further = self.status.iter().map(|(name, value)| (name.as_str(), value.clone()));
         let mut text = format!(

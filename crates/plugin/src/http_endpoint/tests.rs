@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::metrics::Metrics;
 use crate::registration::RegistrationStatus;
+use crate::slices::Overview;
 
 /// Far longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -43,6 +44,7 @@ impl Driver {
             registration: registration.subscribe(),
             fatal: fatal.subscribe(),
             metrics: metrics.clone(),
+            publishing: Overview::default(),
             status: vec![
                 ("Node".to_owned(), "node-1".to_owned()),
                 ("Metadata".to_owned(), "on, v1alpha1, layouts kep and kubernetes".to_owned()),
@@ -217,6 +219,7 @@ async fn the_status_page_tells_people_what_runs_here() {
         "Registration: registered",
         "Servers: alive",
         "Prepared claims: 12",
+        "Published resources: nothing yet",
         "Node: node-1",
         "Metadata: on, v1alpha1, layouts kep and kubernetes",
         "DRA socket: /var/lib/kubelet/plugins/gpu.example.com/dra\\nforged: line",

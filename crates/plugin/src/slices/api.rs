@@ -20,7 +20,7 @@ use tokio::time::timeout;
 pub(super) use self::lines::{Event, Lines};
 pub(super) use self::object::{Owner, SliceObject};
 use super::stored::{Form, Stored};
-use crate::claims::{ApiError, V1BETA1, VERSIONS, failure};
+use crate::claims::{ApiError, V1BETA1, VERSIONS, busy, failure};
 
 /// How long the API server may take for one answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -37,6 +37,18 @@ pub(super) struct Scope {
     pub(super) node: Option<String>,
     /// The only pool.
     pub(super) pool: Option<String>,
+}
+
+/// How new a list has to be. A server has all but the newest state at hand; for that one older servers ask `etcd`, which reads
+/// the slices of all nodes to find those of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Freshness {
+    /// Whatever the server has at hand.
+    Any,
+    /// Not older than this version.
+    Since(String),
+    /// As of now.
+    Now,
 }
 
 /// All slices at one time.
@@ -123,10 +135,10 @@ impl Api {
         self.scope.pool.as_ref().is_none_or(|pool| slice.pool == *pool)
     }
 
-    /// All slices. What a server's cache has is good enough at first; after trouble it is not.
-    pub(super) async fn list(&self, from_cache: bool) -> Result<Listed, ApiError> {
+    /// All slices.
+    pub(super) async fn list(&self, freshness: &Freshness) -> Result<Listed, ApiError> {
         loop {
-            match self.list_pages(from_cache).await {
+            match self.list_pages(freshness).await {
                 Err(ApiError::Status { status: StatusCode::BAD_REQUEST, message })
                     if self.lists_pool.swap(false, Ordering::Relaxed) =>
                 {
@@ -138,15 +150,18 @@ impl Api {
         }
     }
 
-    async fn list_pages(&self, from_cache: bool) -> Result<Listed, ApiError> {
+    async fn list_pages(&self, freshness: &Freshness) -> Result<Listed, ApiError> {
         let selector = self.selector(self.lists_pool.load(Ordering::Relaxed));
         let mut listed = Listed { slices: Vec::new(), resource_version: String::new() };
         let mut next: Option<String> = None;
         loop {
-            let more = match &next {
-                Some(token) => format!("&continue={}", encode(token)),
-                None if from_cache => "&resourceVersion=0".to_owned(),
-                None => String::new(),
+            let more = match (&next, freshness) {
+                (Some(token), _) => format!("&continue={}", encode(token)),
+                (None, Freshness::Any) => "&resourceVersion=0".to_owned(),
+                (None, Freshness::Since(version)) => {
+                    format!("&resourceVersion={}&resourceVersionMatch=NotOlderThan", encode(version))
+                }
+                (None, Freshness::Now) => String::new(),
             };
             let path = format!("{}?fieldSelector={selector}&limit={PAGE}{more}", self.path());
             let body = self.ask(Method::GET, &path, Vec::new()).await?;
@@ -184,7 +199,7 @@ impl Api {
             if head.status == StatusCode::BAD_REQUEST && self.watches_pool.swap(false, Ordering::Relaxed) {
                 continue;
             }
-            return Err(failure(head.status, &body));
+            return Err(busy(&head, &body).unwrap_or_else(|| failure(head.status, &body)));
         }
     }
 
@@ -250,11 +265,11 @@ impl Api {
     async fn ask(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Vec<u8>, ApiError> {
         let answer = timeout(PATIENCE, async {
             let (head, body) = self.send(method, path, body).await?.into_parts();
-            Ok((head.status, collect(body).await?))
+            Ok((head, collect(body).await?))
         });
         match answer.await.unwrap_or(Err(ApiError::Timeout(PATIENCE)))? {
-            (status, body) if status.is_success() => Ok(body),
-            (status, body) => Err(failure(status, &body)),
+            (head, body) if head.status.is_success() => Ok(body),
+            (head, body) => Err(busy(&head, &body).unwrap_or_else(|| failure(head.status, &body))),
         }
     }
 

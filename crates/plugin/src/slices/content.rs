@@ -82,14 +82,19 @@ pub(super) struct Item {
 }
 
 impl Item {
-    pub(super) fn new(device: PublishedDevice) -> Result<Self, serde_json::Error> {
+    /// A device; `before` is the one of that name that was published last, which it is again where nothing has changed. Then
+    /// there is nothing to digest, and nothing more to keep.
+    pub(super) fn new(device: PublishedDevice, before: Option<&Arc<Self>>) -> Result<Arc<Self>, serde_json::Error> {
         let is_heavy = device.is_heavy();
         let mut device = api_device(device);
         let json = serde_json::value::to_raw_value(&device)?;
+        if let Some(before) = before.filter(|before| before.json.get() == json.get()) {
+            return Ok(before.clone());
+        }
         let taints = taint_times(&device);
         let consumes_counters = device.consumes_counters.is_some();
         let digest = device_digest(&mut device)?;
-        Ok(Self { name: device.name.into(), json, digest, is_heavy, consumes_counters, taints })
+        Ok(Arc::new(Self { name: device.name.into(), json, digest, is_heavy, consumes_counters, taints }))
     }
 }
 

@@ -5,6 +5,10 @@
 //! leaves a hole, and a slice that is empty stays. Only when a slice is full do devices move on, as few as possible, to the
 //! nearest that is not. Where nothing is known or little is left of it, devices are spread evenly over as few slices as there
 //! can be, which leaves room in all.
+//!
+//! The first taint in a slice of more than 64 devices is such a case: all slices are made small. To split just that one would
+//! save little, because a slice more is a new generation all the same, and the first taint in each other slice would be one
+//! again; so there is one, and further taints are one write each.
 
 /// How many devices a slice may have.
 pub(super) const MAX_DEVICES: usize = 128;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 
 use super::PublishError;
+use super::overview::Facts;
 use super::resources::DriverResources;
 
 /// How publishing goes.
@@ -63,6 +64,7 @@ pub(super) struct Mailbox {
     waiting: Mutex<Option<DriverResources>>,
     arrived: Notify,
     status: watch::Sender<PublishStatus>,
+    facts: Mutex<Facts>,
 }
 
 impl Mailbox {
@@ -91,8 +93,19 @@ impl Mailbox {
         self.waiting().is_some()
     }
 
-    /// Tells how it goes, unless that is about what has been replaced.
-    pub(super) fn tell(&self, status: PublishStatus) {
+    /// How it goes.
+    pub(super) fn status(&self) -> PublishStatus {
+        self.status.borrow().clone()
+    }
+
+    /// What there is.
+    pub(super) fn facts(&self) -> Facts {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Tells how it goes, unless that is about what has been replaced, and what there is.
+    pub(super) fn tell(&self, status: PublishStatus, facts: Facts) {
+        *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = facts;
         let waiting = self.waiting();
         if waiting.is_none() {
             self.status.send_if_modified(|now| {

@@ -66,9 +66,7 @@ impl PoolState {
             None => None,
             Some(checked) => {
                 let (homes, slices) = self.homes();
-                let wanted = checked.split(|device| homes.get(device).copied(), slices)?;
-                drop(homes);
-                Some(wanted)
+                Some(checked.split(|device| homes.get(device).copied(), slices)?)
             }
         };
         self.forget_taints();
@@ -85,10 +83,10 @@ impl PoolState {
     }
 
     /// In which slice each device is, and how many slices there are.
-    fn homes(&self) -> (HashMap<String, usize>, usize) {
+    fn homes(&self) -> (HashMap<&str, usize>, usize) {
         if let Some(wanted) = &self.wanted {
             let items = (0..wanted.slices.len())
-                .flat_map(|slice| wanted.items(slice).iter().map(move |item| (item.name.to_string(), slice)));
+                .flat_map(|slice| wanted.items(slice).iter().map(move |item| (&*item.name, slice)));
             return (items.collect(), wanted.slices.len());
         }
         // What an earlier process published.
@@ -100,7 +98,7 @@ impl PoolState {
                 continue;
             };
             slices = slices.max(index + 1);
-            homes.extend(slice.devices.iter().map(|device| (device.to_string(), index)));
+            homes.extend(slice.devices.iter().map(|device| (&**device, index)));
         }
         (homes, slices)
     }

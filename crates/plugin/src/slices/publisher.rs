@@ -5,17 +5,19 @@ mod outcome;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::PublishError;
 use super::api::{Api, Owner, Scope};
+use super::backoff::random;
 use super::generations::Generations;
 use super::lookup::{Index, PublishedAttributes};
 use super::mailbox::{Mailbox, ResourcePublisher};
+use super::overview::Overview;
 use super::pool::PoolState;
 use super::resources::{DriverResources, Pool};
 use super::source::{self, Change};
@@ -40,6 +42,8 @@ pub(crate) struct PublisherSettings {
     pub(crate) node_uid: Option<String>,
     /// The only pool, which is not bound to the node.
     pub(crate) only_pool: Option<String>,
+    /// In what time to begin, by chance.
+    pub(crate) within: Duration,
     /// The file by which the newest instance is found, if there can be several.
     pub(crate) turn_file: Option<PathBuf>,
     pub(crate) generations_file: PathBuf,
@@ -50,6 +54,7 @@ pub(crate) struct PublisherSettings {
 pub(crate) struct Publisher {
     handle: ResourcePublisher,
     attributes: PublishedAttributes,
+    overview: Overview,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -63,13 +68,18 @@ impl Publisher {
         let mailbox = Arc::new(Mailbox::default());
         let (index, attributes) = watch::channel(None);
         let handle = ResourcePublisher::new(mailbox.clone(), settings.only_pool.as_deref());
+        let overview = Overview::of(mailbox.clone());
         let task = run(client, settings, background, metrics, mailbox, index);
         let task = AbortOnDropHandle::new(tokio::spawn(task));
-        Self { handle, attributes: PublishedAttributes(attributes), _task: task }
+        Self { handle, attributes: PublishedAttributes(attributes), overview, _task: task }
     }
 
     pub(crate) fn handle(&self) -> ResourcePublisher {
         self.handle.clone()
+    }
+
+    pub(crate) fn overview(&self) -> Overview {
+        self.overview.clone()
     }
 
     pub(crate) fn attributes(&self) -> PublishedAttributes {
@@ -86,7 +96,13 @@ async fn run(
     mailbox: Arc<Mailbox>,
     index: watch::Sender<Index>,
 ) {
-    let first = mailbox.next().await;
+    let mut first = mailbox.next().await;
+    if !settings.within.is_zero() {
+        sleep(settings.within.mul_f64(random())).await;
+        while mailbox.is_full() {
+            first = mailbox.next().await;
+        }
+    }
     let turn = settings.turn_file.as_deref().and_then(|path| {
         let turn = Turn::take(path);
         turn.map_err(|error| tracing::warn!(path = %path.display(), %error, "cannot tell which instance is the newest"))
@@ -108,6 +124,7 @@ async fn run(
         checked: None,
         is_listed: false,
         source_trouble: None,
+        last_error: None,
         is_on_stand_by: false,
         background,
         metrics,
@@ -132,6 +149,8 @@ struct Task {
     checked: Option<CheckedPools>,
     is_listed: bool,
     source_trouble: Option<PublishError>,
+    /// When something went wrong last, and what.
+    last_error: Option<(SystemTime, &'static str)>,
     is_on_stand_by: bool,
     background: Background,
     metrics: Metrics,
@@ -164,11 +183,12 @@ impl Task {
     async fn publish(&mut self, resources: DriverResources) {
         let (driver, is_on_node) = (self.settings.driver.clone(), self.settings.node.is_some());
         let is_for_others = self.settings.only_pool.is_some();
+        let before = self.index.borrow().clone().unwrap_or_default();
         // Thousands of devices take a while, in which others want to run.
         let checked = tokio::task::spawn_blocking(move || -> CheckedPools {
             let place = Place { driver: &driver, is_on_node, is_for_others };
             let check = |(name, pool): (String, Pool)| {
-                let checked = Checked::new(&name, pool, place);
+                let checked = Checked::new(&name, pool, place, before.get(&name).map(|devices| &**devices));
                 (name, checked)
             };
             resources.pools.into_iter().map(check).collect()
@@ -322,7 +342,10 @@ impl Task {
         let owner = match needs_owner {
             true => match self.owner().await {
                 Ok(owner) => Some(owner),
-                Err(error) => return self.fail(pool, &error),
+                Err((error, least)) => {
+                    self.fail(pool, &error);
+                    return self.not_before(pool, least);
+                }
             },
             false => None,
         };
@@ -345,14 +368,17 @@ impl Task {
         self.wrote(pool, done, is_complete);
     }
 
-    /// The node that slices belong to.
-    async fn owner(&mut self) -> Result<Owner, PublishError> {
+    /// The node that slices belong to; or why that is not known, and how long not to ask.
+    async fn owner(&mut self) -> Result<Owner, (PublishError, Duration)> {
         let name = self.settings.node.clone().unwrap_or_default();
         let uid = match &self.owner_uid {
             Some(uid) => uid.clone(),
             None => {
-                let uid =
-                    self.api.node_uid(&name).await.map_err(|error| explain(format!("get node {name}"), &error))?;
+                let uid = self
+                    .api
+                    .node_uid(&name)
+                    .await
+                    .map_err(|error| (explain(format!("get node {name}"), &error), error.pause(Duration::ZERO)))?;
                 self.owner_uid.insert(uid).clone()
             }
         };

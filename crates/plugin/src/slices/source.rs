@@ -2,6 +2,13 @@
 //!
 //! In a quiet cluster that is one request every few minutes. Lists are for the start, and for when the server no longer knows
 //! what happened since (410).
+//!
+//! A server that ends takes the watches of all nodes with it, and one that has just come up may know of no state that they
+//! have seen. So who has lost a watch comes back some time within [`SPREAD`], and lists some time within another: with 5,000
+//! nodes that is 500 requests in a second, not 5,000. `docs/SCALE.md` has the figures.
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +17,16 @@ use http::StatusCode;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::api::{Api, Event, Listed};
+use super::api::{Api, Event, Freshness, Listed};
 use super::backoff::{Backoff, random};
 use super::stored::Stored;
-use crate::claims::ApiError;
+use crate::claims::{ApiError, SPREAD};
 
 /// How long a watch lasts, at least and at most: not the same on all nodes.
 const WATCH: (u64, u64) = (300, 600);
 /// How much longer than it should a watch may take before the connection is taken for dead.
 const GRACE: Duration = Duration::from_secs(30);
+/// Between tries.
 const PAUSES: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
 /// How many changes may wait for the publisher.
 const QUEUE: usize = 64;
@@ -44,10 +52,10 @@ pub(super) fn follow(api: Arc<Api>) -> (mpsc::Receiver<Change>, impl Future<Outp
 
 /// How a watch ended.
 enum End {
-    /// As it should, or early.
-    Over {
-        early: bool,
-    },
+    /// When it should.
+    Over,
+    /// Too early, or before it began: the server is gone.
+    Lost(Option<ApiError>),
     /// The server does not know any more what happened since.
     Expired,
     Failed(ApiError),
@@ -57,21 +65,22 @@ enum End {
 
 async fn run(api: Arc<Api>, changes: mpsc::Sender<Change>) {
     let mut failures = 0;
-    let mut from_cache = true;
+    let mut freshness = Freshness::Any;
     loop {
-        let listed = match api.list(from_cache).await {
+        let listed = match api.list(&freshness).await {
             Ok(listed) => listed,
             Err(error) => {
                 failures += 1;
-                let expired = is_expired(&error);
-                if !expired && changes.send(Change::Trouble { what: "list resourceslices", error }).await.is_err() {
+                let pause = error.pause(PAUSES.after(failures));
+                if is_expired(&error) || is_ahead(&error) {
+                    freshness = Freshness::Now;
+                } else if changes.send(Change::Trouble { what: "list resourceslices", error }).await.is_err() {
                     return;
                 }
-                sleep(PAUSES.after(failures)).await;
+                sleep(pause).await;
                 continue;
             }
         };
-        from_cache = false;
         let mut version = listed.resource_version.clone();
         if changes.send(Change::All(listed)).await.is_err() {
             return;
@@ -80,16 +89,25 @@ async fn run(api: Arc<Api>, changes: mpsc::Sender<Change>) {
             match watch(&api, &mut version, &mut failures, &changes).await {
                 End::Closed => return,
                 End::Expired => break,
-                End::Over { early: false } => failures = 0,
-                // A server that goes down ends all watches at once, and all nodes come back.
-                End::Over { early: true } => sleep(PAUSES.first.mul_f64(2.0 * random())).await,
+                End::Over => failures = 0,
+                End::Lost(error) => {
+                    failures += 1;
+                    // That a connection breaks is nothing to tell, unless the next one does too.
+                    if let Some(error) = error.filter(|_| failures > 1)
+                        && changes.send(Change::Trouble { what: "watch resourceslices", error }).await.is_err()
+                    {
+                        return;
+                    }
+                    sleep(until_back(failures)).await;
+                }
                 End::Failed(error) => {
                     failures += 1;
+                    let pause = error.pause(PAUSES.after(failures));
                     let is_gone = matches!(&error, ApiError::Status { status: StatusCode::NOT_FOUND, .. });
                     if changes.send(Change::Trouble { what: "watch resourceslices", error }).await.is_err() {
                         return;
                     }
-                    sleep(PAUSES.after(failures)).await;
+                    sleep(pause).await;
                     if is_gone {
                         // Another version of the API, perhaps: a list finds out.
                         break;
@@ -97,9 +115,28 @@ async fn run(api: Arc<Api>, changes: mpsc::Sender<Change>) {
                 }
             }
         }
-        // All nodes may have lost their place at once.
-        sleep(PAUSES.first.mul_f64(random())).await;
+        // What has been seen is the least that a list must have. Only where that leads nowhere is it to be the newest.
+        let since = Freshness::Since(version);
+        freshness = if freshness == since { Freshness::Now } else { since };
+        sleep(SPREAD.mul_f64(random())).await;
     }
+}
+
+/// Whether the server is behind what was asked for: its storage has been restored, perhaps, and will never have that.
+fn is_ahead(error: &ApiError) -> bool {
+    match error {
+        ApiError::Busy { error, .. } => is_ahead(error),
+        ApiError::Status { status: StatusCode::GATEWAY_TIMEOUT, message } => {
+            message.contains("Too large resource version")
+        }
+        _ => false,
+    }
+}
+
+/// How long to stay away from a server after a watch broke, for the so many-th time without anything in between.
+fn until_back(losses: u32) -> Duration {
+    let least = if losses > 1 { PAUSES.after(losses - 1) } else { Duration::ZERO };
+    least.max(SPREAD.mul_f64(random()))
 }
 
 fn is_expired(error: &ApiError) -> bool {
@@ -113,6 +150,7 @@ async fn watch(api: &Api, version: &mut String, failures: &mut u32, changes: &mp
     let mut lines = match api.watch(version, lasting).await {
         Ok(lines) => lines,
         Err(error) if is_expired(&error) => return End::Expired,
+        Err(error @ (ApiError::Send(_) | ApiError::Timeout(_))) => return End::Lost(Some(error)),
         Err(error) => return End::Failed(error),
     };
     loop {
@@ -122,7 +160,9 @@ async fn watch(api: &Api, version: &mut String, failures: &mut u32, changes: &mp
             () = changes.closed() => return End::Closed,
         };
         let change = match event {
-            Err(_) | Ok(Ok(None)) => return End::Over { early: Instant::now() + GRACE < end },
+            Err(_) | Ok(Ok(None)) if Instant::now() + GRACE >= end => return End::Over,
+            Err(_) | Ok(Ok(None)) => return End::Lost(None),
+            Ok(Err(error @ ApiError::Send(_))) => return End::Lost(Some(error)),
             Ok(Err(error)) => return End::Failed(error),
             Ok(Ok(Some(Event::Bookmark(marked)))) => {
                 *version = marked;

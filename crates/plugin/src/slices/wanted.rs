@@ -1,12 +1,15 @@
 //! What is to be published of a pool: checked, in the form in which it is sent, and split into slices.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::PublishError;
 use super::content::{Digest, Head, Item, TaintTime};
 use super::layout::{Seat, arrange};
-use super::resources::{NodeSelection, Pool, PoolSlice};
+use super::resources::{NodeSelection, Pool, PoolSlice, PublishedDevice};
 use super::validate::{self, MAX_COUNTER_SETS, Place};
 
 /// A pool that is valid, not yet split.
@@ -34,17 +37,17 @@ enum Chosen {
 /// The devices of a pool, in the driver's order.
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
-    pub(super) items: Vec<Item>,
+    pub(super) items: Vec<Arc<Item>>,
     by_name: HashMap<Arc<str>, usize>,
 }
 
 impl Devices {
-    fn new(items: Vec<Item>) -> Self {
+    fn new(items: Vec<Arc<Item>>) -> Self {
         let by_name = items.iter().enumerate().map(|(index, item)| (item.name.clone(), index)).collect();
         Self { items, by_name }
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&Item> {
+    pub(super) fn get(&self, name: &str) -> Option<&Arc<Item>> {
         self.by_name.get(name).map(|index| &self.items[*index])
     }
 }
@@ -68,7 +71,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    pub(super) fn items(&self, slice: usize) -> &[Item] {
+    pub(super) fn items(&self, slice: usize) -> &[Arc<Item>] {
         self.slices.get(slice).map_or(&[], |slice| &self.devices.items[slice.devices.clone()])
     }
 
@@ -79,7 +82,13 @@ impl Wanted {
 }
 
 impl Checked {
-    pub(super) fn new(name: &str, pool: Pool, place: Place<'_>) -> Result<Self, PublishError> {
+    /// Checks a pool. `before` is what was published of it last.
+    pub(super) fn new(
+        name: &str,
+        pool: Pool,
+        place: Place<'_>,
+        before: Option<&Devices>,
+    ) -> Result<Self, PublishError> {
         validate::pool(name, &pool, Some(place))?;
         let head = Head::of_pool(&pool);
         let names_node = pool.nodes == NodeSelection::ThisNode;
@@ -88,6 +97,10 @@ impl Checked {
         let (mut items, mut counters) = (Vec::new(), Vec::new());
         let broken =
             |error: serde_json::Error| PublishError::Api { what: format!("pool {name}"), message: error.to_string() };
+        let item = |device: PublishedDevice| {
+            let before = before.and_then(|before| before.get(&device.name));
+            Item::new(device, before).map_err(broken)
+        };
         let chosen = match slices.is_empty() {
             true => {
                 for sets in shared_counters.chunks(MAX_COUNTER_SETS) {
@@ -95,7 +108,7 @@ impl Checked {
                 }
                 items.reserve_exact(devices.len());
                 for device in devices {
-                    items.push(Item::new(device).map_err(broken)?);
+                    items.push(item(device)?);
                 }
                 None
             }
@@ -109,7 +122,7 @@ impl Checked {
                     }
                     chosen.push(Chosen::Devices(devices.len()));
                     for device in devices {
-                        items.push(Item::new(device).map_err(broken)?);
+                        items.push(item(device)?);
                     }
                 }
                 Some(chosen)

@@ -67,6 +67,9 @@ struct State {
     bytes: usize,
     count: u64,
     is_closed: bool,
+    /// When the API server may be asked again, and how often it was to no avail.
+    not_before: Option<Instant>,
+    troubles: u32,
 }
 
 /// Pool, device and share.
@@ -149,8 +152,9 @@ impl Queue {
         let Some(waiting) = state.claims.values().min_by_key(|waiting| waiting.not_before) else {
             return Next::Nothing;
         };
-        if waiting.not_before > Instant::now() && !state.is_closed {
-            return Next::Later(waiting.not_before);
+        let not_before = state.not_before.map_or(waiting.not_before, |held| held.max(waiting.not_before));
+        if not_before > Instant::now() && !state.is_closed {
+            return Next::Later(not_before);
         }
         let mut reports: Vec<Report> = waiting.reports.values().cloned().collect();
         reports.sort_by_key(|report| report.number);
@@ -166,7 +170,7 @@ impl Queue {
     /// These reports need no more work. A claim that has none left is forgotten.
     pub(super) fn done(&self, uid: &ClaimUid, numbers: &[u64], outcome: ReportOutcome) {
         let mut state = self.lock();
-        let State { claims, bytes, .. } = &mut *state;
+        let State { claims, bytes, not_before, troubles, .. } = &mut *state;
         let Some(waiting) = claims.get_mut(uid) else { return };
         let before = waiting.reports.len();
         waiting.reports.retain(|_, report| {
@@ -176,6 +180,7 @@ impl Queue {
         });
         self.metrics.status_reports(outcome, before - waiting.reports.len());
         if outcome == ReportOutcome::Delivered {
+            (*troubles, *not_before) = (0, None);
             (waiting.tries, waiting.is_denied) = (0, false);
         }
         if waiting.reports.is_empty() {
@@ -191,6 +196,13 @@ impl Queue {
             waiting.not_before = Instant::now() + pause;
             waiting.is_denied |= is_denied;
         }
+    }
+
+    /// The API server is in trouble: no claim's turn comes before the pause is over that is due after so many troubles before.
+    pub(super) fn hold(&self, pause: impl FnOnce(u32) -> Duration) {
+        let mut state = self.lock();
+        state.not_before = Some(Instant::now() + pause(state.troubles));
+        state.troubles = state.troubles.saturating_add(1);
     }
 
     /// Nobody needs to know any more what was reported of a claim until now.

@@ -5,13 +5,12 @@
 //!
 //! | what happens | what becomes of the reports |
 //! |---|---|
-//! | no answer, 401, 429, 5xx | tried again after a pause that doubles, until they are too old; then told |
+//! | no answer, 401, 429, 5xx | tried again after a pause that doubles, until they are too old; then told. Meanwhile those of other claims wait too; not before the server wants it, if it says when |
 //! | a permission is missing | told at once with the rule to add; tried again slowly, in case somebody adds it |
 //! | the claim is gone, replaced or not allocated any more | dropped: there is nothing to report of |
 //! | the device is not the claim's, or the server refuses the values | told, and not tried again |
 //! | the driver stops | tried once more within a few seconds; then told |
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ use super::denial::{Refusal, get_denied, refusal};
 use super::merge::{has_all, merge};
 use super::queue::{Job, Next, Queue, Report};
 use crate::claim::ClaimRef;
-use crate::claims::{ApiError, Applied, ClaimSource};
+use crate::claims::{ApiError, Applied, ClaimSource, SPREAD, random};
 use crate::driver::BackgroundError;
 use crate::metrics::ReportOutcome;
 use crate::start::Background;
@@ -54,6 +53,8 @@ pub(super) enum DeliveryError {
 enum Failure {
     /// It may go better next time.
     Passing(String),
+    /// It may go better next time, and until then with other claims no better.
+    Server(ApiError),
     /// A permission is missing.
     Denied(String),
     /// There is nothing to report of.
@@ -129,7 +130,7 @@ impl Worker {
             }
             let version = claim.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default();
             let applied = self.claims.apply_status(&job.claim, &self.manager, version, &merged.devices).await;
-            match applied.map_err(|error| passing_or_final(&error))? {
+            match applied.map_err(passing_or_final)? {
                 Applied::Yes(claim) if has_all(&claim, &self.driver, &merged.devices) => {
                     tracing::debug!(claim = %job.claim, devices = merged.taken.len(), "reported the status of devices");
                     self.queue.done(uid, &merged.taken, ReportOutcome::Delivered);
@@ -166,6 +167,12 @@ impl Worker {
             DeliveryError::GivenUp { claim: claim(), devices: devices(), reason, after, tries }
         };
         match failure {
+            Failure::Server(error) if !is_last => {
+                tracing::debug!(claim = %job.claim, %error, "reporting device status failed, and is tried again");
+                self.queue.again(uid, Duration::ZERO, false);
+                self.queue.hold(|troubles| until_next(&error, troubles).min(self.patience));
+            }
+            Failure::Server(error) => self.failed(job, Failure::Passing(error.to_string()), is_last),
             Failure::Gone(why) => {
                 tracing::debug!(claim = %job.claim, why, "dropped a report of device status");
                 self.queue.done(uid, &numbers, ReportOutcome::Dropped);
@@ -215,14 +222,14 @@ fn check(claim: &Value, meant: &ClaimRef) -> Result<(), Failure> {
 fn read_failure(error: ApiError) -> Failure {
     match error {
         ApiError::Status { status: StatusCode::FORBIDDEN, message } => Failure::Denied(get_denied(&message)),
-        error => passing_or_final(&error),
+        error => passing_or_final(error),
     }
 }
 
 /// A token that has just been replaced is read again by the client after a while.
-fn passing_or_final(error: &ApiError) -> Failure {
+fn passing_or_final(error: ApiError) -> Failure {
     let is_token = matches!(error, ApiError::Status { status: StatusCode::UNAUTHORIZED, .. });
-    if error.passes() || is_token { Failure::Passing(error.to_string()) } else { Failure::Final(error.to_string()) }
+    if error.passes() || is_token { Failure::Server(error) } else { Failure::Final(error.to_string()) }
 }
 
 fn named<'a>(reports: impl Iterator<Item = &'a Report>) -> String {
@@ -235,9 +242,14 @@ fn pause(tries: u32) -> Duration {
     with_jitter(PAUSE.saturating_mul(1 << tries.min(10)).min(MAX_PAUSE))
 }
 
+/// The pause for all claims, after so many troubles before. A server that does not answer at all is gone for all nodes.
+fn until_next(error: &ApiError, troubles: u32) -> Duration {
+    let is_gone = matches!(error, ApiError::Send(_) | ApiError::Timeout(_));
+    let least = if is_gone { SPREAD.mul_f64(random()) } else { Duration::ZERO };
+    error.pause(pause(troubles).max(least))
+}
+
 /// Takes off up to the half, so that the drivers of a cluster do not come back in step.
 fn with_jitter(pause: Duration) -> Duration {
-    // Every `RandomState` has other keys.
-    let random = RandomState::new().hash_one(0_u8) % 1000;
-    pause - pause * u32::try_from(random).unwrap_or_default() / 2000
+    pause.mul_f64(1.0 - random() / 2.0)
 }

@@ -12,7 +12,9 @@ use drakkar_plugin::{
 };
 use serde_json::{Value, json};
 
-use crate::support::{DRIVER, Kubelet, Line, Node, Ongoing, TestClaim, TestDriver, cdi_devices};
+use crate::support::{
+    DRIVER, Kubelet, Line, Node, Ongoing, PATIENCE, TestClaim, TestDriver, cdi_devices, eventually, in_time,
+};
 
 /// A node, a driver on it, and its kubelet.
 struct Scene {
@@ -544,6 +546,51 @@ async fn a_device_of_another_claim_is_refused_until_that_is_unprepared() {
         scene.kubelet.unprepare_one(&one).await.unwrap();
         scene.kubelet.prepare_one(&two).await.unwrap();
     }
+}
+
+/// The pod of a claim was removed by force: the scheduler has given its device to another before the kubelet unprepares it.
+#[tokio::test]
+async fn a_prepare_waits_for_a_device_that_is_about_to_be_free() {
+    let driver = TestDriver::default();
+    let scene = Scene::with(driver.clone(), |builder| builder.device_patience(PATIENCE)).await;
+    let (one, two) = rivals(&scene, &json!({}), &json!({}));
+    scene.kubelet.prepare_one(&one).await.unwrap();
+
+    let (prepared, ()) = tokio::join!(scene.kubelet.prepare_one(&two), async {
+        // It has been refused once when the claim that is in its way has been asked for.
+        eventually("the second claim waits", || (scene.node.api.gets(one.name()) >= 2).then_some(())).await;
+        scene.kubelet.unprepare_one(&one).await.unwrap();
+    });
+
+    assert_eq!(prepared.unwrap().len(), 1);
+    assert_eq!(driver.take_calls(), ["prepare one", "unprepare one", "prepare two"]);
+}
+
+/// What has changed while a claim waited is seen: it is fetched again.
+#[tokio::test]
+async fn a_claim_that_is_deleted_while_it_waits_is_not_prepared() {
+    let driver = TestDriver::default();
+    let scene = Scene::with(driver.clone(), |builder| builder.device_patience(PATIENCE)).await;
+    let (one, two) = rivals(&scene, &json!({}), &json!({}));
+    scene.kubelet.prepare_one(&one).await.unwrap();
+
+    let (refused, ()) = tokio::join!(scene.kubelet.prepare_one(&two), async {
+        eventually("the second claim waits", || (scene.node.api.gets(one.name()) >= 2).then_some(())).await;
+        scene.node.api.remove("default", two.name());
+        scene.kubelet.unprepare_one(&one).await.unwrap();
+    });
+
+    assert!(refused.unwrap_err().contains("does not exist"));
+    assert_eq!(driver.take_calls(), ["prepare one", "unprepare one"]);
+}
+
+/// A claim of the same call is not waited for: the kubelet does not unprepare it before it has its answer.
+#[tokio::test]
+async fn claims_of_one_call_do_not_wait_for_each_other() {
+    let scene = Scene::with(TestDriver::default(), |builder| builder.device_patience(10 * PATIENCE)).await;
+    let (one, two) = rivals(&scene, &json!({}), &json!({}));
+    let answers = in_time(scene.kubelet.prepare(&[&one, &two])).await;
+    assert!(answers[one.uid()].is_ok() != answers[two.uid()].is_ok(), "{answers:?}");
 }
 
 /// G21: two claims of one call cannot have one device either.

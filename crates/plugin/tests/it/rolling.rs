@@ -14,7 +14,7 @@ use rstest::rstest;
 use tonic::Code;
 
 use crate::support::{
-    Kubelet, Node, SlowDriver, TestClaim, TestDriver, eventually, http_get, in_time, info, news, notify,
+    Kubelet, Node, PATIENCE, SlowDriver, TestClaim, TestDriver, eventually, http_get, in_time, info, news, notify,
 };
 
 const OLD: &str = "ad4af911-5bcd-47c5-a554-f35cea869472";
@@ -239,6 +239,28 @@ async fn a_prepare_that_waits_for_another_instance_ends_at_the_deadline() {
     assert!(!node.is_prepared(&claim));
     kubelet.prepare_one(&claim).await.unwrap();
     helper.stop().await.unwrap();
+}
+
+/// The kubelet calls the new instance for the next claim, and the old one to unprepare the last.
+#[tokio::test]
+async fn a_prepare_waits_for_what_the_other_instance_is_about_to_unprepare() {
+    let node = Node::default();
+    let builder = || node.builder().device_patience(PATIENCE);
+    let old = builder().rolling_update(OLD).start(TestDriver::default()).await.unwrap();
+    let new = builder().rolling_update(NEW).start(TestDriver::default()).await.unwrap();
+    let first = node.claim(train());
+    let second = node.claim(TestClaim::new("second", "uid-2").device("gpu", "gpu-0"));
+    let (by_old, by_new) = (Kubelet::of(&old).await, Kubelet::of(&new).await);
+    by_old.prepare_one(&first).await.unwrap();
+
+    let (prepared, ()) = tokio::join!(by_new.prepare_one(&second), async {
+        eventually("the second claim waits", || (node.api.gets(first.name()) >= 2).then_some(())).await;
+        by_old.unprepare_one(&first).await.unwrap();
+    });
+
+    assert_eq!(prepared.unwrap().len(), 1);
+    old.stop().await.unwrap();
+    new.stop().await.unwrap();
 }
 
 /// G21: a kubelet may call either instance, so each knows what the other has prepared, also after both have started.

@@ -1,14 +1,15 @@
 //! Published resources as an API server gets them.
 
-mod cluster;
+mod change;
+mod look;
 mod trouble;
 
 use std::time::{Duration, Instant};
 
-use drakkar_node::api::{DraVersion, Gates};
+use drakkar_node::api::DraVersion;
 use drakkar_plugin::{
-    Capacity, DeviceAttribute, DeviceNodes, DriverResources, NodeSelection, Pool, PoolSlice, PublishError,
-    PublishStatus, PublishedDevice,
+    Capacity, DeviceAttribute, DeviceNodes, DriverResources, NodeSelection, Pool, PublishError, PublishStatus,
+    PublishedDevice,
 };
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 use k8s_openapi::api::resource::v1::{CapacityRequestPolicy, DeviceTaint, ResourceSlice};
@@ -19,8 +20,8 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use rstest::rstest;
 use serde_json::json;
 
-use self::cluster::{Cluster, names, pool, publish, published, status};
-use crate::support::{DRIVER, Kubelet, Node, TestClaim, TestDriver, eventually, in_time};
+use self::look::{names, pool, publish, published, status};
+use crate::support::{Cluster, Kubelet, POOL, TestDriver, eventually, http_get, in_time};
 
 fn gpu(name: &str) -> PublishedDevice {
     PublishedDevice::new(name).attribute("model", "m1").capacity("memory", "1024Mi")
@@ -28,20 +29,11 @@ fn gpu(name: &str) -> PublishedDevice {
 
 /// Resources of one pool.
 fn resources(pool: Pool) -> DriverResources {
-    DriverResources::default().pool("node-1", pool)
+    DriverResources::default().pool(POOL, pool)
 }
 
 fn gpus(count: usize) -> Pool {
     Pool::default().devices((0..count).map(|number| gpu(&format!("gpu-{number}"))))
-}
-
-/// Slices with one device each, which has this number.
-fn chosen(numbers: &[i64]) -> DriverResources {
-    let slice = |number: &i64| PoolSlice {
-        devices: vec![PublishedDevice::new(format!("d{number}")).attribute("number", *number)],
-        ..PoolSlice::default()
-    };
-    resources(Pool { slices: numbers.iter().map(slice).collect(), ..Pool::default() })
 }
 
 #[tokio::test]
@@ -49,17 +41,18 @@ async fn the_first_publish_is_one_slice_with_its_owner_and_the_second_is_nothing
     let cluster = Cluster::new().await;
     let helper = cluster.start(&TestDriver::default()).await;
     assert_eq!(*helper.resource_publisher().status().borrow(), PublishStatus::Nothing);
-    assert!(cluster.server.requests().iter().all(|line| !line.path.contains("resourceslices")), "nothing before that");
+    assert_eq!(cluster.take_requests(), [""; 0], "nothing before that");
 
     publish(&helper, resources(gpus(2))).await;
     let slices = cluster.slices().await;
     let [slice] = slices.as_slice() else { panic!("{slices:#?}") };
     assert_eq!((pool(slice), names(slice)), ((1, 1), vec!["gpu-0", "gpu-1"]));
-    assert_eq!((slice.spec.driver.as_str(), slice.spec.node_name.as_deref()), (DRIVER, Some("node-1")));
-    assert!(slice.metadata.name.as_deref().unwrap().starts_with("00000-gpu.example.com-node-1-"));
+    let (driver, node) = (cluster.names.driver.as_str(), cluster.names.node.as_str());
+    assert_eq!((slice.spec.driver.as_str(), slice.spec.node_name.as_deref()), (driver, Some(node)));
+    assert!(slice.metadata.name.as_deref().unwrap().starts_with(&format!("00000-{driver}-{node}-")));
     let owners = slice.metadata.owner_references.as_deref().unwrap_or_default();
     let [owner] = owners else { panic!("{owners:?}") };
-    assert_eq!((owner.api_version.as_str(), owner.kind.as_str(), owner.name.as_str()), ("v1", "Node", "node-1"));
+    assert_eq!((owner.api_version.as_str(), owner.kind.as_str(), owner.name.as_str()), ("v1", "Node", node));
     assert_eq!((&owner.uid, owner.controller), (&cluster.node_uid, Some(true)));
     assert_eq!(cluster.take_requests(), ["list", "create"]);
 
@@ -75,12 +68,54 @@ async fn the_first_publish_is_one_slice_with_its_owner_and_the_second_is_nothing
 }
 
 #[tokio::test]
-async fn all_that_can_be_said_of_a_device_arrives() {
-    let mut gates = Gates::default();
-    for gate in ["DRAListTypeAttributes", "DRAOptionalNodeOperations", "DRAPartitionableDevicesType"] {
-        gates = gates.with(gate, true).unwrap();
+async fn a_node_whose_uid_is_given_is_not_asked_for() {
+    for (is_given, expected) in [(true, 0), (false, 1)] {
+        let cluster = Cluster::new().await;
+        let mut builder = cluster.builder();
+        if is_given {
+            builder = builder.node_uid(&cluster.node_uid);
+        }
+        let helper = builder.start(TestDriver::default()).await.unwrap();
+        publish(&helper, resources(gpus(2))).await;
+        assert_eq!(cluster.wire.asked().iter().filter(|asked| asked.is_about("nodes")).count(), expected);
+        let owners = cluster.slices().await.remove(0).metadata.owner_references.unwrap();
+        assert_eq!(owners[0].uid, cluster.node_uid);
+        helper.stop().await.unwrap();
     }
-    let cluster = Cluster::with(|config| config.gates = gates).await;
+}
+
+#[tokio::test]
+async fn the_status_page_tells_how_publishing_goes() {
+    let cluster = Cluster::new().await;
+    let builder = cluster.builder().http_endpoint("127.0.0.1:0".parse().unwrap());
+    let helper = builder.start(TestDriver::default()).await.unwrap();
+    let address = helper.http_address().unwrap();
+    let line = async || {
+        let (_, page) = http_get(address, "/statusz").await;
+        let line = page.lines().find_map(|line| line.strip_prefix("Published resources: ").map(str::to_owned));
+        line.unwrap_or_else(|| panic!("{page}"))
+    };
+    assert_eq!(line().await, "nothing yet");
+    publish(&helper, resources(gpus(200))).await;
+    assert_eq!(line().await, "published; pools: 1, slices: 2, highest generation: 1; no error so far");
+
+    helper.publish_resources(resources(Pool::default().device(gpu("Not-A-Name")))).unwrap();
+    status(&helper, |status| matches!(status, PublishStatus::Failing(_))).await;
+    let failing = line().await;
+    let rest = failing.strip_prefix("failing; pools: 1, slices: 2, highest generation: 1; last error at 20");
+    assert!(rest.is_some_and(|rest| rest.ends_with("Z: a pool is not valid, see the log")), "{failing}");
+    assert!(!failing.contains("Not-A-Name"), "pages name no devices: {failing}");
+
+    publish(&helper, resources(gpus(200))).await;
+    let over = line().await;
+    assert!(over.starts_with("published; pools: 1,") && over.contains("last error at 20"), "{over}");
+    helper.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn all_that_can_be_said_of_a_device_arrives() {
+    let gates = ["DRAListTypeAttributes", "DRAOptionalNodeOperations", "DRAPartitionableDevicesType"];
+    let Some(cluster) = Cluster::with_gates(&gates.map(|gate| (gate, true))).await else { return };
     let driver = TestDriver::default();
     let helper = cluster.start(&driver).await;
     let policy = CapacityRequestPolicy {
@@ -103,7 +138,7 @@ async fn all_that_can_be_said_of_a_device_arrives() {
         .consumes("gpu-0-memory", [("memory", "40Gi")])
         .binding_conditions(["Ready"], ["Broken"]);
     let pool = Pool {
-        partition_type_attribute: Some(format!("{DRIVER}/profile")),
+        partition_type_attribute: Some(format!("{}/profile", cluster.names.driver)),
         skip_node_operations: vec!["*".into()],
         ..Pool::default().counter_set("gpu-0-memory", [("memory", "80Gi")]).device(device).device(gpu("gpu-1"))
     };
@@ -122,34 +157,6 @@ async fn all_that_can_be_said_of_a_device_arrives() {
     cluster.take_requests();
     publish(&helper, resources(pool)).await;
     assert_eq!(cluster.take_requests(), [""; 0], "other forms of the same are no change");
-}
-
-/// A.7: what is written, and that a second look changes nothing.
-#[rstest]
-#[case::one_of_two(&[1, 2], &[1, 9], &["update"], 1)]
-#[case::two_of_three(&[1, 2, 3], &[1, 8, 9], &["update"; 3], 2)]
-#[case::one_of_three_removed(&[1, 2, 3], &[1, 3], &["update", "update", "delete"], 2)]
-#[case::one_added_to_three(&[1, 2, 3], &[1, 2, 3, 4], &["update", "update", "update", "create"], 2)]
-#[tokio::test]
-async fn a_change_of_slices(
-    #[case] before: &[i64],
-    #[case] after: &[i64],
-    #[case] writes: &[&str],
-    #[case] generation: i64,
-) {
-    let cluster = Cluster::new().await;
-    let helper = cluster.start(&TestDriver::default()).await;
-    publish(&helper, chosen(before)).await;
-    cluster.take_requests();
-    publish(&helper, chosen(after)).await;
-    assert_eq!(cluster.take_requests(), writes);
-    let slices = cluster.slices().await;
-    let expected: Vec<String> = after.iter().map(|number| format!("d{number}")).collect();
-    assert_eq!(slices.iter().flat_map(|slice| names(slice)).collect::<Vec<_>>(), expected);
-    let count = i64::try_from(after.len()).unwrap();
-    assert!(slices.iter().all(|slice| pool(slice) == (generation, count)), "{slices:#?}");
-    publish(&helper, chosen(after)).await;
-    assert_eq!(cluster.take_requests(), [""; 0]);
 }
 
 /// G56: the framework splits; a change of one device is one write, whatever it is.
@@ -191,7 +198,7 @@ async fn a_pool_that_is_not_published_any_more_is_removed() {
     publish(&helper, resources(gpus(1)).pool("other", gpus(1))).await;
     assert_eq!(cluster.slices().await.len(), 2);
     publish(&helper, resources(gpus(1))).await;
-    assert_eq!(cluster.slices().await.iter().map(|slice| slice.spec.pool.name.clone()).collect::<Vec<_>>(), ["node-1"]);
+    assert_eq!(cluster.slices().await.iter().map(|slice| slice.spec.pool.name.clone()).collect::<Vec<_>>(), [POOL]);
     publish(&helper, resources(Pool::default())).await;
     let slices = cluster.slices().await;
     assert_eq!((slices.len(), names(&slices[0])), (1, vec![]), "an empty pool is published as such");
@@ -228,11 +235,11 @@ async fn what_others_do_to_slices_is_undone_but_for_labels() {
     let slices = cluster.slices().await;
     let name = slices[0].metadata.name.clone().unwrap();
     let patch = json!({"metadata": {"labels": {"team": "a"}}, "spec": {"devices": [{"name": "stolen"}]}});
-    cluster.api().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    cluster.slice_api().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
     let slices = cluster.until("the devices are back", |slices| names(&slices[0]) == ["gpu-0"]).await;
     assert_eq!(slices[0].metadata.labels.as_ref().unwrap()["team"], "a");
 
-    let _ = cluster.api().delete(&name, &DeleteParams::default()).await.unwrap();
+    let _ = cluster.slice_api().delete(&name, &DeleteParams::default()).await.unwrap();
     cluster
         .until("the slice is back", |slices| slices.len() == 1 && slices[0].metadata.name.as_ref() != Some(&name))
         .await;
@@ -241,12 +248,35 @@ async fn what_others_do_to_slices_is_undone_but_for_labels() {
     // Somebody else's slice in our name.
     let mut foreign = slices[0].clone();
     foreign.metadata = Default::default();
-    foreign.metadata.name = Some("foreign".into());
+    foreign.metadata.name = Some(format!("foreign-{}", cluster.names.id));
     foreign.spec.pool.name = "unknown".into();
-    cluster.api().create(&Default::default(), &foreign).await.unwrap();
-    cluster
-        .until("the foreign slice is gone", |slices| slices.iter().all(|slice| slice.spec.pool.name == "node-1"))
-        .await;
+    cluster.slice_api().create(&Default::default(), &foreign).await.unwrap();
+    cluster.until("the foreign slice is gone", |slices| slices.iter().all(|slice| slice.spec.pool.name == POOL)).await;
+}
+
+/// Slices with taints are smaller. All become so at once: a slice more is a new generation of all of them anyway.
+#[tokio::test]
+async fn the_first_taint_writes_all_slices_and_further_ones_write_one() {
+    let cluster = Cluster::new().await;
+    let helper = cluster.start(&TestDriver::default()).await;
+    let tainted = |sick: &[usize]| {
+        let mut pool = gpus(300);
+        for number in sick {
+            pool.devices[*number] = gpu(&format!("gpu-{number}")).taint("a", "", "NoSchedule");
+        }
+        resources(pool)
+    };
+    publish(&helper, tainted(&[])).await;
+    assert_eq!(cluster.take_requests(), ["list", "create", "create", "create"]);
+    publish(&helper, tainted(&[7])).await;
+    assert_eq!(cluster.take_requests(), ["update", "update", "update", "create", "create"]);
+    publish(&helper, tainted(&[7, 299])).await;
+    assert_eq!(cluster.take_requests(), ["update"]);
+    publish(&helper, tainted(&[150, 299])).await;
+    assert_eq!(cluster.take_requests().len(), 5, "two slices are a new generation");
+    publish(&helper, tainted(&[150])).await;
+    assert_eq!(cluster.take_requests(), ["update"]);
+    helper.stop().await.unwrap();
 }
 
 /// G50: upstream keeps only one taint's time per device, and loses all in a wipe.
@@ -304,17 +334,17 @@ async fn a_node_that_was_made_anew_is_the_new_owner() {
 #[case(DraVersion::V1beta1)]
 #[tokio::test]
 async fn older_versions_of_the_api(#[case] version: DraVersion) {
-    let cluster = Cluster::with(|config| config.versions = vec![version]).await;
+    let Some(cluster) = Cluster::with_version(version).await else { return };
     let driver = TestDriver::default();
     let helper = cluster.start(&driver).await;
     let sick = || gpu("gpu-0").taint("a", "", "NoSchedule");
     publish(&helper, resources(Pool::default().device(sick()))).await;
     publish(&helper, resources(Pool::default().device(sick().attribute("model", "m2")))).await;
     assert_eq!(*driver.errors.lock().unwrap(), [""; 0]);
-    assert_eq!(cluster.take_requests(), ["", "list", "create", "update"], "v1 is tried once");
+    assert_eq!(cluster.take_requests(), ["list", "list", "create", "update"], "v1 is tried once");
     publish(&helper, resources(Pool::default().device(sick().attribute("model", "m2")))).await;
     assert_eq!(cluster.take_requests(), [""; 0]);
-    cluster.server.faults().drop_watches();
+    cluster.wire.drop_watches();
     publish(&helper, DriverResources::default()).await;
     assert_eq!(cluster.take_requests(), ["delete"]);
 }
@@ -350,8 +380,6 @@ async fn a_pool_of_other_nodes() {
         assert_eq!(slice.metadata.owner_references.as_ref().unwrap()[0].uid, cluster.node_uid);
     }
     assert_eq!(cluster.take_requests(), ["list", "create", "update", "update"]);
-    let lists: Vec<_> = cluster.server.requests().into_iter().filter(|line| line.verb == "list").collect();
-    assert!(lists.is_empty());
 
     let refused = helper.publish_resources(rack(gpus(1)).pool("other", gpus(1)));
     assert!(matches!(&refused, Err(PublishError::OtherPool { pool, only }) if pool == "other" && only == "rack"));
@@ -368,11 +396,11 @@ async fn a_pool_of_other_nodes() {
 async fn a_driver_without_a_node_publishes_for_all() {
     let cluster = Cluster::new().await;
     let driver = TestDriver::default();
-    let builder = drakkar_plugin::PluginBuilder::new(DRIVER).client(cluster.server.admin());
+    let builder = drakkar_plugin::PluginBuilder::new(&cluster.names.driver).client(cluster.admin());
     let helper = builder.kubelet_root(cluster.root.path()).start(driver.clone()).await.unwrap();
     publish(&helper, resources(gpus(1).nodes(NodeSelection::AllNodes))).await;
     let slices = cluster.slices().await;
-    assert!(slices[0].metadata.name.as_deref().unwrap().starts_with("00000-gpu.example.com-"));
+    assert!(slices[0].metadata.name.as_deref().unwrap().starts_with(&format!("00000-{}-", cluster.names.driver)));
     assert_eq!((slices[0].spec.all_nodes, slices[0].metadata.owner_references.as_ref()), (Some(true), None));
     helper.publish_resources(resources(gpus(1))).unwrap();
     let told = eventually("the driver is told", || driver.errors.lock().unwrap().pop()).await;
@@ -406,20 +434,20 @@ async fn of_two_instances_the_newer_publishes_while_it_lives() {
 /// D10: what was published of a device is what containers are told, if the driver says nothing else.
 #[tokio::test]
 async fn metadata_comes_from_what_is_published() {
-    let node = Node::default();
-    let driver = TestDriver::default();
-    let helper = node.builder().node_name("node-1").metadata_from_published(true).start(driver.clone()).await.unwrap();
+    let cluster = Cluster::new().await;
+    let builder = cluster.builder().device_metadata(true).metadata_from_published(true);
+    let helper = builder.start(TestDriver::default()).await.unwrap();
     let kubelet = Kubelet::of(&helper).await;
-    let claim = node.claim(TestClaim::new("train", "uid-1").device("gpu", "gpu-0"));
+    let claim = cluster.claim("train").await;
     let (prepared, ()) = in_time(async {
         tokio::join!(kubelet.prepare_one(&claim), async {
             // The kubelet may be faster than the driver.
             tokio::task::yield_now().await;
-            helper.publish_resources(resources(gpus(1))).unwrap();
+            helper.publish_resources(resources(gpus(3))).unwrap();
         })
     })
     .await;
     prepared.unwrap();
-    let metadata = node.metadata(&claim, "gpu");
+    let metadata = cluster.metadata(&claim, "gpu");
     assert_eq!(metadata["requests"][0]["devices"][0]["attributes"], json!({"model": {"string": "m1"}}));
 }

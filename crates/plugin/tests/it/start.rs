@@ -452,13 +452,14 @@ mod flags {
         plugin: Flags,
     }
 
-    const ALL: [(&str, &str); 8] = [
+    const ALL: [(&str, &str); 9] = [
         ("--enable-device-metadata", "ENABLE_DEVICE_METADATA"),
         ("--metadata-versions", "METADATA_VERSIONS"),
         ("--metadata-layout", "METADATA_LAYOUT"),
         ("--kubelet-root-dir", "KUBELET_ROOT_DIR"),
         ("--cdi-dir", "CDI_DIR"),
         ("--node-name", "NODE_NAME"),
+        ("--node-uid", "NODE_UID"),
         ("--pod-uid", "POD_UID"),
         ("--http-endpoint", "HTTP_ENDPOINT"),
     ];
@@ -486,7 +487,8 @@ mod flags {
         assert_eq!(flags.metadata_layout, [Layout::Kep, Layout::Kubernetes]);
         assert_eq!(flags.kubelet_root_dir, Path::new("/var/lib/kubelet"));
         assert_eq!(flags.cdi_dir, Path::new("/var/run/cdi"));
-        assert_eq!((flags.node_name, flags.pod_uid, flags.http_endpoint), (None, None, None));
+        assert_eq!((flags.node_name, flags.node_uid), (None, None));
+        assert_eq!((flags.pod_uid, flags.http_endpoint), (None, None));
     }
 
     #[test]
@@ -498,6 +500,7 @@ mod flags {
             "--kubelet-root-dir=/kubelet",
             "--cdi-dir=/cdi",
             "--node-name=node-1",
+            "--node-uid=uid-1",
             "--pod-uid=pod-1",
             "--http-endpoint=127.0.0.1:9090",
         ])
@@ -506,7 +509,8 @@ mod flags {
         assert_eq!(flags.metadata_versions, [Version::V1Beta1, Version::V1Alpha1]);
         assert_eq!(flags.metadata_layout, [Layout::Kubernetes]);
         assert_eq!((flags.kubelet_root_dir.to_str(), flags.cdi_dir.to_str()), (Some("/kubelet"), Some("/cdi")));
-        assert_eq!((flags.node_name.as_deref(), flags.pod_uid.as_deref()), (Some("node-1"), Some("pod-1")));
+        assert_eq!((flags.node_name.as_deref(), flags.node_uid.as_deref()), (Some("node-1"), Some("uid-1")));
+        assert_eq!(flags.pod_uid.as_deref(), Some("pod-1"));
         assert_eq!(flags.http_endpoint, Some("127.0.0.1:9090".parse().unwrap()));
         assert!(!parse(&["--enable-device-metadata=false"]).unwrap().enable_device_metadata);
     }
@@ -645,7 +649,7 @@ async fn the_http_endpoint_tells_what_happens() {
     }
     let (status, page) = http_get(address, "/statusz").await;
     assert_eq!(status, 200);
-    for expected in [DRIVER, "node-7", "registered", "v1.DRAPlugin", "on (v1alpha1; kep,kubernetes)"] {
+    for expected in [DRIVER, "node-7", "registered", "v1.DRAPlugin", "on (v1alpha1; kep,kubernetes)", "nothing yet"] {
         assert!(page.contains(expected), "{expected} in {page}");
     }
     assert!(!page.contains("train"), "pages name no claims: {page}");

@@ -1,107 +1,52 @@
-//! Telling the API server of devices, over HTTP, with an API server that has real server-side apply and real authorization.
+//! Telling the API server of devices, over HTTP, with an API server that has server-side apply and authorization.
 
 use std::time::Duration;
 
-use drakkar_node::ApiServer;
-use drakkar_node::api::{
-    Config, DraVersion, Filter, Gates, Identity, Partition, Policy, Resource, Rule, Subject, Times, Trouble,
-};
+use drakkar_node::api::DraVersion;
 use drakkar_plugin::{
     ClaimRef, Device, DeviceMetadata, DeviceStatus, Helper, MetadataUpdater, NetworkDeviceData, PluginBuilder,
     ReportError,
 };
-use http::Request;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use crate::support::{DRIVER, Kubelet, PATIENCE, TestClaim, TestDriver, http_get};
+use crate::support::{
+    Asked, Cluster, Kubelet, PATIENCE, POOL, SHARE, TestClaim, TestDriver, Times, Trouble, eventually, http_get,
+};
 
-const MANAGER: &str = "gpu.example.com-kubelet-plugin";
-const NODE: &str = "node-1";
-const SHARE: &str = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee";
-
-/// A driver on a node of a cluster.
+/// A driver on the node of a cluster.
 struct Scene {
-    api: ApiServer,
-    root: TempDir,
-    driver: TestDriver,
     helper: Helper,
-    /// The version of the API that there is.
-    version: &'static str,
+    driver: TestDriver,
+    cluster: Cluster,
 }
 
 impl Scene {
     async fn new() -> Self {
-        Self::with(Config::default(), |builder| builder).await
+        Self::set(|builder| builder).await
     }
 
-    async fn with(config: Config, set: impl Fn(PluginBuilder) -> PluginBuilder) -> Self {
-        Self::of_driver(TestDriver::default(), config, set).await
+    async fn set(set: impl Fn(PluginBuilder) -> PluginBuilder) -> Self {
+        Self::of(Cluster::new().await, TestDriver::default(), set).await
     }
 
-    async fn of_driver(driver: TestDriver, config: Config, set: impl Fn(PluginBuilder) -> PluginBuilder) -> Self {
-        let version = match config.versions[0] {
-            DraVersion::V1 => "v1",
-            DraVersion::V1beta2 => "v1beta2",
-            DraVersion::V1beta1 => "v1beta1",
-        };
-        let api = ApiServer::start(config).await.unwrap();
-        let root = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(root.path().join("plugins_registry")).unwrap();
-        let helper = set(builder(&api, &root)).start(driver.clone()).await.unwrap();
-        Self { api, root, driver, helper, version }
+    async fn of(cluster: Cluster, driver: TestDriver, set: impl Fn(PluginBuilder) -> PluginBuilder) -> Self {
+        let helper = set(builder(&cluster)).start(driver.clone()).await.unwrap();
+        Self { helper, driver, cluster }
     }
 
     /// The same with another process of the driver.
     async fn restart(self) -> Self {
-        let Self { api, root, driver, helper, version } = self;
+        let Self { helper, driver, cluster } = self;
         helper.stop().await.unwrap();
-        let helper = builder(&api, &root).start(driver.clone()).await.unwrap();
-        Self { api, root, driver, helper, version }
+        Self::of(cluster, driver, |builder| builder).await
     }
 
-    async fn ask(&self, method: &str, path: &str, kind: &str, body: &Value) -> Value {
-        let path = format!("/apis/resource.k8s.io/{}/namespaces/default/resourceclaims{path}", self.version);
-        let request = Request::builder().method(method).uri(path).header("content-type", kind);
-        let request = request.body(body.to_string().into_bytes()).unwrap();
-        self.api.admin().request(request).await.unwrap()
-    }
-
-    /// A claim that is allocated on the node, with gpu-0, gpu-1, a share of gpu-2, and a device of another driver.
     async fn claim(&self, name: &str) -> TestClaim {
-        let request = |name| match self.version {
-            "v1beta1" => json!({"name": name, "deviceClassName": "any"}),
-            _ => json!({"name": name, "exactly": {"deviceClassName": "any"}}),
-        };
-        let claim = json!({
-            "apiVersion": format!("resource.k8s.io/{}", self.version), "kind": "ResourceClaim", "metadata": {"name": name},
-            "spec": {"devices": {"requests": [request("gpu"), request("b"), request("c"), request("net")]}},
-        });
-        self.ask("POST", "", "application/json", &claim).await;
-        let result = |request, device| json!({"request": request, "driver": DRIVER, "pool": NODE, "device": device});
-        let mut share = result("c", "gpu-2");
-        share["shareID"] = SHARE.into();
-        let foreign = json!({"request": "net", "driver": "net.example.com", "pool": NODE, "device": "eth-0"});
-        let node = json!({"key": "metadata.name", "operator": "In", "values": [NODE]});
-        let status = json!({"status": {"allocation": {
-            "devices": {"results": [result("gpu", "gpu-0"), result("b", "gpu-1"), share, foreign]},
-            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [node]}]},
-        }}});
-        let object = self.ask("PATCH", &format!("/{name}/status"), "application/merge-patch+json", &status).await;
-        TestClaim { object }
-    }
-
-    /// Applies entries as somebody else.
-    async fn apply(&self, claim: &TestClaim, manager: &str, devices: Value) {
-        let body = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": claim.name()},
-                          "status": {"devices": devices}});
-        let path = format!("/{}/status?fieldManager={manager}&force=true", claim.name());
-        self.ask("PATCH", &path, "application/apply-patch+yaml", &body).await;
+        self.cluster.claim(name).await
     }
 
     async fn entries(&self, claim: &TestClaim) -> Vec<Value> {
-        let object = self.ask("GET", &format!("/{}", claim.name()), "application/json", &Value::Null).await;
-        object.pointer("/status/devices").and_then(Value::as_array).cloned().unwrap_or_default()
+        self.cluster.device_entries(claim).await
     }
 
     /// The entry of a device, if there is one.
@@ -116,7 +61,7 @@ impl Scene {
 
     /// Waits until the driver is told of trouble, and gives what it is told.
     async fn told(&self) -> String {
-        until("the driver is told", async || self.driver.errors.lock().unwrap().first().cloned()).await
+        eventually("the driver is told", || self.driver.errors.lock().unwrap().first().cloned()).await
     }
 
     /// Waits until so many reports have come to that.
@@ -127,28 +72,18 @@ impl Scene {
     }
 
     fn report(&self, claim: &TestClaim, device: DeviceStatus) {
-        self.helper.report_device_status(&reference(claim), [device]).unwrap();
+        self.helper.report_device_status(&claim.reference(), [device]).unwrap();
     }
 
-    /// Paths of requests that wrote.
+    /// Paths of requests of the driver that wrote.
     fn writes(&self) -> Vec<String> {
-        let driver = driver_identity().user_name();
-        let lines = self.api.requests().into_iter().filter(|line| line.is_write() && line.user == driver);
-        lines.map(|line| line.path).collect()
+        let lines = self.cluster.wire.asked().into_iter().filter(Asked::is_write);
+        lines.map(|asked| asked.path).collect()
     }
 }
 
-fn builder(api: &ApiServer, root: &TempDir) -> PluginBuilder {
-    PluginBuilder::new(DRIVER)
-        .client(api.client(&driver_identity()).unwrap())
-        .kubelet_root(root.path())
-        .cdi_directory(root.path().join("cdi"))
-        .http_endpoint("127.0.0.1:0".parse().unwrap())
-        .device_metadata(true)
-}
-
-fn driver_identity() -> Identity {
-    Identity::Driver { namespace: "kube-system".into(), service_account: "gpu".into(), node_name: NODE.into() }
+fn builder(cluster: &Cluster) -> PluginBuilder {
+    cluster.builder().http_endpoint("127.0.0.1:0".parse().unwrap()).device_metadata(true)
 }
 
 fn reference(claim: &TestClaim) -> ClaimRef {
@@ -156,7 +91,7 @@ fn reference(claim: &TestClaim) -> ClaimRef {
 }
 
 fn gpu(number: u8) -> DeviceStatus {
-    DeviceStatus::new(NODE, format!("gpu-{number}"))
+    DeviceStatus::new(POOL, format!("gpu-{number}"))
 }
 
 fn numbered(device: u8, number: i64) -> DeviceStatus {
@@ -172,19 +107,6 @@ async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
         assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-}
-
-/// The rules of the embedded server for drivers, but for one.
-fn policy_without(resource: &str) -> Policy {
-    let drivers = Subject::Group("system:serviceaccounts".to_owned());
-    let rules = [
-        Rule::new(["resourceclaims"], ["get"]),
-        Rule::new(["resourceclaims/status"], ["patch"]),
-        Rule::new(["resourceclaims/driver"], ["associated-node:patch"]),
-    ];
-    let names = ["resourceclaims", "resourceclaims/status", "resourceclaims/driver"];
-    let kept = rules.into_iter().zip(names).filter(|(_, name)| *name != resource);
-    kept.fold(Policy::default().without(&drivers), |policy, (rule, _)| policy.allow(drivers.clone(), rule))
 }
 
 #[tokio::test]
@@ -206,7 +128,7 @@ async fn a_report_becomes_an_entry_of_the_claim() {
     assert_eq!(
         entry,
         json!({
-            "driver": DRIVER, "pool": NODE, "device": "gpu-0", "conditions": [condition], "data": {"mtu": 9000},
+            "driver": scene.cluster.names.driver, "pool": POOL, "device": "gpu-0", "conditions": [condition], "data": {"mtu": 9000},
             "networkData": {"interfaceName": "eth1", "ips": ["10.0.0.5/24", "2001:db8::1/64"],
                             "hardwareAddress": "00:11:22:33:44:55"},
         })
@@ -219,13 +141,14 @@ async fn a_report_becomes_an_entry_of_the_claim() {
 async fn nobody_loses_what_another_said() {
     let scene = Scene::new().await;
     let claim = scene.claim("shared").await;
-    let foreign = json!([{"driver": "net.example.com", "pool": NODE, "device": "eth-0", "data": {"theirs": true}}]);
-    scene.apply(&claim, "net.example.com", foreign).await;
+    let foreign = json!([{"driver": "net.example.com", "pool": POOL, "device": "eth-0", "data": {"theirs": true}}]);
+    scene.cluster.apply_status(&claim, "net.example.com", foreign).await;
     scene.report(&claim, numbered(0, 1).ready("Ok", ""));
     scene.until(&claim, "gpu-0", |_| true).await;
     let bound = json!({"type": "Bound", "status": "True", "reason": "Ok", "message": "", "lastTransitionTime": "2020-01-01T00:00:00Z"});
-    let on_ours = json!([{"driver": DRIVER, "pool": NODE, "device": "gpu-0", "conditions": [bound]}]);
-    scene.apply(&claim, "a-controller", on_ours).await;
+    let on_ours =
+        json!([{"driver": scene.cluster.names.driver, "pool": POOL, "device": "gpu-0", "conditions": [bound]}]);
+    scene.cluster.apply_status(&claim, "a-controller", on_ours).await;
     scene.report(&claim, numbered(1, 2));
     scene.until(&claim, "gpu-1", |_| true).await;
     // The share is filled in from the allocation.
@@ -245,9 +168,9 @@ async fn a_restart_loses_nothing_and_a_transition_time_changes_with_the_status_o
     let scene = Scene::new().await;
     let claim = scene.claim("one").await;
     let ready = json!({"type": "Ready", "status": "True", "reason": "Ok", "message": "", "lastTransitionTime": "2020-01-01T00:00:00Z"});
-    let before =
-        json!([{"driver": DRIVER, "pool": NODE, "device": "gpu-0", "conditions": [ready], "data": {"a": {"b": [1]}}}]);
-    scene.apply(&claim, MANAGER, before.clone()).await;
+    let before = json!([{"driver": scene.cluster.names.driver, "pool": POOL, "device": "gpu-0", "conditions": [ready], "data": {"a": {"b": [1]}}}]);
+    let manager = format!("{}-kubelet-plugin", scene.cluster.names.driver);
+    scene.cluster.apply_status(&claim, &manager, before.clone()).await;
     let scene = scene.restart().await;
     scene.report(&claim, numbered(1, 1));
     scene.until(&claim, "gpu-1", |_| true).await;
@@ -265,15 +188,15 @@ async fn a_restart_loses_nothing_and_a_transition_time_changes_with_the_status_o
 async fn an_outage_is_waited_out_and_the_last_state_wins() {
     let scene = Scene::new().await;
     let claim = scene.claim("one").await;
-    scene.api.stop().await;
+    scene.cluster.wire.stop().await;
     for number in 0..50 {
         scene.report(&claim, numbered(0, number));
         scene.report(&claim, numbered(1, number));
         tokio::task::yield_now().await;
     }
     scene.counted("superseded", 98).await;
-    scene.api.forget_requests();
-    scene.api.resume().await.unwrap();
+    scene.cluster.wire.take_asked();
+    scene.cluster.wire.resume();
     scene.until(&claim, "gpu-0", |entry| entry["data"]["number"] == 49).await;
     scene.until(&claim, "gpu-1", |entry| entry["data"]["number"] == 49).await;
     assert_eq!(scene.writes().len(), 1, "{:?}", scene.writes());
@@ -284,26 +207,43 @@ async fn an_outage_is_waited_out_and_the_last_state_wins() {
 async fn trouble_that_passes_is_tried_again() {
     let scene = Scene::new().await;
     let claim = scene.claim("one").await;
-    let faults = scene.api.faults();
-    let of_claims = |verb| Filter::any().verb(verb).resource(Resource::ResourceClaim).client(&driver_identity());
-    faults.fail(of_claims("get"), Trouble::TooManyRequests { retry_after: 1 }, Times::Next(1));
-    faults.fail(of_claims("patch"), Trouble::Unavailable, Times::Next(1));
-    faults.fail(of_claims("patch"), Trouble::LostAnswer, Times::Next(1));
+    let wire = &scene.cluster.wire;
+    wire.fail("get", "resourceclaims", Trouble::TooManyRequests(1), Times::Next(1));
+    wire.fail("patch", "resourceclaims", Trouble::Unavailable, Times::Next(1));
+    wire.fail("patch", "resourceclaims", Trouble::LostAnswer, Times::Next(1));
     scene.report(&claim, numbered(0, 1));
     scene.counted("delivered", 1).await;
     assert_eq!(scene.entry(&claim, "gpu-0").await.unwrap()["data"], json!({"number": 1}));
     assert!(scene.driver.errors.lock().unwrap().is_empty());
 }
 
+/// Those of other claims too: a server that has too much to do has it for all.
+#[tokio::test]
+async fn a_server_is_not_asked_again_before_it_wants_to_be() {
+    let scene = Scene::new().await;
+    let claims = [scene.claim("one").await, scene.claim("two").await];
+    let wire = &scene.cluster.wire;
+    wire.fail("get", "resourceclaims", Trouble::TooManyRequests(2), Times::Next(1));
+    wire.take_asked();
+    claims.iter().for_each(|claim| scene.report(claim, numbered(0, 1)));
+    scene.counted("delivered", 2).await;
+    let requests: Vec<_> = wire.take_asked().into_iter().filter(|asked| asked.is_about("resourceclaims")).collect();
+    let asked: Vec<_> = requests.iter().map(|asked| asked.verb).collect();
+    assert_eq!(asked, ["get", "get", "patch", "get", "patch"]);
+    let pause = requests[1].time - requests[0].time;
+    assert!(pause >= Duration::from_secs(2), "{pause:?}");
+    assert!(scene.driver.errors.lock().unwrap().is_empty());
+}
+
 #[tokio::test]
 async fn what_takes_too_long_is_given_up_and_told() {
-    let scene = Scene::with(Config::default(), |builder| builder.status_patience(Duration::from_millis(300))).await;
+    let scene = Scene::set(|builder| builder.status_patience(Duration::from_millis(300))).await;
     let claim = scene.claim("one").await;
-    scene.api.stop().await;
+    scene.cluster.wire.stop().await;
     scene.report(&claim, numbered(0, 1));
     let told = scene.told().await;
-    for part in ["report the status of devices: claim default/one", "device node-1/gpu-0", "given up after", "in try "]
-    {
+    let claim = format!("report the status of devices: claim {}/one", claim.namespace());
+    for part in [claim.as_str(), "device pool-1/gpu-0", "given up after", "in try "] {
         assert!(told.contains(part), "{told}");
     }
     scene.counted("failed", 1).await;
@@ -313,7 +253,7 @@ async fn what_takes_too_long_is_given_up_and_told() {
 async fn reports_of_a_claim_that_is_gone_or_replaced_are_dropped() {
     let scene = Scene::new().await;
     let old = scene.claim("one").await;
-    scene.ask("DELETE", "/one", "application/json", &json!({})).await;
+    scene.cluster.ask_claims("DELETE", "/one", "application/json", &json!({})).await;
     scene.report(&old, numbered(0, 1));
     scene.counted("dropped", 1).await;
     let new = scene.claim("one").await;
@@ -330,7 +270,7 @@ async fn a_device_that_is_not_the_claims_is_told_and_does_not_hold_up_others() {
     scene.helper.report_device_status(&reference(&claim), [gpu(9), numbered(0, 1)]).unwrap();
     scene.until(&claim, "gpu-0", |_| true).await;
     let told = scene.told().await;
-    assert!(told.contains("device node-1/gpu-9: it is not allocated to the claim"), "{told}");
+    assert!(told.contains("device pool-1/gpu-9: it is not allocated to the claim"), "{told}");
     scene.counted("refused", 1).await;
 }
 
@@ -340,7 +280,7 @@ async fn values_that_cannot_be_are_refused_before_anything_is_sent() {
     let claim = scene.claim("one").await;
     let error = scene.helper.report_device_status(&reference(&claim), [gpu(0).data(json!([]))]).unwrap_err();
     assert!(matches!(error, ReportError::Invalid { .. }));
-    assert!(error.to_string().contains("device node-1/gpu-0: data: must be a JSON object"), "{error}");
+    assert!(error.to_string().contains("device pool-1/gpu-0: data: must be a JSON object"), "{error}");
     assert!(scene.writes().is_empty());
 }
 
@@ -349,19 +289,20 @@ async fn values_that_cannot_be_are_refused_before_anything_is_sent() {
 #[case("resourceclaims/status", r#"resources: ["resourceclaims/status"], verbs: ["patch"]}"#)]
 #[case(
     "resourceclaims/driver",
-    r#"resources: ["resourceclaims/driver"], resourceNames: ["gpu.example.com"], verbs: ["associated-node:patch"]}"#
+    r#"resources: ["resourceclaims/driver"], resourceNames: ["DRIVER"], verbs: ["associated-node:patch"]}"#
 )]
 #[tokio::test]
 async fn a_permission_that_is_missing_is_told_with_its_rule(#[case] resource: &str, #[case] rule: &str) {
     let scene = Scene::new().await;
     let claim = scene.claim("one").await;
-    scene.api.set_policy(policy_without(resource));
+    scene.cluster.withhold(Some(resource)).await;
     scene.report(&claim, numbered(0, 1));
     let told = scene.told().await;
+    let rule = rule.replace("DRIVER", &scene.cluster.names.driver);
     let rule = format!(r#"add this rule to the driver's ClusterRole: - {{apiGroups: ["resource.k8s.io"], {rule}"#);
     assert!(told.contains(&rule), "{told}");
     // When somebody adds it, the report comes through: here at the last chance that a stop gives it.
-    scene.api.set_policy(policy_without("nothing"));
+    scene.cluster.withhold(None).await;
     let scene = scene.restart().await;
     assert_eq!(scene.entry(&claim, "gpu-0").await.unwrap()["data"], json!({"number": 1}));
     assert_eq!(scene.driver.errors.lock().unwrap().len(), 1, "told once");
@@ -369,25 +310,21 @@ async fn a_permission_that_is_missing_is_told_with_its_rule(#[case] resource: &s
 
 #[tokio::test]
 async fn a_driver_without_a_node_is_told_of_the_other_verb() {
-    let Scene { api, root, driver, helper, version } = Scene::new().await;
-    helper.stop().await.unwrap();
-    let elsewhere = Identity::ServiceAccount { namespace: "kube-system".into(), name: "gpu".into() };
-    let started = builder(&api, &root).client(api.client(&elsewhere).unwrap()).start(driver.clone()).await;
-    let scene = Scene { api, root, driver, helper: started.unwrap(), version };
+    let cluster = Cluster::new().await;
+    let elsewhere = cluster.account_without_node().await;
+    let scene = Scene::of(cluster, TestDriver::default(), |builder| builder.client(elsewhere.clone())).await;
     let claim = scene.claim("one").await;
     scene.report(&claim, numbered(0, 1));
     let told = scene.told().await;
-    assert!(
-        told.contains(r#"resourceNames: ["gpu.example.com"], verbs: ["arbitrary-node:patch"]}; or, where"#),
-        "{told}"
-    );
+    let rule =
+        format!(r#"resourceNames: ["{}"], verbs: ["arbitrary-node:patch"]}}; or, where"#, scene.cluster.names.driver);
+    assert!(told.contains(&rule), "{told}");
 }
 
 #[tokio::test]
 async fn a_server_that_does_not_keep_the_status_is_told_of() {
-    let gates = Gates::default().with("DRAResourceClaimDeviceStatus", false).unwrap();
-    let config = Config { gates, ..Config::default() };
-    let scene = Scene::with(config, |builder| builder).await;
+    let Some(cluster) = Cluster::with_gates(&[("DRAResourceClaimDeviceStatus", false)]).await else { return };
+    let scene = Scene::of(cluster, TestDriver::default(), |builder| builder).await;
     let claim = scene.claim("one").await;
     scene.report(&claim, numbered(0, 1));
     let told = scene.told().await;
@@ -400,8 +337,8 @@ async fn a_server_that_does_not_keep_the_status_is_told_of() {
 #[case(DraVersion::V1beta2)]
 #[tokio::test]
 async fn older_versions_of_the_api_do_as_well(#[case] version: DraVersion) {
-    let config = Config { versions: vec![version], ..Config::default() };
-    let scene = Scene::with(config, |builder| builder).await;
+    let Some(cluster) = Cluster::with_version(version).await else { return };
+    let scene = Scene::of(cluster, TestDriver::default(), |builder| builder).await;
     let claim = scene.claim("one").await;
     scene.report(&claim, numbered(0, 1));
     scene.until(&claim, "gpu-0", |_| true).await;
@@ -410,8 +347,8 @@ async fn older_versions_of_the_api_do_as_well(#[case] version: DraVersion) {
 #[tokio::test]
 async fn two_instances_keep_each_others_entries() {
     let set = |uid: &'static str| move |builder: PluginBuilder| builder.rolling_update(uid);
-    let old = Scene::with(Config::default(), set("uid-1")).await;
-    let new = set("uid-2")(builder(&old.api, &old.root)).start(old.driver.clone()).await.unwrap();
+    let old = Scene::set(set("uid-1")).await;
+    let new = set("uid-2")(builder(&old.cluster)).start(old.driver.clone()).await.unwrap();
     let claim = old.claim("one").await;
     for number in 0..20 {
         old.report(&claim, numbered(0, number));
@@ -431,16 +368,16 @@ async fn an_unprepare_drops_what_waits_but_not_what_it_reports_itself() {
         let gone = gpu(0).not_ready("Unprepared", "the pod is gone");
         Ok(reporter.get().unwrap().report_device_status(claim, [gone])?)
     });
-    let scene = Scene::of_driver(driver, Config::default(), |builder| builder).await;
+    let scene = Scene::of(Cluster::new().await, driver, |builder| builder).await;
     slot.set(scene.helper.status_reporter()).ok();
     let kubelet = Kubelet::of(&scene.helper).await;
     let claim = scene.claim("one").await;
     kubelet.prepare_one(&claim).await.unwrap();
-    scene.api.stop().await;
+    scene.cluster.wire.stop().await;
     scene.report(&claim, numbered(1, 1).ready("Ok", ""));
     kubelet.unprepare_one(&claim).await.unwrap();
     scene.counted("dropped", 1).await;
-    scene.api.resume().await.unwrap();
+    scene.cluster.wire.resume();
     let entry = scene.until(&claim, "gpu-0", |_| true).await;
     assert_eq!(entry["conditions"][0]["reason"], "Unprepared");
     assert_eq!(scene.entries(&claim).await.len(), 1);
@@ -455,8 +392,8 @@ async fn a_stop_does_not_wait_for_an_api_server_that_is_away(#[case] is_silent: 
     let scene = Scene::new().await;
     let claim = scene.claim("one").await;
     match is_silent {
-        true => scene.api.faults().partition(Some(&driver_identity()), Partition::Silent),
-        false => scene.api.stop().await,
+        true => scene.cluster.wire.fall_silent(),
+        false => scene.cluster.wire.stop().await,
     }
     scene.report(&claim, numbered(0, 1));
     let reporter = scene.helper.status_reporter();
@@ -464,7 +401,10 @@ async fn a_stop_does_not_wait_for_an_api_server_that_is_away(#[case] is_silent: 
     scene.helper.stop().await.unwrap();
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     let told = scene.driver.errors.lock().unwrap().clone();
-    assert!(told.len() == 1 && told[0].contains("claim default/one") && told[0].contains("given up"), "{told:?}");
+    assert!(
+        told.len() == 1 && told[0].contains(&format!("claim {}", claim.reference())) && told[0].contains("given up"),
+        "{told:?}"
+    );
     let late = reporter.report_device_status(&reference(&claim), [gpu(0)]);
     assert!(matches!(late, Err(ReportError::Stopped { .. })), "{late:?}");
 }
@@ -486,7 +426,7 @@ fn update(ip: &str) -> Vec<Device> {
         NetworkDeviceData { interface_name: "eth1".into(), ips: vec![ip.into()], ..NetworkDeviceData::default() };
     let metadata = DeviceMetadata { network_data: Some(network), ..DeviceMetadata::default() };
     vec![Device {
-        pool_name: NODE.into(),
+        pool_name: POOL.into(),
         device_name: "gpu-0".into(),
         metadata: Some(metadata.attribute("model", "m1")),
         ..Device::default()
@@ -499,8 +439,7 @@ async fn an_update_that_reports_goes_both_ways() {
     let kubelet = Kubelet::of(&scene.helper).await;
     let claim = scene.claim("one").await;
     kubelet.prepare_one(&claim).await.unwrap();
-    let file = scene.root.path().join("plugins").join(DRIVER).join("dra-device-metadata/default_one/gpu/metadata.json");
-    let in_file = || -> Value { serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap() };
+    let in_file = || scene.cluster.metadata(&claim, "gpu");
     let claim_ref = reference(&claim);
 
     let generation = scene.helper.update_request_metadata(&claim_ref, "gpu", update("10.0.0.5/24")).and_report().await;
@@ -548,9 +487,7 @@ async fn the_pod_and_the_api_server_agree() {
     }
     let generations = updates.join_all().await;
     assert_eq!(generations.iter().max(), Some(&33));
-    let file = scene.root.path().join("plugins").join(DRIVER).join("dra-device-metadata/default_one/gpu/metadata.json");
-    let text = std::fs::read(file).unwrap();
-    let file: Value = serde_json::from_slice(&text).unwrap();
+    let file = scene.cluster.metadata(&claim, "gpu");
     let ips = &file["requests"][0]["devices"][0]["networkData"]["ips"];
     scene.until(&claim, "gpu-0", |entry| entry["networkData"]["ips"] == *ips).await;
     let waits = "drakkar_plugin_status_reports_waiting 0";

@@ -3,10 +3,12 @@
 
 mod api;
 mod claim;
+mod cluster;
 mod driver;
 mod embedded;
 mod kubelet;
 mod node;
+mod wire;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,10 +19,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 pub use self::api::ApiServer;
 pub use self::claim::TestClaim;
+pub use self::cluster::{Cluster, POOL, SHARE};
 pub use self::driver::{SlowDriver, TestDriver, news};
 pub use self::embedded::{one_gpu, pod_with, read_metadata};
 pub use self::kubelet::{Kubelet, Line, cdi_devices, channel, info, notify};
 pub use self::node::Node;
+pub use self::wire::{Asked, Times, Trouble, Wire};
 
 /// The driver of most tests.
 pub const DRIVER: &str = "gpu.example.com";

@@ -38,6 +38,24 @@ async fn the_default_grace_period_is_what_the_pod_says() {
     assert_eq!(api.delete(&path, &Value::Null).await.1["metadata"]["deletionGracePeriodSeconds"], 30);
 }
 
+/// Where there is a body, a real server does not look at the query, not even whether it makes sense.
+#[tokio::test]
+async fn options_are_in_the_body_or_else_in_the_query() {
+    let api = server().await;
+    let path = pod(&api, Some("a")).await;
+    let (_, going) = api.delete(&format!("{path}?gracePeriodSeconds=x"), &json!({})).await;
+    assert_eq!(going["metadata"]["deletionGracePeriodSeconds"], 30);
+    let (code, refused) = api.delete(&format!("{path}?gracePeriodSeconds=x"), &Value::Null).await;
+    assert_eq!((code, &refused["message"]), (400, &json!("strconv.ParseInt: parsing \"x\": invalid syntax")));
+    assert_eq!(api.delete(&format!("{path}?gracePeriodSeconds=0&dryRun=All"), &Value::Null).await.0, 200);
+    assert_eq!(api.get(&path).await.0, 200);
+    api.delete(&format!("{path}?dryRun=All"), &json!({ "gracePeriodSeconds": 0 })).await;
+    assert_eq!(api.get(&path).await.0, 404);
+    let path = pod(&api, Some("a")).await;
+    api.delete(&format!("{path}?gracePeriodSeconds=0"), &Value::Null).await;
+    assert_eq!(api.get(&path).await.0, 404);
+}
+
 #[tokio::test]
 async fn a_pod_that_no_kubelet_runs_is_removed_at_once() {
     let api = server().await;

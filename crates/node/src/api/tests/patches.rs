@@ -73,3 +73,43 @@ async fn other_kinds_of_patches_are_refused() {
     api.post(SLICES, &slice("a")).await;
     assert_eq!(api.patch("json", &format!("{SLICES}/a"), &json!({})).await.0, 415);
 }
+
+/// What the path and the server say of an object, no patch changes. A version that is not the object's any more counts first.
+#[tokio::test]
+async fn neither_name_nor_uid_can_be_patched() {
+    let api = server().await;
+    api.post(SLICES, &slice("a")).await;
+    let path = format!("{SLICES}/a");
+    let (code, refused) = api.merge(&path, &json!({ "metadata": { "name": "b" } })).await;
+    let message = "the name of the object (b) does not match the name on the URL (a)";
+    assert_eq!((code, &refused["message"]), (400, &json!(message)));
+    let uid = "00000000-0000-0000-0000-000000000000";
+    let (code, refused) = api.merge(&path, &json!({ "metadata": { "uid": uid } })).await;
+    let message = format!("Invalid value: \"{uid}\": field is immutable");
+    let cause = json!({ "field": "metadata.uid", "message": message, "reason": "FieldValueInvalid" });
+    assert_eq!((code, &refused["details"]["causes"]), (422, &json!([cause])), "{refused}");
+    let (code, refused) = api.merge(&path, &json!({ "metadata": { "uid": uid, "resourceVersion": "1" } })).await;
+    assert_eq!((code, &refused["reason"]), (409, &json!("Conflict")), "{refused}");
+}
+
+#[tokio::test]
+async fn parameters_that_there_are_not_are_refused() {
+    let api = server().await;
+    api.post(SLICES, &slice("a")).await;
+    let long = format!("fieldManager={}", "x".repeat(129));
+    for (query, message) in [
+        ("dryRun=Some", r#"dryRun: Unsupported value: ["Some"]: supported values: "All""#),
+        (long.as_str(), "fieldManager: Too long: may not be more than 128 bytes"),
+        (
+            "fieldValidation=Nope",
+            r#"fieldValidation: Unsupported value: "Nope": supported values: "", "Ignore", "Strict", "Warn""#,
+        ),
+        ("force=true", "force: Forbidden: may not be specified for non-apply patch"),
+    ] {
+        let (code, refused) = api.merge(&format!("{SLICES}/a?{query}"), &json!({})).await;
+        let message = format!("PatchOptions.meta.k8s.io \"\" is invalid: {message}");
+        assert_eq!((code, &refused["message"]), (422, &json!(message)));
+    }
+    let (code, refused) = api.post(&format!("{SLICES}?dryRun=Some"), &slice("b")).await;
+    assert_eq!((code, &refused["details"]["kind"]), (422, &json!("CreateOptions")));
+}

@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::core::Status;
 use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -44,7 +45,11 @@ impl Worker {
                 self.reported = Some(status);
                 None
             }
-            Err(kube::Error::Api(answer)) if answer.is_not_found() || answer.is_conflict() => None,
+            Err(kube::Error::Api(answer))
+                if answer.is_not_found() || answer.is_conflict() || is_of_another_pod(&answer) =>
+            {
+                None
+            }
             Err(error) => {
                 tracing::warn!(namespace, pod = name, %error, "kubelet: the status of a pod is not reported");
                 Some(Instant::now() + context.timing.api_backoff.pauses().next())
@@ -86,5 +91,27 @@ impl Worker {
             }
             sleep(pauses.next()).await;
         }
+    }
+}
+
+/// Whether a patch was refused because the name is now that of another pod.
+fn is_of_another_pod(answer: &Status) -> bool {
+    answer.details.iter().flat_map(|details| &details.causes).any(|cause| cause.field == "metadata.uid")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What an API server of 1.37 answers to a patch with the UID of an earlier pod.
+    #[test]
+    fn a_patch_of_an_earlier_pod_is_told_from_one_that_is_wrong() {
+        let refused = |field: &str| -> Status {
+            let cause = json!({"reason": "FieldValueInvalid", "message": "field is immutable", "field": field});
+            let status = json!({"status": "Failure", "message": "invalid", "reason": "Invalid", "code": 422,
+                "details": {"name": "p", "group": "", "kind": "Pod", "causes": [cause]}});
+            serde_json::from_value(status).unwrap()
+        };
+        assert!(is_of_another_pod(&refused("metadata.uid")) && !is_of_another_pod(&refused("status.phase")));
     }
 }

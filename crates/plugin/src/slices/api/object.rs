@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::ResourceSliceSpec;
 use k8s_openapi::jiff::Timestamp;
@@ -32,7 +33,7 @@ pub(in super::super) struct SliceObject<'a> {
     pub(in super::super) count: usize,
     pub(in super::super) node: Option<&'a str>,
     pub(in super::super) head: &'a Head,
-    pub(in super::super) items: &'a [Item],
+    pub(in super::super) items: &'a [Arc<Item>],
     /// Since when the taints of a device are there, as far as that is known.
     pub(in super::super) taints: &'a HashMap<String, Vec<TaintTime>>,
 }

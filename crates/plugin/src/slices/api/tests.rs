@@ -41,7 +41,7 @@ const POOL: &str = "spec.pool.name%3Drack";
 #[tokio::test]
 async fn a_server_that_can_is_asked_for_the_pool_alone() {
     let (api, log) = server(|_| false);
-    let listed = api.list(true).await.unwrap();
+    let listed = api.list(&Freshness::Any).await.unwrap();
     assert_eq!((listed.slices.len(), listed.resource_version.as_str()), (1, "9"), "others are passed over");
     let mut lines = api.watch("9", Duration::from_secs(5)).await.unwrap();
     assert!(matches!(lines.next().await.unwrap(), Some(Event::Put(slice)) if slice.pool == "rack"));
@@ -57,8 +57,8 @@ async fn a_server_that_can_is_asked_for_the_pool_alone() {
 #[tokio::test]
 async fn one_that_cannot_list_so_is_asked_for_all() {
     let (api, log) = server(|uri| uri.contains(POOL));
-    assert_eq!(api.list(false).await.unwrap().slices.len(), 1);
-    api.list(false).await.unwrap();
+    assert_eq!(api.list(&Freshness::Now).await.unwrap().slices.len(), 1);
+    api.list(&Freshness::Now).await.unwrap();
     api.watch("9", Duration::from_secs(5)).await.unwrap();
     let log = log.lock().unwrap();
     let with_pool: Vec<bool> = log.iter().map(|uri| uri.contains(POOL)).collect();
@@ -68,9 +68,9 @@ async fn one_that_cannot_list_so_is_asked_for_all() {
 #[tokio::test]
 async fn one_that_cannot_watch_so_may_still_list_so() {
     let (api, log) = server(|uri| uri.contains(POOL) && uri.contains("watch=true"));
-    api.list(false).await.unwrap();
+    api.list(&Freshness::Now).await.unwrap();
     api.watch("9", Duration::from_secs(5)).await.unwrap();
-    api.list(false).await.unwrap();
+    api.list(&Freshness::Now).await.unwrap();
     let with_pool: Vec<bool> = log.lock().unwrap().iter().map(|uri| uri.contains(POOL)).collect();
     assert_eq!(with_pool, [true, true, false, true]);
 }
@@ -78,6 +78,6 @@ async fn one_that_cannot_watch_so_may_still_list_so() {
 #[tokio::test]
 async fn a_refusal_that_has_another_reason_is_an_error() {
     let (api, _) = server(|_| true);
-    let refused = api.list(false).await;
+    let refused = api.list(&Freshness::Now).await;
     assert!(matches!(refused, Err(ApiError::Status { status: StatusCode::BAD_REQUEST, .. })), "{refused:?}");
 }

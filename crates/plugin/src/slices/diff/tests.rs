@@ -20,7 +20,7 @@ fn wanted(contents: &[i64], generation: i64) -> Wanted {
     });
     let pool = Pool { slices: slices.collect(), generation, ..Pool::default() };
     let place = Place { driver: "gpu.example.com", is_on_node: true, is_for_others: false };
-    Checked::new("pool", pool, place).unwrap().split(|_| None, 0).unwrap()
+    Checked::new("pool", pool, place, None).unwrap().split(|_| None, 0).unwrap()
 }
 
 /// A slice that the API server has.
@@ -148,7 +148,7 @@ fn times_of_taints_differ_by_more_than_a_second(
     };
     let device = PublishedDevice { taints: taint(ours), ..PublishedDevice::new("d0") };
     let place = Place { driver: "d", is_on_node: true, is_for_others: false };
-    let wanted = Checked::new("pool", Pool::default().device(device), place).unwrap().split(|_| None, 0).unwrap();
+    let wanted = Checked::new("pool", Pool::default().device(device), place, None).unwrap().split(|_| None, 0).unwrap();
     let object = json!({
         "metadata": {"name": named(0, "a"), "uid": "u", "resourceVersion": "1"},
         "spec": {"driver": "d", "pool": {"name": "pool", "generation": 1, "resourceSliceCount": 1},

@@ -15,7 +15,7 @@ const PLACE: Place<'static> = Place { driver: "gpu.example.com", is_on_node: tru
 fn checked(devices: usize, attribute: i64) -> Checked {
     let device = |number| PublishedDevice::new(format!("d{number}")).attribute("a", attribute).taint("k", "", "None");
     let pool = Pool { devices_per_slice: Some(1), ..Pool::default().devices((0..devices).map(device)) };
-    Checked::new("pool", pool, PLACE).unwrap()
+    Checked::new("pool", pool, PLACE, None).unwrap()
 }
 
 fn stored(index: usize, uid: &str, version: u64, generation: i64) -> Stored {
@@ -153,6 +153,6 @@ async fn taints_are_remembered_as_long_as_they_are_wanted() {
     state.want(Some(checked(1, 2))).unwrap();
     assert_eq!(state.taints()["d0"].len(), 1);
     let healthy = Pool::default().device(PublishedDevice::new("d0"));
-    state.want(Some(Checked::new("pool", healthy, PLACE).unwrap())).unwrap();
+    state.want(Some(Checked::new("pool", healthy, PLACE, None).unwrap())).unwrap();
     assert!(state.taints().is_empty());
 }

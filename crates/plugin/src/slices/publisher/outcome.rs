@@ -1,12 +1,13 @@
 //! What became of writes: what is known then, who is told, and when to try again.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
 use super::super::PublishError;
 use super::super::backoff::Backoff;
 use super::super::mailbox::PublishStatus;
+use super::super::overview::{self, Facts};
 use super::super::write::{Done, explain};
 use super::{Task, WHAT};
 use crate::driver::BackgroundError;
@@ -25,7 +26,7 @@ impl Task {
     /// Takes over what became of the writes of a pool.
     pub(super) fn wrote(&mut self, pool: &str, done: Vec<Done>, is_complete: bool) {
         let Some(state) = self.pools.get_mut(pool) else { return };
-        let mut failure = None;
+        let (mut failure, mut least) = (None, Duration::ZERO);
         let mut drops: Option<PublishError> = None;
         let (mut has_conflict, mut is_gone) = (false, false);
         for one in done {
@@ -55,11 +56,15 @@ impl Task {
                 Done::Deleted { uid } => state.bury(&uid),
                 Done::Gone { uid } => is_gone |= state.gone(&uid),
                 Done::Conflict => has_conflict = true,
-                Done::Failed { what, error } => failure = failure.or(Some(explain(what, &error))),
+                Done::Failed { what, error } => {
+                    least = least.max(error.pause(Duration::ZERO));
+                    failure = failure.or(Some(explain(what, &error)));
+                }
             }
         }
         if let Some(error) = failure {
             self.fail(pool, &error);
+            self.not_before(pool, least);
         } else if has_conflict {
             // The watch tells what it is now.
             state.failures += 1;
@@ -97,7 +102,15 @@ impl Task {
         self.report(error, is_new);
     }
 
-    pub(super) fn report(&self, error: &PublishError, is_new: bool) {
+    /// Leaves a pool alone for at least so long, because the API server wants it.
+    pub(super) fn not_before(&mut self, pool: &str, least: Duration) {
+        let Some(state) = self.pools.get_mut(pool) else { return };
+        let earliest = Instant::now() + least;
+        state.due = state.due.map(|due| due.max(earliest));
+    }
+
+    pub(super) fn report(&mut self, error: &PublishError, is_new: bool) {
+        self.last_error = Some((SystemTime::now(), overview::kind(error)));
         self.metrics.slice_problem(match error {
             PublishError::Invalid { .. } | PublishError::OtherPool { .. } => SliceProblem::Invalid,
             PublishError::Forbidden { .. } => SliceProblem::Forbidden,
@@ -118,11 +131,19 @@ impl Task {
         let problem = self.pools.values().find_map(|state| state.problem.clone());
         let problem = problem.or_else(|| self.source_trouble.as_ref().map(ToString::to_string));
         let is_pending = !self.is_listed || self.pools.values().any(|state| state.due.is_some());
-        self.mailbox.tell(match problem {
+        let status = match problem {
             _ if self.is_on_stand_by => PublishStatus::Standby,
             Some(problem) => PublishStatus::Failing(problem),
             None if is_pending => PublishStatus::Pending,
             None => PublishStatus::Published,
-        });
+        };
+        let slices = || self.pools.values().flat_map(|state| &state.stored);
+        let facts = Facts {
+            pools: self.pools.values().filter(|state| state.wanted.is_some()).count(),
+            slices: slices().count(),
+            generation: slices().map(|slice| slice.generation).max().unwrap_or(0),
+            last_error: self.last_error,
+        };
+        self.mailbox.tell(status, facts);
     }
 }

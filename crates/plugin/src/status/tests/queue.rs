@@ -1,6 +1,9 @@
 //! What waits: the last of each device, within bounds.
 
+use std::collections::HashSet;
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::*;
 use crate::metrics::ReportOutcome;
@@ -48,6 +51,46 @@ async fn a_claim_that_failed_lets_others_go_first() {
     queue.forget(&claim_ref(2).uid);
     tokio::time::advance(Duration::from_secs(31)).await;
     assert!(matches!(queue.next(), Next::Now(job) if job.claim == claim_ref(1) && job.tries == 1));
+}
+
+/// A server in trouble is in trouble for all claims: it is not asked for each of them.
+#[tokio::test(start_paused = true)]
+async fn while_the_server_is_in_trouble_one_claim_is_tried_for_all() {
+    let queue = Queue::new(metrics());
+    let job = || match queue.next() {
+        Next::Now(job) => job,
+        other => panic!("{other:?}"),
+    };
+    for number in 1..=8 {
+        queue.add(&claim_ref(number), vec![gpu(0)]).unwrap();
+    }
+    let mut tried = HashSet::new();
+    for trouble in 0..5 {
+        let uid = job().claim.uid;
+        tokio::time::advance(Duration::from_millis(1)).await;
+        queue.again(&uid, Duration::ZERO, false);
+        tried.insert(uid);
+        let pause = Duration::from_secs(1 << trouble);
+        queue.hold(|before| Duration::from_secs(1 << before));
+        let end = Instant::now() + pause;
+        assert!(matches!(queue.next(), Next::Later(time) if time == end), "the pause doubles");
+        queue.add(&claim_ref(9), vec![gpu(0)]).unwrap();
+        assert!(matches!(queue.next(), Next::Later(_)), "also for what is new");
+        tokio::time::advance(pause).await;
+    }
+    assert_eq!(tried.len(), 5, "all have their turn");
+    let delivered = job();
+    queue.done(&delivered.claim.uid, &[delivered.reports[0].number], ReportOutcome::Delivered);
+    for _ in 0..8 {
+        // The others follow at once.
+        queue.forget(&job().claim.uid);
+    }
+    assert!(matches!(queue.next(), Next::Nothing));
+    queue.add(&claim_ref(1), vec![gpu(0)]).unwrap();
+    queue.hold(|before| Duration::from_secs(1 << before));
+    assert!(matches!(queue.next(), Next::Later(_)));
+    queue.close();
+    assert_eq!(job().claim, claim_ref(1), "at the end nothing waits");
 }
 
 #[tokio::test]

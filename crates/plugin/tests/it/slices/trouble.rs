@@ -2,20 +2,17 @@
 
 use std::time::Duration;
 
-use drakkar_node::api::{Filter, Gates, Policy, Resource, Rule, Subject, Times, Trouble};
 use drakkar_plugin::{Capacity, DriverResources, Pool, PublishStatus, PublishedDevice};
-use k8s_openapi::api::resource::v1::{CapacityRequestPolicy, ResourceSlice};
+use k8s_openapi::api::resource::v1::{
+    CapacityRequestPolicy, NodeAllocatableMapping, NodeAllocatableResource, ResourceSlice,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::DeleteParams;
 use rstest::rstest;
 
-use super::cluster::{Cluster, names, publish, published, status};
+use super::look::{names, pool as generation_and_count, publish, published, status};
 use super::{gpu, gpus, resources};
-use crate::support::{Random, TestDriver, eventually, in_time};
-
-async fn without(gate: &str) -> Cluster {
-    Cluster::with(|config| config.gates = Gates::default().with(gate, false).unwrap()).await
-}
+use crate::support::{Cluster, POOL, Random, TestDriver, Times, Trouble, eventually, in_time};
 
 fn one(device: PublishedDevice) -> Pool {
     Pool::default().device(device)
@@ -24,6 +21,24 @@ fn one(device: PublishedDevice) -> Pool {
 fn shared() -> PublishedDevice {
     let policy = CapacityRequestPolicy { default: Some(Quantity("1".into())), ..CapacityRequestPolicy::default() };
     gpu("a").allow_multiple_allocations().capacity("share", Capacity::from("8").request_policy(policy))
+}
+
+fn partition() -> Pool {
+    let device = gpu("a").attribute("example.com/profile", "half").consumes("s", [("c", "1")]);
+    let pool = Pool::default().counter_set("s", [("c", "2")]).device(device);
+    Pool { partition_type_attribute: Some("example.com/profile".into()), ..pool }
+}
+
+fn with_cores() -> PublishedDevice {
+    let mut device = gpu("a").capacity("cores", "4");
+    let mapping = NodeAllocatableMapping {
+        capacity_key: Some("cores".into()),
+        capacity_multiplier: Some(Quantity("1".into())),
+        device_multiplier: None,
+    };
+    let cores = NodeAllocatableResource { mapping: Some(mapping), overhead: None };
+    device.node_allocatable_resources.insert("cpu".into(), cores);
+    device
 }
 
 fn groups() -> Pool {
@@ -40,13 +55,18 @@ fn groups() -> Pool {
 #[case("DRAOptionalNodeOperations", Pool { skip_node_operations: vec!["*".into()], ..gpus(1) }, &["create"])]
 #[case("DRADeviceCompatibilityGroups", groups(), &["create", "create"])]
 #[case("DRAPartitionableDevices", Pool::default().counter_set("s", [("c", "2")]).device(gpu("a").consumes("s", [("c", "1")])), &["create", "create"])]
+#[case("DRAPartitionableDevicesType", partition(), &["create", "create"])]
+#[case("DRANodeAllocatableResources", one(with_cores()), &["create"])]
 #[tokio::test]
 async fn fields_that_the_server_drops_are_told_with_their_gate(
     #[case] gate: &str,
     #[case] pool: Pool,
     #[case] writes: &[&str],
 ) {
-    let cluster = without(gate).await;
+    // Groups are in counters: where those are dropped, nothing else is told of.
+    let counters = (gate == "DRADeviceCompatibilityGroups").then_some(("DRAPartitionableDevices", true));
+    let gates: Vec<(&str, bool)> = [(gate, false)].into_iter().chain(counters).collect();
+    let Some(cluster) = Cluster::with_gates(&gates).await else { return };
     let driver = TestDriver::default();
     let helper = cluster.start(&driver).await;
     publish(&helper, resources(pool.clone())).await;
@@ -72,19 +92,44 @@ async fn a_pool_that_is_not_valid_stays_as_it_was_and_others_go_on() {
         slices.iter().map(|slice| slice.spec.pool.name.as_str()).all(|pool| pool != "old") && slices.len() == 2
     };
     let slices = cluster.until("the new pool is there, and the old is not", is_so).await;
-    assert!(slices.iter().any(|slice| slice.spec.pool.name == "node-1" && names(slice) == ["gpu-0"]));
+    assert!(slices.iter().any(|slice| slice.spec.pool.name == POOL && names(slice) == ["gpu-0"]));
     let errors = driver.errors.lock().unwrap().clone();
-    assert!(errors.len() == 1 && errors[0].contains("pool node-1: devices[0].taints[0].effect:"), "{errors:?}");
+    assert!(
+        errors.len() == 1 && errors[0].contains(&format!("pool {POOL}: devices[0].taints[0].effect:")),
+        "{errors:?}"
+    );
     assert!(matches!(&*helper.resource_publisher().status().borrow(), PublishStatus::Failing(_)));
     cluster.wipe().await;
     cluster.until("both pools are repaired", |slices| slices.len() == 2).await;
     publish(&helper, resources(gpus(1))).await;
 }
 
+/// A.7: what cannot be is told, and nothing is written.
+#[rstest]
+#[case(one(gpu("a")).device(gpu("a")), "devices[1].name")]
+#[case(Pool::default().counter_set("s", [("c", "2")]).counter_set("s", [("c", "2")]), "sharedCounters[1].name")]
+#[case(one(gpu("a").consumes("s", [("c", "1")])), "devices[0].consumesCounters[0].counterSet")]
+#[case(
+    Pool::default().counter_set("s", [("c", "2")]).device(gpu("a").consumes("s", [("other", "1")])),
+    "devices[0].consumesCounters[0].counters[other]"
+)]
+#[tokio::test]
+async fn a_pool_that_cannot_be_is_told_and_not_written(#[case] pool: Pool, #[case] field: &str) {
+    let cluster = Cluster::new().await;
+    let driver = TestDriver::default();
+    let helper = cluster.start(&driver).await;
+    helper.publish_resources(resources(pool)).unwrap();
+    status(&helper, |status| matches!(status, PublishStatus::Failing(_))).await;
+    let errors = driver.errors.lock().unwrap().clone();
+    assert!(errors.len() == 1 && errors[0].contains(&format!("pool {POOL}: {field}:")), "{errors:?}");
+    assert!(cluster.take_requests().iter().all(|asked| *asked == "list"));
+    assert_eq!(cluster.slices().await.len(), 0);
+}
+
 /// With the gate off an attribute that is a list is refused, not dropped.
 #[tokio::test]
 async fn what_the_server_refuses_is_told_with_what_to_do() {
-    let cluster = Cluster::new().await;
+    let Some(cluster) = Cluster::with_gates(&[("DRAListTypeAttributes", false)]).await else { return };
     let driver = TestDriver::default();
     let helper = cluster.start(&driver).await;
     helper.publish_resources(resources(one(gpu("a").attribute("numa", vec![0, 1]))).pool("other", gpus(1))).unwrap();
@@ -99,21 +144,15 @@ async fn what_the_server_refuses_is_told_with_what_to_do() {
 #[case("nodes", "- apiGroups: [\"\"]\n  resources: [\"nodes\"]\n  verbs: [\"get\"]")]
 #[tokio::test]
 async fn a_service_account_that_may_not_is_told_the_rule(#[case] missing: &str, #[case] rule: &str) {
-    let everybody = Subject::Group("system:serviceaccounts".into());
-    let mut policy = Policy::default().without(&everybody);
-    for resource in ["resourceclaims", "resourceslices", "nodes"] {
-        if resource != missing {
-            policy = policy.allow(everybody.clone(), Rule::new([resource], ["*"]));
-        }
-    }
-    let cluster = Cluster::with(|config| config.policy = policy).await;
+    let cluster = Cluster::new().await;
+    cluster.withhold(Some(missing)).await;
     let driver = TestDriver::default();
     let helper = cluster.start(&driver).await;
     helper.publish_resources(resources(gpus(1))).unwrap();
     let told = eventually("the driver is told", || driver.errors.lock().unwrap().pop()).await;
     assert!(told.contains(rule), "{told}");
     status(&helper, |status| matches!(status, PublishStatus::Failing(_))).await;
-    cluster.server.set_policy(Policy::default());
+    cluster.withhold(None).await;
     published(&helper).await;
     assert_eq!(cluster.slices().await.len(), 1);
 }
@@ -122,35 +161,34 @@ async fn a_service_account_that_may_not_is_told_the_rule(#[case] missing: &str, 
 #[tokio::test]
 async fn publishing_does_not_wait_for_a_server_that_is_down() {
     let cluster = Cluster::new().await;
-    cluster.server.stop().await;
+    cluster.wire.stop().await;
     let driver = TestDriver::default();
     let helper = cluster.start(&driver).await;
     helper.publish_resources(resources(gpus(1))).unwrap();
     helper.publish_resources(resources(gpus(2))).unwrap();
     eventually("the driver is told", || driver.errors.lock().unwrap().pop()).await;
-    cluster.server.resume().await.unwrap();
+    cluster.wire.resume();
     published(&helper).await;
     assert_eq!(names(&cluster.slices().await[0]).len(), 2, "the last one counts");
 }
 
 #[rstest]
 #[case(Trouble::InternalError)]
-#[case(Trouble::TooManyRequests { retry_after: 1 })]
+#[case(Trouble::TooManyRequests(1))]
 #[case(Trouble::Disconnect)]
 #[case(Trouble::LostAnswer)]
 #[tokio::test]
 async fn writes_that_fail_are_finished_and_nothing_is_there_twice(#[case] trouble: Trouble) {
     let cluster = Cluster::new().await;
     let helper = cluster.start(&TestDriver::default()).await;
-    let filter = || Filter::any().resource(Resource::ResourceSlice);
-    cluster.server.faults().fail(filter().verb("create"), trouble, Times::Next(2));
+    cluster.wire.fail("create", "resourceslices", trouble, Times::Next(2));
     publish(&helper, resources(gpus(300))).await;
     let slices = cluster.until("three slices", |slices| slices.len() == 3).await;
     assert_eq!(slices.iter().map(|slice| names(slice).len()).sum::<usize>(), 300);
     let generation = slices[0].spec.pool.generation;
     assert!(slices.iter().all(|slice| slice.spec.pool.generation == generation));
 
-    cluster.server.faults().fail(filter().verb("update"), trouble, Times::Next(1));
+    cluster.wire.fail("update", "resourceslices", trouble, Times::Next(1));
     let mut more = gpus(300);
     more.devices.iter_mut().for_each(|device| *device = gpu(&device.name).attribute("model", "m2"));
     publish(&helper, resources(more)).await;
@@ -161,42 +199,27 @@ async fn writes_that_fail_are_finished_and_nothing_is_there_twice(#[case] troubl
 
 #[tokio::test]
 async fn a_watch_that_breaks_or_falls_behind_goes_on() {
-    let cluster = Cluster::with(|config| config.event_window = 4).await;
+    let cluster = Cluster::new().await;
     let helper = cluster.start(&TestDriver::default()).await;
     publish(&helper, resources(gpus(1))).await;
-    let watches = || cluster.server.requests().iter().filter(|line| line.verb == "watch").count();
+    let watches = || cluster.wire.asked().iter().filter(|asked| asked.verb == "watch").count();
     eventually("there is a watch", || (watches() > 0).then_some(())).await;
     cluster.take_requests();
-    cluster.server.faults().drop_watches();
+    cluster.wire.drop_watches();
     eventually("there is another", || (watches() > 0).then_some(())).await;
     assert_eq!(cluster.take_requests(), [""; 0], "without a list");
 
-    // Nobody sees the slice go, and then too much happens.
-    let filter = Filter::any().verb("watch").resource(Resource::ResourceSlice);
-    cluster.server.faults().fail(filter, Trouble::Unavailable, Times::Always);
-    cluster.server.faults().drop_watches();
+    // Nobody sees the slice go, and then the server has forgotten when it was.
+    cluster.wire.fail("watch", "resourceslices", Trouble::Unavailable, Times::Always);
+    cluster.wire.drop_watches();
+    eventually("the watch fails", || (watches() > 0).then_some(())).await;
     let name = cluster.slices().await[0].metadata.name.clone().unwrap();
-    let _ = cluster.api().delete(&name, &DeleteParams::default()).await.unwrap();
-    let mut other = gpus_of_another_driver();
-    for _ in 0..6 {
-        other = cluster.api().create(&Default::default(), &other).await.unwrap();
-        let name = other.metadata.name.take().unwrap();
-        let _ = cluster.api().delete(&name, &DeleteParams::default()).await.unwrap();
-        other.metadata = gpus_of_another_driver().metadata;
-    }
-    cluster.server.faults().clear();
-    let slices = cluster.until("the slice is back", |slices| slices.len() == 1).await;
-    assert_eq!(slices[0].spec.driver, crate::support::DRIVER);
+    let _ = cluster.slice_api().delete(&name, &DeleteParams::default()).await.unwrap();
+    cluster.wire.clear();
+    cluster.wire.fail("watch", "resourceslices", Trouble::Expired, Times::Next(1));
+    cluster.until("the slice is back", |slices| slices.len() == 1).await;
     published(&helper).await;
-}
-
-fn gpus_of_another_driver() -> ResourceSlice {
-    serde_json::from_value(serde_json::json!({
-        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"generateName": "other-"},
-        "spec": {"driver": "other.example.com", "nodeName": "node-1",
-            "pool": {"name": "node-1", "generation": 1, "resourceSliceCount": 1}},
-    }))
-    .unwrap()
+    assert_eq!(cluster.take_requests(), ["list", "create"]);
 }
 
 /// Somebody who deletes all the time does not make the driver write all the time.
@@ -236,12 +259,11 @@ async fn the_last_publish_wins_through_all_trouble(#[values(1, 2, 3)] seed: u64)
                 wipes += 1;
                 cluster.wipe().await;
             }
-            1 => cluster.server.faults().drop_watches(),
+            1 => cluster.wire.drop_watches(),
             2 | 3 => {
                 let troubles = [Trouble::InternalError, Trouble::Unavailable, Trouble::Disconnect, Trouble::LostAnswer];
                 let verb = ["create", "update", "delete", "list"][random.below(4)];
-                let filter = Filter::any().resource(Resource::ResourceSlice).verb(verb);
-                cluster.server.faults().fail(filter, troubles[random.below(4)], Times::Next(1));
+                cluster.wire.fail(verb, "resourceslices", troubles[random.below(4)], Times::Next(1));
             }
             _ => {
                 let (count, skip) = (random.below(400), 1 + random.below(5));
@@ -252,14 +274,14 @@ async fn the_last_publish_wins_through_all_trouble(#[values(1, 2, 3)] seed: u64)
         // Sometimes there is time to do it, sometimes not.
         tokio::time::sleep(Duration::from_millis(random.below(30) as u64)).await;
     }
-    cluster.server.faults().clear();
+    cluster.wire.clear();
     publish(&helper, resources(gpus(300))).await;
     let count = |slices: &[ResourceSlice]| slices.iter().map(|slice| names(slice).len()).sum::<usize>();
     let slices = cluster.until("all devices are there once", |slices| count(slices) == 300).await;
     let expected: Vec<String> = (0..300).map(|number| format!("gpu-{number}")).collect();
     assert_eq!(slices.iter().flat_map(names).collect::<Vec<_>>(), expected);
     let wanted = (slices[0].spec.pool.generation, i64::try_from(slices.len()).unwrap());
-    assert!(slices.iter().all(|slice| super::cluster::pool(slice) == wanted), "{slices:#?}");
+    assert!(slices.iter().all(|slice| generation_and_count(slice) == wanted), "{slices:#?}");
     published(&helper).await;
     cluster.take_requests();
     publish(&helper, resources(gpus(300))).await;

@@ -71,6 +71,12 @@ impl ApiServer {
         std::mem::take(&mut self.0.lock().unwrap().log)
     }
 
+    /// How often a claim of the namespace `default` was asked for since the log was last taken.
+    pub fn gets(&self, claim: &str) -> usize {
+        let end = format!("/namespaces/default/resourceclaims/{claim}");
+        self.0.lock().unwrap().log.iter().filter(|path| path.ends_with(&end)).count()
+    }
+
     /// How many requests were answered at the same time, at most.
     pub fn most_in_flight(&self) -> usize {
         self.0.lock().unwrap().most_in_flight

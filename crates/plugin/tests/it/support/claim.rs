@@ -45,13 +45,17 @@ impl TestClaim {
         self.object["metadata"]["name"].as_str().unwrap()
     }
 
+    pub fn namespace(&self) -> &str {
+        self.object["metadata"]["namespace"].as_str().unwrap()
+    }
+
     pub fn uid(&self) -> &str {
         self.object["metadata"]["uid"].as_str().unwrap()
     }
 
     pub fn reference(&self) -> ClaimRef {
         ClaimRef {
-            namespace: "default".parse().unwrap(),
+            namespace: self.namespace().parse().unwrap(),
             name: self.name().parse().unwrap(),
             uid: self.uid().parse().unwrap(),
         }
@@ -67,6 +71,6 @@ impl TestClaim {
 
 impl From<&TestClaim> for ClaimId {
     fn from(claim: &TestClaim) -> Self {
-        Self { namespace: "default".into(), name: claim.name().into(), uid: claim.uid().into() }
+        Self { namespace: claim.namespace().into(), name: claim.name().into(), uid: claim.uid().into() }
     }
 }

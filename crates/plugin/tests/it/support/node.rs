@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::{ApiServer, DRIVER, TestClaim, TestDriver};
 use drakkar_plugin::{Helper, PluginBuilder};
@@ -31,12 +32,13 @@ impl Node {
         self.root.path().join("cdi")
     }
 
-    /// A driver on this node, with metadata.
+    /// A driver on this node, with metadata, that does not wait for devices.
     pub fn builder(&self) -> PluginBuilder {
         PluginBuilder::new(DRIVER)
             .client(self.api.client())
             .kubelet_root(self.root.path())
             .cdi_directory(self.cdi_directory())
+            .device_patience(Duration::ZERO)
             .device_metadata(true)
     }
 

@@ -1,0 +1,181 @@
+//! Many nodes: on each a driver as a driver author writes it, with sockets, files and connections of its own.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use drakkar_node::kubelet::{ClaimId, Peer};
+use drakkar_node::{ApiServer, Identity};
+use drakkar_plugin::{
+    BackgroundError, BoxError, Claim, ClaimRef, Device, DeviceStatus, DraPlugin, DriverResources, Helper,
+    PluginBuilder, Pool, PublishStatus, PublishedDevice,
+};
+use http::Request;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const DRIVER: &str = "gpu.example.com";
+/// How many devices a node has, and so how many claims at most.
+pub(crate) const DEVICES: usize = 8;
+
+/// What the drivers were told of trouble.
+pub(crate) type Troubles = Arc<Mutex<Vec<String>>>;
+
+/// Prepares whatever was allocated.
+struct Driver(Troubles);
+
+impl DraPlugin for Driver {
+    async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, BoxError> {
+        Ok(claim.results().map(Device::from).collect())
+    }
+
+    async fn unprepare(&self, _: &ClaimRef) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    fn handle_error(&self, error: &BackgroundError) {
+        self.0.lock().unwrap().push(error.to_string());
+    }
+}
+
+/// When things are done.
+#[derive(Clone, Copy)]
+pub(crate) struct Timing {
+    /// How long after a start claims are looked up that were there before.
+    pub(crate) orphan_grace: Duration,
+    /// In what time the first publishing begins.
+    pub(crate) publish_within: Duration,
+}
+
+/// A node that a driver runs on.
+pub(crate) struct Node {
+    name: String,
+    root: PathBuf,
+    client: kube::Client,
+    claims: Vec<ClaimId>,
+    troubles: Troubles,
+    running: Option<(Helper, Peer)>,
+}
+
+impl Node {
+    /// A node of a cluster, with an allocated claim for each of its devices, and no driver yet.
+    pub(crate) async fn new(server: &ApiServer, number: usize, directory: &TempDir, troubles: &Troubles) -> Self {
+        let name = format!("node-{number}");
+        let root = directory.path().join(number.to_string());
+        std::fs::create_dir_all(root.join("plugins_registry")).unwrap();
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+        ask(server, "POST", "/api/v1/nodes", "application/json", &node).await;
+        let mut claims = Vec::new();
+        for device in 0..DEVICES {
+            claims.push(claim(server, &name, device).await);
+        }
+        let client = client(server, &name).await;
+        Self { name, root, client, claims, troubles: troubles.clone(), running: None }
+    }
+
+    /// Starts the driver, publishes, and connects to it as a kubelet does.
+    pub(crate) async fn start(&mut self, timing: Timing) {
+        let builder = PluginBuilder::new(DRIVER)
+            .client(self.client.clone())
+            .node_name(&self.name)
+            .kubelet_root(&self.root)
+            .cdi_directory(self.root.join("cdi"))
+            .device_metadata(true)
+            .orphan_grace(timing.orphan_grace)
+            .publish_within(timing.publish_within);
+        let helper = builder.start(Driver(self.troubles.clone())).await.unwrap();
+        let devices = (0..DEVICES).map(|device| {
+            PublishedDevice::new(format!("gpu-{device}"))
+                .attribute("model", "LATEST-GPU-MODEL")
+                .capacity("memory", "80Gi")
+        });
+        helper
+            .publish_resources(DriverResources::default().pool(&self.name, Pool::default().devices(devices)))
+            .unwrap();
+        let peer = Peer::connect(helper.dra_socket().unwrap()).await.unwrap();
+        self.running = Some((helper, peer));
+    }
+
+    /// Waits until the API server has what the driver published.
+    pub(crate) async fn published(&self) {
+        let mut status = self.helper().resource_publisher().status();
+        status.wait_for(|status| *status == PublishStatus::Published).await.unwrap();
+    }
+
+    pub(crate) async fn stop(&mut self) {
+        let (helper, peer) = self.running.take().unwrap();
+        drop(peer);
+        helper.stop().await.unwrap();
+    }
+
+    /// A pod starts: its claim is prepared, and the driver tells how the device is.
+    pub(crate) async fn pod(&self, number: usize) {
+        let claim = &self.claims[number % DEVICES];
+        let answers = self.running.as_ref().unwrap().1.prepare([claim.clone()]).await.unwrap();
+        let devices = answers[&claim.uid].as_ref().unwrap();
+        assert_eq!(devices.len(), 1);
+        self.report(number);
+    }
+
+    /// The driver tells how the device of a claim is.
+    pub(crate) fn report(&self, number: usize) {
+        let claim = &self.claims[number % DEVICES];
+        let reference = ClaimRef {
+            namespace: claim.namespace.parse().unwrap(),
+            name: claim.name.parse().unwrap(),
+            uid: claim.uid.parse().unwrap(),
+        };
+        let device = DeviceStatus::new(&self.name, format!("gpu-{}", number % DEVICES)).ready("Ready", "in use");
+        self.helper().report_device_status(&reference, [device]).unwrap();
+    }
+
+    /// A pod ends.
+    pub(crate) async fn end_of_pod(&self, number: usize) {
+        let claim = &self.claims[number % DEVICES];
+        let answers = self.running.as_ref().unwrap().1.unprepare([claim.clone()]).await.unwrap();
+        answers[&claim.uid].as_ref().unwrap();
+    }
+
+    fn helper(&self) -> &Helper {
+        &self.running.as_ref().unwrap().0
+    }
+}
+
+/// A client like the one that a driver in a pod has: it does not try again by itself.
+async fn client(server: &ApiServer, node: &str) -> kube::Client {
+    let identity = Identity::Driver {
+        namespace: "kube-system".to_owned(),
+        service_account: "gpu-driver".to_owned(),
+        node_name: node.to_owned(),
+    };
+    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig(&identity).unwrap()).unwrap();
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    config.default_retry = false;
+    // None are needed for HTTP, and those of the system take long to read, for every client.
+    config.root_cert = Some(Vec::new());
+    kube::Client::try_from(config).unwrap()
+}
+
+/// A claim that is allocated on the node.
+async fn claim(server: &ApiServer, node: &str, device: usize) -> ClaimId {
+    const PATH: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+    let name = format!("{node}-{device}");
+    let claim = json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}},
+    });
+    let made = ask(server, "POST", PATH, "application/json", &claim).await;
+    let requirement = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    let status = json!({"status": {"allocation": {
+        "devices": {"results": [{"request": "gpu", "driver": DRIVER, "pool": node, "device": format!("gpu-{device}")}]},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [requirement]}]},
+    }}});
+    ask(server, "PATCH", &format!("{PATH}/{name}/status"), "application/merge-patch+json", &status).await;
+    ClaimId { namespace: "default".to_owned(), name, uid: made["metadata"]["uid"].as_str().unwrap().to_owned() }
+}
+
+async fn ask(server: &ApiServer, method: &str, path: &str, kind: &str, body: &Value) -> Value {
+    let request = Request::builder().method(method).uri(path).header("content-type", kind);
+    server.admin().request(request.body(body.to_string().into_bytes()).unwrap()).await.unwrap()
+}

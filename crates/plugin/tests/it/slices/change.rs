@@ -1,0 +1,90 @@
+//! From one state of a pool to the next: what is written.
+
+use drakkar_plugin::{DriverResources, Pool, PoolSlice, PublishedDevice};
+use rstest::rstest;
+use serde_json::json;
+
+use super::look::{names, pool, publish};
+use super::resources;
+use crate::support::{Cluster, POOL, TestDriver};
+
+/// Slices with one device each, which has this number.
+fn chosen(numbers: &[i64]) -> DriverResources {
+    let slice = |number: &i64| PoolSlice {
+        devices: vec![PublishedDevice::new(format!("d{number}")).attribute("number", *number)],
+        ..PoolSlice::default()
+    };
+    resources(Pool { slices: numbers.iter().map(slice).collect(), ..Pool::default() })
+}
+
+/// A.7: what is written, and that a second look changes nothing.
+#[rstest]
+#[case::one_of_two(&[1, 2], &[1, 9], &["update"], 1)]
+#[case::two_of_three(&[1, 2, 3], &[1, 8, 9], &["update"; 3], 2)]
+#[case::one_of_three_removed(&[1, 2, 3], &[1, 3], &["update", "update", "delete"], 2)]
+#[case::one_added_to_three(&[1, 2, 3], &[1, 2, 3, 4], &["update", "update", "update", "create"], 2)]
+#[tokio::test]
+async fn a_change_of_slices(
+    #[case] before: &[i64],
+    #[case] after: &[i64],
+    #[case] writes: &[&str],
+    #[case] generation: i64,
+) {
+    let cluster = Cluster::new().await;
+    let helper = cluster.start(&TestDriver::default()).await;
+    publish(&helper, chosen(before)).await;
+    cluster.take_requests();
+    publish(&helper, chosen(after)).await;
+    assert_eq!(cluster.take_requests(), writes);
+    let slices = cluster.slices().await;
+    let expected: Vec<String> = after.iter().map(|number| format!("d{number}")).collect();
+    assert_eq!(slices.iter().flat_map(|slice| names(slice)).collect::<Vec<_>>(), expected);
+    let count = i64::try_from(after.len()).unwrap();
+    assert!(slices.iter().all(|slice| pool(slice) == (generation, count)), "{slices:#?}");
+    publish(&helper, chosen(after)).await;
+    assert_eq!(cluster.take_requests(), [""; 0]);
+}
+
+/// A.7: slices that somebody left behind. Names are in the place of the index, each with the slice's generation; there are
+/// as many creates, updates and deletes, and a second look changes nothing.
+#[rstest]
+#[case::with_an_index_twice_and_one_too_high(&[("00000-a", 5), ("00001-a", 5), ("00001-b", 5), ("00002-a", 5)], &[1, 2], (0, 0, 2), 5)]
+#[case::of_older_generations(&[("00000-a", 1), ("00001-a", 2), ("00002-a", 1)], &[1], (1, 0, 3), 3)]
+#[case::with_random_names(&[("a", 5), ("b", 5), ("c", 5)], &[1, 2, 3], (3, 0, 3), 6)]
+#[case::with_some_random_names(&[("a", 5), ("00001-a", 5), ("c", 5)], &[1, 2, 3], (2, 1, 2), 6)]
+#[tokio::test]
+async fn slices_that_were_left_behind(
+    #[case] left: &[(&str, i64)],
+    #[case] wanted: &[i64],
+    #[case] writes: (usize, usize, usize),
+    #[case] generation: i64,
+) {
+    let cluster = Cluster::new().await;
+    let count = i64::try_from(wanted.len()).unwrap();
+    for (place, (name, generation)) in left.iter().enumerate() {
+        let index = name.split_once('-').map_or(place, |(index, _)| index.parse().unwrap());
+        let device = json!({"name": format!("d{}", index + 1), "attributes": {"number": {"int": index + 1}}});
+        let slice = json!({
+            "metadata": {"name": format!("{name}-{}", cluster.names.driver)},
+            "spec": {
+                "driver": cluster.names.driver, "nodeName": cluster.names.node, "devices": [device],
+                "pool": {"name": POOL, "generation": generation, "resourceSliceCount": count},
+            },
+        });
+        let slice = serde_json::from_value(slice).unwrap();
+        cluster.slice_api().create(&Default::default(), &slice).await.unwrap();
+    }
+    let helper = cluster.start(&TestDriver::default()).await;
+    publish(&helper, chosen(wanted)).await;
+    let asked = cluster.take_requests();
+    let times = |verb: &str| asked.iter().filter(|asked| **asked == verb).count();
+    assert_eq!((times("create"), times("update"), times("delete")), writes, "{asked:?}");
+    let slices = cluster.slices().await;
+    assert_eq!(
+        slices.iter().flat_map(names).collect::<Vec<_>>(),
+        wanted.iter().map(|n| format!("d{n}")).collect::<Vec<_>>()
+    );
+    assert!(slices.iter().all(|slice| pool(slice) == (generation, count)), "{slices:#?}");
+    publish(&helper, chosen(wanted)).await;
+    assert_eq!(cluster.take_requests(), [""; 0]);
+}
