@@ -1,5 +1,6 @@
-//! What the repository needs done now and then, by `cargo run -p xtask -- <task>`.
+//! What the repository needs done now and then, by `cargo xtask <task>`.
 
+mod e2e;
 mod proto;
 
 use std::env;
@@ -7,17 +8,36 @@ use std::env;
 use anyhow::{Result, bail};
 
 const USAGE: &str = "\
-usage: cargo run -p xtask -- <task>
+usage: cargo xtask <task>
 
 tasks:
   proto          make the code in crates/plugin/src/proto from the files in crates/plugin/proto
-  proto --check  only say whether that code is what those files give";
+  proto --check  only say whether that code is what those files give
+  e2e            all of it: up, test, down
+  e2e up         bring up a real cluster of one node, from source; with --all-dra-gates, with all there is of DRA
+  e2e down       take it down
+  e2e test [NAME…]
+                 run the tests on it, or those with these names
+  e2e unfit      say why this machine cannot run it, if it cannot
+  e2e versions   say which versions its components have
+  e2e check      bring it up, run a pod and take it down, and fail when that leaves anything on the machine
+  image --binary PATH --name NAME --output FILE.tar [--busybox]
+                 make an OCI image of a program, with busybox to look around; `ctr images import` takes it";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["proto"] => proto::generate(),
         ["proto", "--check"] => proto::check(),
+        ["e2e", "up"] => e2e::up(false),
+        ["e2e", "up", "--all-dra-gates"] => e2e::up(true),
+        ["e2e", "down"] => e2e::down(),
+        ["e2e", "versions"] => e2e::versions(),
+        ["e2e"] => e2e::all(),
+        ["e2e", "test", ref filter @ ..] => e2e::test(filter),
+        ["e2e", "unfit"] => e2e::unfit(),
+        ["e2e", "check"] => e2e::check(),
+        ["image", ref arguments @ ..] => e2e::image(arguments),
         ["--help" | "-h" | "help"] => {
             println!("{USAGE}");
             Ok(())

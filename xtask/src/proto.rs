@@ -32,7 +32,7 @@ pub(crate) fn check() -> Result<()> {
     for (path, code) in generated()? {
         let committed = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         if committed != code {
-            bail!("{} is stale: run `cargo run -p xtask -- proto`", path.display());
+            bail!("{} is stale: run `cargo xtask proto`", path.display());
         }
     }
     Ok(())

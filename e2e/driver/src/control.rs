@@ -1,0 +1,41 @@
+//! What tests want of the driver: files in a directory.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often the driver looks.
+pub(crate) const PERIOD: Duration = Duration::from_millis(100);
+
+pub(crate) struct Control {
+    directory: PathBuf,
+}
+
+impl Control {
+    pub(crate) fn new(directory: &Path) -> std::io::Result<Self> {
+        std::fs::create_dir_all(directory)?;
+        Ok(Self { directory: directory.to_owned() })
+    }
+
+    /// The revision that metadata shall have; 0 if nobody said.
+    pub(crate) fn revision(&self) -> i64 {
+        self.read("revision").trim().parse().unwrap_or_default()
+    }
+
+    /// The names of devices that shall not be healthy.
+    pub(crate) fn unhealthy(&self) -> BTreeSet<String> {
+        self.read("unhealthy").split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn read(&self, name: &str) -> String {
+        match std::fs::read_to_string(self.directory.join(name)) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+            Err(error) => {
+                tracing::error!(name, %error, "cannot be read");
+                String::new()
+            }
+        }
+    }
+}

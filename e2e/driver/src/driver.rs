@@ -1,0 +1,108 @@
+//! What the driver does when it is asked to prepare and unprepare, and what it says of health.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use drakkar_plugin::{
+    BoxError, Claim, ClaimRef, Device, DeviceHealth, DeviceStatus, DraPlugin, HealthReporter, StatusReporter,
+};
+use tokio::sync::mpsc;
+
+use crate::Metadata;
+use crate::control::{Control, PERIOD};
+use crate::devices::{self, Facts};
+
+/// What there is to say of a claim's requests.
+pub(crate) type Requests = BTreeMap<String, Vec<Device>>;
+
+/// The claims that this process prepared and that are not unprepared.
+#[derive(Clone, Default)]
+pub(crate) struct Prepared(Arc<Mutex<BTreeMap<String, (ClaimRef, Requests)>>>);
+
+impl Prepared {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, (ClaimRef, Requests)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn claims(&self) -> Vec<(ClaimRef, Requests)> {
+        self.lock().values().cloned().collect()
+    }
+}
+
+pub(crate) struct E2e {
+    pub(crate) node: String,
+    pub(crate) count: usize,
+    pub(crate) metadata: Metadata,
+    pub(crate) health: bool,
+    pub(crate) control: Arc<Control>,
+    pub(crate) prepared: Prepared,
+    /// Takes what containers are to be told later.
+    pub(crate) deliveries: mpsc::UnboundedSender<(ClaimRef, Requests)>,
+    /// Set once the driver runs, if it is to report.
+    pub(crate) reporter: Arc<OnceLock<StatusReporter>>,
+}
+
+impl E2e {
+    /// Tells the API server of devices that are ready as soon as they are prepared.
+    fn report(&self, claim: &ClaimRef, requests: &Requests) -> Result<(), BoxError> {
+        let Some(reporter) = self.reporter.get() else { return Ok(()) };
+        let status = |device: &Device| {
+            let network = device.metadata.as_ref().and_then(|metadata| metadata.network_data.clone());
+            let status = DeviceStatus::new(&device.pool_name, &device.device_name);
+            status.ready("Prepared", "as the claim asks").network_data(network.unwrap_or_default())
+        };
+        Ok(reporter.report_device_status(claim, requests.values().flatten().map(status))?)
+    }
+}
+
+impl DraPlugin for E2e {
+    async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, BoxError> {
+        let mut requests = Requests::new();
+        for result in claim.results() {
+            let facts = Facts::of(&result.device)?;
+            let device = Device { metadata: Some(facts.metadata(self.control.revision())), ..Device::from(result) };
+            requests.entry(result.request.clone()).or_default().push(device);
+        }
+        let reference = claim.reference().clone();
+        self.prepared.lock().insert(reference.uid.to_string(), (reference.clone(), requests.clone()));
+        let devices = requests.values().flatten().cloned();
+        match self.metadata {
+            Metadata::Immediate => {
+                self.report(&reference, &requests)?;
+                Ok(devices.collect())
+            }
+            Metadata::Published => Ok(devices.map(|device| Device { metadata: None, ..device }).collect()),
+            Metadata::Deferred | Metadata::Gated => {
+                self.deliveries.send((reference, requests))?;
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    async fn unprepare(&self, claim: &ClaimRef) -> Result<(), BoxError> {
+        self.prepared.lock().remove(&claim.uid.to_string());
+        Ok(())
+    }
+
+    fn watch_health(&self, reports: HealthReporter) -> Option<impl Future<Output = Result<(), BoxError>> + Send> {
+        self.health.then_some(async move {
+            let mut ticks = tokio::time::interval(PERIOD);
+            let lease = Duration::from_secs(10);
+            while !reports.is_closed() {
+                ticks.tick().await;
+                let unhealthy = self.control.unhealthy();
+                let health = |index| {
+                    let name = devices::name(index);
+                    let health = match unhealthy.contains(&name) {
+                        true => DeviceHealth::unhealthy(&self.node, &name, "a test wants it so"),
+                        false => DeviceHealth::healthy(&self.node, &name),
+                    };
+                    health.with_lease(lease)
+                };
+                reports.report((0..self.count).map(health).collect::<Vec<_>>()).await;
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,114 @@
+//! The driver that the tests on a real cluster deploy: it does, as its flags say, whatever a driver can do, with devices that
+//! are not there.
+//!
+//! Tests steer it by files in the directory `control` below its plugin directory, which it looks at ten times a second:
+//! `revision` (a number; when it changes, the metadata of all prepared claims is updated) and `unhealthy` (names of devices).
+
+mod control;
+mod deliver;
+mod devices;
+mod driver;
+
+use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use drakkar_plugin::{BoxError, DeferredMetadata, Flags, PluginBuilder};
+use tokio::sync::mpsc;
+
+use crate::control::Control;
+use crate::deliver::{Telling, deliver, follow_revisions};
+use crate::devices::resources;
+use crate::driver::{E2e, Prepared};
+
+/// A DRA driver without hardware, for tests on a real cluster
+#[derive(Parser)]
+struct Arguments {
+    /// The name of the driver
+    #[arg(long, default_value = "gpu.example.com")]
+    driver_name: String,
+    /// How many devices it publishes
+    #[arg(long, default_value_t = 8)]
+    devices: usize,
+    /// When containers are told of their devices
+    #[arg(long, value_enum, default_value_t = Metadata::Immediate)]
+    metadata: Metadata,
+    /// How long after prepare deferred and gated metadata comes, in milliseconds
+    #[arg(long, default_value_t = 300, value_name = "MILLISECONDS")]
+    deliver_after: u64,
+    /// Tell the kubelet of the devices' health
+    #[arg(long)]
+    health: bool,
+    /// Report the devices in the status of claims
+    #[arg(long)]
+    status: bool,
+    #[command(flatten)]
+    plugin: Flags,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Metadata {
+    /// With prepare
+    Immediate,
+    /// Some time after prepare; the file is empty until then
+    Deferred,
+    /// Some time after prepare; no container starts before
+    Gated,
+    /// Prepare says nothing, and nothing follows: the attributes are the published ones
+    Published,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+    match run(arguments).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: Arguments) -> Result<(), BoxError> {
+    let node = arguments.plugin.node_name.clone().ok_or("--node-name or NODE_NAME is missing")?;
+    let plugin = arguments.plugin.kubelet_root_dir.join("plugins").join(&arguments.driver_name);
+    let control = Arc::new(Control::new(&plugin.join("control"))?);
+    let (deliveries, queue) = mpsc::unbounded_channel();
+    let (prepared, reporter) = (Prepared::default(), Arc::new(OnceLock::new()));
+    let driver = E2e {
+        node: node.clone(),
+        count: arguments.devices,
+        metadata: arguments.metadata,
+        health: arguments.health,
+        control: control.clone(),
+        prepared: prepared.clone(),
+        deliveries: deliveries.clone(),
+        reporter: reporter.clone(),
+    };
+    let deferred = match arguments.metadata {
+        Metadata::Gated => DeferredMetadata::Gate,
+        _ => DeferredMetadata::Placeholder,
+    };
+    let helper = PluginBuilder::new(&arguments.driver_name)
+        .flags(&arguments.plugin)
+        .deferred_metadata(deferred)
+        .metadata_from_published(arguments.metadata == Metadata::Published)
+        .start(driver)
+        .await?;
+    if arguments.status {
+        reporter.get_or_init(|| helper.status_reporter());
+    }
+    helper.publish_resources(resources(&node, arguments.devices)?)?;
+    let telling = Telling { updater: helper.metadata_updater(), status: arguments.status };
+    let delay = Duration::from_millis(arguments.deliver_after);
+    let tasks = [
+        tokio::spawn(deliver(queue, delay, telling, control.clone())),
+        tokio::spawn(follow_revisions(control, prepared, deliveries)),
+    ];
+    let ended = helper.run_until_signal().await;
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    Ok(ended?)
+}

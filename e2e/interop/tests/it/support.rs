@@ -1,0 +1,69 @@
+//! The Go program, or why there is none; and what the two libraries are asked.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use drakkar_interop::{Program, ProgramError};
+use drakkar_metadata::{DeviceMetadata, Versions, v1beta1};
+use proptest::strategy::{Strategy, ValueTree as _};
+use proptest::test_runner::TestRunner;
+use serde_json::{Value, json};
+
+/// Every version and order of a file.
+pub const ORDERS: [&str; 4] = ["v1alpha1", "v1beta1", "v1beta1,v1alpha1", "v1alpha1,v1beta1"];
+
+/// The Go program. Where it cannot be, says why, past what the test harness hides of tests that pass.
+pub fn program() -> Option<&'static Program> {
+    static PROGRAM: OnceLock<Result<Program, String>> = OnceLock::new();
+    let built = PROGRAM.get_or_init(|| match Program::build(Path::new(env!("CARGO_TARGET_TMPDIR"))) {
+        Ok(program) => Ok(program),
+        Err(ProgramError::Unavailable(why)) => Err(why),
+        Err(error) => panic!("{error}"),
+    });
+    if let Err(why) = built {
+        let name = std::thread::current().name().unwrap_or_default().to_owned();
+        std::io::stderr().write_all(format!("{name}: skipped: {why}\n").as_bytes()).unwrap();
+    }
+    built.as_ref().ok()
+}
+
+/// So many values of a strategy, the same in each run.
+pub fn generated<S: Strategy>(strategy: &S, count: usize) -> Vec<S::Value> {
+    let mut runner = TestRunner::deterministic();
+    (0..count).map(|_| strategy.new_tree(&mut runner).unwrap().current()).collect()
+}
+
+pub fn versions(order: &str) -> Versions {
+    order.parse().unwrap()
+}
+
+/// The names of versions, as Go is told.
+pub fn names(order: &str) -> Value {
+    order.split(',').collect::<Vec<_>>().into()
+}
+
+/// What an object says, whatever it would look like in a file.
+pub fn object(metadata: &DeviceMetadata) -> Value {
+    let document = v1beta1::DeviceMetadata::from(metadata.clone());
+    serde_json::from_slice(&serde_json::to_vec(&document).unwrap()).unwrap()
+}
+
+/// What Go is asked of a file.
+pub fn about_file(file: &[u8], order: &str) -> Value {
+    json!({"file": STANDARD.encode(file), "versions": names(order)})
+}
+
+/// What Go is asked of an object.
+pub fn about_object(metadata: &DeviceMetadata, order: &str) -> Value {
+    json!({"object": object(metadata), "versions": names(order)})
+}
+
+/// The file in an answer, as text.
+#[track_caller]
+pub fn file(answer: &Value) -> String {
+    assert_eq!(answer["error"], Value::Null);
+    String::from_utf8(STANDARD.decode(answer["file"].as_str().unwrap()).unwrap()).unwrap()
+}

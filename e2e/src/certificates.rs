@@ -1,0 +1,144 @@
+//! An authority of the cluster's own, certificates for all who speak TLS in it, and their kubeconfigs.
+
+use std::fs;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    SanType,
+};
+use serde_json::json;
+
+use crate::error::{Doing, Result};
+use crate::place::{Place, SERVICE_ADDRESS};
+
+/// Who has a kubeconfig: file, user and group as the API server sees them.
+fn users(node: &str) -> [(&'static str, String, Option<&'static str>); 4] {
+    [
+        ("admin", "drakkar-e2e-admin".to_owned(), Some("system:masters")),
+        ("kube-controller-manager", "system:kube-controller-manager".to_owned(), None),
+        ("kube-scheduler", "system:kube-scheduler".to_owned(), None),
+        ("kubelet", format!("system:node:{node}"), Some("system:nodes")),
+    ]
+}
+
+/// Makes everything anew, in the cluster's directory.
+pub(crate) fn create(place: &Place, node: &str) -> Result<()> {
+    let directory = place.certificates();
+    let (_, address) = place.link();
+    let authority = Authority::new()?;
+    write(&directory.join("ca.crt"), &authority.pem)?;
+
+    let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
+    let addresses = [Ipv4Addr::LOCALHOST, SERVICE_ADDRESS, address];
+    let apiserver = authority.issue("kube-apiserver", None, &names, &addresses)?;
+    let kubelet = authority.issue(node, None, &[node], &[address])?;
+    let to_kubelet = authority.issue("kube-apiserver-kubelet-client", Some("system:masters"), &[], &[])?;
+    for (name, leaf) in [("kube-apiserver", apiserver), ("kubelet", kubelet), ("kube-apiserver-to-kubelet", to_kubelet)]
+    {
+        write(&directory.join(format!("{name}.crt")), &leaf.certificate)?;
+        write(&directory.join(format!("{name}.key")), &leaf.key)?;
+    }
+
+    let service_accounts = KeyPair::generate()?;
+    write(&directory.join("service-accounts.key"), &service_accounts.serialize_pem())?;
+    write(&directory.join("service-accounts.pub"), &service_accounts.public_key_pem())?;
+
+    for (file, user, group) in users(node) {
+        let leaf = authority.issue(&user, group, &[], &[])?;
+        for (suffix, content) in [("crt", &leaf.certificate), ("key", &leaf.key)] {
+            write(&directory.join(format!("{file}-client.{suffix}")), content)?;
+        }
+        write(&place.kubeconfig(file), &kubeconfig(&directory, file, address))?;
+    }
+    Ok(())
+}
+
+/// A kubeconfig, in JSON, which is YAML too.
+fn kubeconfig(certificates: &Path, user: &str, address: Ipv4Addr) -> String {
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "e2e", "cluster": {
+            "server": format!("https://{address}"),
+            "certificate-authority": certificates.join("ca.crt"),
+        }}],
+        "users": [{"name": user, "user": {
+            "client-certificate": certificates.join(format!("{user}-client.crt")),
+            "client-key": certificates.join(format!("{user}-client.key")),
+        }}],
+        "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": user}}],
+        "current-context": "e2e",
+    });
+    format!("{config:#}\n")
+}
+
+/// A certificate and its key, in PEM.
+struct Leaf {
+    certificate: String,
+    key: String,
+}
+
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+impl Authority {
+    fn new() -> Result<Self> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign];
+        params.distinguished_name.push(DnType::CommonName, "drakkar-e2e");
+        let key = KeyPair::generate()?;
+        let pem = params.self_signed(&key)?.pem();
+        Ok(Self { issuer: Issuer::new(params, key), pem })
+    }
+
+    /// A certificate for both ends of a connection; Kubernetes tells users by common name and groups by organization.
+    fn issue(&self, user: &str, group: Option<&str>, names: &[&str], addresses: &[Ipv4Addr]) -> Result<Leaf> {
+        let mut params = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())?;
+        params.subject_alt_names.extend(addresses.iter().map(|address| SanType::IpAddress(IpAddr::V4(*address))));
+        params.distinguished_name.push(DnType::CommonName, user);
+        if let Some(group) = group {
+            params.distinguished_name.push(DnType::OrganizationName, group);
+        }
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok(Leaf { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+}
+
+/// Writes a file that only its owner reads: most of them hold keys.
+fn write(path: &Path, content: &str) -> Result<()> {
+    let doing = || format!("write {}", path.display());
+    let mut file =
+        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path).doing(doing)?;
+    file.write_all(content.as_bytes()).doing(doing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kubeconfig_names_the_node_and_the_users_own_files() {
+        let text = kubeconfig(Path::new("/s/pki"), "kubelet", Ipv4Addr::new(198, 18, 0, 2));
+        let config: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(config["clusters"][0]["cluster"]["server"], "https://198.18.0.2");
+        assert_eq!(config["users"][0]["user"]["client-key"], "/s/pki/kubelet-client.key");
+    }
+
+    #[test]
+    fn certificates_are_issued_for_users_in_groups() {
+        let leaf = Authority::new().unwrap().issue("system:node:n", Some("system:nodes"), &["n"], &[]).unwrap();
+        assert!(leaf.certificate.starts_with("-----BEGIN CERTIFICATE-----"));
+        assert!(leaf.key.starts_with("-----BEGIN PRIVATE KEY-----"));
+    }
+}

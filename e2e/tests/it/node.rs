@@ -1,0 +1,61 @@
+//! The node itself: its components, its files, and programs in it.
+
+use drakkar_e2e::{Cluster, Component, Place, run};
+
+fn cluster() -> Cluster {
+    Cluster::attach(Place::of_checkout().unwrap()).expect("the cluster that `cargo xtask e2e up` made")
+}
+
+#[test]
+#[ignore = "needs a real cluster: cargo xtask e2e"]
+fn components_can_be_killed_and_started_while_pods_go_on() {
+    let cluster = cluster();
+    let kubectl = |arguments: &[&str]| run(cluster.kubectl().args(arguments)).unwrap();
+    let image = format!("--image={}", Cluster::BUSYBOX_IMAGE);
+    kubectl(&["run", "survivor", &image, "--restart=Never", "--", "sleep", "1000000"]);
+    kubectl(&["wait", "--for=condition=Ready", "pod/survivor", "--timeout=60s"]);
+
+    for component in Component::ALL {
+        cluster.kill(component).unwrap();
+        assert!(!cluster.is_running(component).unwrap(), "{component}");
+        cluster.start(component).unwrap();
+        assert!(cluster.is_running(component).unwrap(), "{component}");
+    }
+    cluster.stop(Component::Kubelet).unwrap();
+    cluster.start(Component::Kubelet).unwrap();
+
+    kubectl(&["wait", "--for=condition=Ready", "pod/survivor", "--timeout=60s"]);
+    let restarts =
+        kubectl(&["get", "pod", "survivor", "--output=jsonpath={.status.containerStatuses[0].restartCount}"]);
+    assert_eq!(restarts, "0");
+    kubectl(&["delete", "pod", "survivor", "--grace-period=1"]);
+}
+
+#[test]
+#[ignore = "needs a real cluster: cargo xtask e2e"]
+fn the_node_has_its_own_files_name_and_network() {
+    let cluster = cluster();
+    let inside = |program: &str, arguments: &[&str]| run(cluster.command(program).args(arguments)).unwrap();
+    assert_eq!(inside("uname", &["--nodename"]).trim(), cluster.node());
+    assert!(!inside("ip", &["-oneline", "link"]).contains("dke2e"), "that is the machine's end of the link");
+
+    inside("touch", &["/var/lib/kubelet/seen-from-outside"]);
+    let outside = cluster.path("/var/lib/kubelet/seen-from-outside");
+    assert!(outside.exists(), "{}", outside.display());
+    assert_eq!(outside.parent().unwrap(), cluster.kubelet_root());
+    std::fs::remove_file(outside).unwrap();
+    assert!(cluster.cdi_directory().is_dir());
+    assert!(std::os::unix::net::UnixStream::connect(cluster.containerd_socket()).is_ok(), "containerd does not listen");
+}
+
+#[test]
+#[ignore = "needs a real cluster: cargo xtask e2e"]
+fn a_program_in_the_node_is_ended_alone() {
+    let cluster = cluster();
+    let sleep = |name: &str| cluster.spawn(name, &["sleep", "1000000"].map(str::to_owned)).unwrap();
+    let (one, other) = (sleep("one"), sleep("other"));
+    one.kill().unwrap();
+    assert!(!one.is_running().unwrap() && other.is_running().unwrap());
+    other.stop().unwrap();
+    assert!(!other.is_running().unwrap());
+}

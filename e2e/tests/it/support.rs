@@ -1,0 +1,174 @@
+//! A test's own corner of the cluster: a driver, a namespace, and what is asked of them.
+
+mod driver;
+mod pods;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use drakkar_e2e::{Cluster, Place};
+use http::{Method, Request};
+use serde_json::Value;
+
+pub(crate) use self::driver::Driver;
+pub(crate) use self::pods::{attribute, both_paths, devices, index_of, kep_path, kubernetes_path, template_path};
+
+/// How long anything may take on a small machine that does much else.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The cluster, and a namespace in it.
+pub(crate) struct Lab {
+    pub(crate) cluster: Cluster,
+    pub(crate) client: kube::Client,
+    pub(crate) namespace: String,
+}
+
+impl Lab {
+    /// `name` is the test's; it becomes part of names of objects and drivers.
+    pub(crate) async fn new(name: &str) -> Self {
+        let cluster =
+            Cluster::attach(Place::of_checkout().unwrap()).expect("the cluster that `cargo xtask e2e up` made");
+        let kubeconfig = kube::config::Kubeconfig::read_from(cluster.kubeconfig()).unwrap();
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
+        let client = kube::Client::try_from(config).unwrap();
+        let lab = Self { cluster, client, namespace: format!("test-{name}-{}", run_id()) };
+        let namespace =
+            serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": lab.namespace}});
+        lab.call(Method::POST, "/api/v1/namespaces", Some(&namespace)).await.unwrap();
+        // A pod is refused as long as its namespace has no account.
+        let account = format!("/api/v1/namespaces/{}/serviceaccounts/default", lab.namespace);
+        lab.eventually("the namespace's account", async || lab.get(&account).await).await;
+        lab
+    }
+
+    /// Removes the namespace with all that is in it, and waits until its pods are gone.
+    pub(crate) async fn end(self) {
+        self.delete(&format!("/api/v1/namespaces/{}", self.namespace)).await;
+        self.no_pods(&self.namespace).await;
+    }
+
+    pub(crate) async fn no_pods(&self, namespace: &str) {
+        let path = format!("/api/v1/namespaces/{namespace}/pods");
+        self.eventually("all pods are gone", async || self.list(&path).await.is_empty().then_some(())).await;
+    }
+
+    pub(crate) async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> kube::Result<Value> {
+        self.call_as(method, path, "application/json", body).await
+    }
+
+    pub(crate) async fn call_as(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: Option<&Value>,
+    ) -> kube::Result<Value> {
+        let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+        let request = Request::builder().method(method).uri(path).header("content-type", kind).body(body).unwrap();
+        self.client.request(request).await
+    }
+
+    /// An object, if it is there.
+    pub(crate) async fn get(&self, path: &str) -> Option<Value> {
+        match self.call(Method::GET, path, None).await {
+            Ok(object) => Some(object),
+            Err(kube::Error::Api(status)) if status.code == 404 => None,
+            Err(error) => panic!("{path}: {error}"),
+        }
+    }
+
+    pub(crate) async fn list(&self, path: &str) -> Vec<Value> {
+        let list = self.call(Method::GET, path, None).await.unwrap();
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    pub(crate) async fn delete(&self, path: &str) {
+        match self.call(Method::DELETE, path, None).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => panic!("{path}: {error}"),
+        }
+    }
+
+    /// The slices of a driver.
+    pub(crate) async fn slices(&self, driver: &Driver) -> Vec<Value> {
+        let path = format!("/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.driver%3D{}", driver.name);
+        self.list(&path).await
+    }
+
+    /// A client that is somebody else: whoever has this token.
+    pub(crate) async fn client_with_token(&self, token: &str) -> kube::Client {
+        let kubeconfig = kube::config::Kubeconfig::read_from(self.cluster.kubeconfig()).unwrap();
+        let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
+        config.auth_info = kube::config::AuthInfo { token: Some(token.to_owned().into()), ..Default::default() };
+        kube::Client::try_from(config).unwrap()
+    }
+
+    /// Runs the real kubectl.
+    pub(crate) fn kubectl(&self, arguments: &[&str], input: &str) -> Result<String, String> {
+        let mut command = self.cluster.kubectl();
+        command.args(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    }
+
+    pub(crate) async fn eventually<T>(&self, what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
+        self.within(PATIENCE, what, look).await
+    }
+
+    /// Looks until there is something to see.
+    pub(crate) async fn within<T>(&self, time: Duration, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+        let end = Instant::now() + time;
+        loop {
+            if let Some(seen) = look().await {
+                return seen;
+            }
+            assert!(Instant::now() < end, "{}: not within {time:?}: {what}", self.namespace);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Where a driver has its files.
+    pub(crate) fn plugin_directory(&self, driver: &Driver) -> PathBuf {
+        self.cluster.path(format!("/var/lib/kubelet/plugins/{}", driver.name))
+    }
+
+    pub(crate) fn cdi_directory(&self) -> PathBuf {
+        self.cluster.path("/var/run/cdi")
+    }
+
+    /// The files of a driver that are on the node for its claims: metadata, and the CDI specs that mount it.
+    pub(crate) fn files(&self, driver: &Driver) -> Vec<PathBuf> {
+        let mut files = entries(&self.plugin_directory(driver).join("dra-device-metadata"));
+        files.retain(|path| path.is_dir());
+        let specs = entries(&self.cdi_directory());
+        let prefix = format!("{}_", driver.name);
+        files.extend(specs.into_iter().filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(&prefix)));
+        files
+    }
+
+    /// Waits until nothing is left of any claim of a driver.
+    pub(crate) async fn nothing_left(&self, driver: &Driver) {
+        let what = format!("nothing is left of the claims of {}", driver.name);
+        self.eventually(&what, async || self.files(driver).is_empty().then_some(())).await;
+    }
+}
+
+fn entries(directory: &std::path::Path) -> Vec<PathBuf> {
+    match std::fs::read_dir(directory) {
+        Ok(entries) => entries.map(|entry| entry.unwrap().path()).collect(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => panic!("{}: {error}", directory.display()),
+    }
+}
+
+/// Tells this run from others, so that what a failed test left does not meet the next.
+fn run_id() -> String {
+    format!("{:x}", std::process::id())
+}
