@@ -31,6 +31,10 @@ doc:
 bench:
     cargo bench -p drakkar-metadata
 
+# Measure a driver beside one on Kubernetes' Go framework; needs Go.
+compare:
+    cargo xtask bench
+
 # The command alone, static and small, for scratch images.
 static:
     RUSTFLAGS='-C target-feature=+crt-static -C relocation-model=static' cargo build -p drakkar --no-default-features --profile tiny --target x86_64-unknown-linux-gnu

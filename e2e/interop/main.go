@@ -6,6 +6,8 @@
 //	interop write    objects -> files, by the framework's own writer
 //	interop generate random objects -> objects and files
 //	interop driver   a driver without hardware on the package kubeletplugin
+//	interop protobuf a claim in JSON -> what an API server sends of it
+//	interop time     how long the library takes to decode and to encode a file
 //
 // The first four speak lines of JSON; see files.go.
 package main
@@ -25,7 +27,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return errors.New("say what to do: decode, encode, write, generate or driver")
+		return errors.New("say what to do: decode, encode, write, generate, driver, protobuf or time")
 	}
 	switch command, rest := args[0], args[1:]; command {
 	case "decode":
@@ -40,7 +42,11 @@ func run(args []string) error {
 		return generate(rest, os.Stdout)
 	case "driver":
 		return runDriver(rest)
+	case "protobuf":
+		return claimInProtobuf(rest)
+	case "time":
+		return timeFiles(rest)
 	default:
-		return fmt.Errorf("%q is none of decode, encode, write, generate, driver", command)
+		return fmt.Errorf("%q is none of decode, encode, write, generate, driver, protobuf, time", command)
 	}
 }

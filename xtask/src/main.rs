@@ -1,5 +1,6 @@
 //! What the repository needs done now and then, by `cargo xtask <task>`.
 
+mod bench;
 mod e2e;
 mod proto;
 
@@ -22,7 +23,9 @@ tasks:
   e2e versions   say which versions its components have
   e2e check      bring it up, run a pod and take it down, and fail when that leaves anything on the machine
   image --binary PATH --name NAME --output FILE.tar [--busybox]
-                 make an OCI image of a program, with busybox to look around; `ctr images import` takes it";
+                 make an OCI image of a program, with busybox to look around; `ctr images import` takes it
+  bench          measure a driver beside one on Kubernetes' Go framework; plots to docs/performance.svg
+  bench --help   what else it can be told";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -38,6 +41,7 @@ fn main() -> Result<()> {
         ["e2e", "unfit"] => e2e::unfit(),
         ["e2e", "check"] => e2e::check(),
         ["image", ref arguments @ ..] => e2e::image(arguments),
+        ["bench", ref more @ ..] => bench::run(more),
         ["--help" | "-h" | "help"] => {
             println!("{USAGE}");
             Ok(())

@@ -20,8 +20,8 @@ use http_body_util::BodyExt as _;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, Status};
 use kube::client::Body;
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout, timeout_at};
 
 pub(crate) use self::busy::{SPREAD, busy, random};
 pub(crate) use self::status::Applied;
@@ -161,15 +161,38 @@ impl ClaimSource {
 
     /// The object of that name, if there is one.
     async fn get(&self, claim: &ClaimRef) -> Result<Option<ResourceClaim>, ApiError> {
-        timeout(FETCH_TIMEOUT, self.get_with_patience(claim)).await.unwrap_or(Err(ApiError::Timeout(FETCH_TIMEOUT)))
+        let deadline = Instant::now() + FETCH_TIMEOUT;
+        let patiently = |slot, first| {
+            let getting = timeout_at(deadline, self.get_with_patience(claim, slot, first));
+            // Rare, and large: whoever does not need it does not carry it around.
+            Box::pin(async { getting.await.unwrap_or(Err(ApiError::Timeout(FETCH_TIMEOUT))) })
+        };
+        // Nearly always one try is enough. That has a time limit of its own, and another is only set where it is not: each is two
+        // system calls more.
+        let Ok(slot) = self.slots.try_acquire() else { return patiently(None, None).await };
+        let version = self.version.load(Ordering::Relaxed);
+        match self.get_once(claim, version).await {
+            Ok(Found::Claim(object)) => Ok(Some(*object)),
+            Ok(Found::NoClaim) => Ok(None),
+            other => patiently(Some(slot), Some((version, other))).await,
+        }
     }
 
-    async fn get_with_patience(&self, claim: &ClaimRef) -> Result<Option<ResourceClaim>, ApiError> {
-        // The semaphore is never closed.
-        let _slot = self.slots.acquire().await.ok();
+    /// Goes on from what the first GET found, and in which version, if there has been one.
+    async fn get_with_patience(
+        &self,
+        claim: &ClaimRef,
+        slot: Option<SemaphorePermit<'_>>,
+        mut first: Option<(u8, Result<Found, ApiError>)>,
+    ) -> Result<Option<ResourceClaim>, ApiError> {
+        let _slot = match slot {
+            Some(slot) => Some(slot),
+            // The semaphore is never closed.
+            None => self.slots.acquire().await.ok(),
+        };
         let mut pauses = PAUSES.iter();
         loop {
-            let error = match self.get_in_version(claim).await {
+            let error = match self.get_in_version(claim, first.take()).await {
                 Ok(found) => return Ok(found),
                 Err(error) => error,
             };
@@ -179,9 +202,19 @@ impl ClaimSource {
         }
     }
 
-    async fn get_in_version(&self, claim: &ClaimRef) -> Result<Option<ResourceClaim>, ApiError> {
-        let version = self.version.load(Ordering::Relaxed);
-        match self.get_once(claim, version).await? {
+    async fn get_in_version(
+        &self,
+        claim: &ClaimRef,
+        first: Option<(u8, Result<Found, ApiError>)>,
+    ) -> Result<Option<ResourceClaim>, ApiError> {
+        let (version, found) = match first {
+            Some(first) => first,
+            None => {
+                let version = self.version.load(Ordering::Relaxed);
+                (version, self.get_once(claim, version).await)
+            }
+        };
+        match found? {
             Found::Claim(object) => return Ok(Some(*object)),
             Found::NoClaim => return Ok(None),
             Found::NoVersion => {}

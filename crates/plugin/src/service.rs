@@ -230,12 +230,12 @@ impl<P: DraPlugin> Service<P> {
         if let Some(published) = &self.published {
             fill(published, &mut devices).await?;
         }
-        let requests = answer::plan(&claim, &self.settings.driver, &devices, self.settings.deferred)?;
+        let requests = answer::plan(&claim, &self.settings.driver, &mut devices, self.settings.deferred)?;
         let pod_claim = claim.pod_claim_name().map_err(ClaimError::PodClaim)?;
         let (store, metrics) = (self.store.clone(), self.metrics.clone());
         let written = self.disk.run(move || {
             let timer = metrics.time_metadata(FileWork::Prepare);
-            let ids = store.prepare(claim.reference(), pod_claim.as_ref(), &requests, &uses(&claim));
+            let ids = store.prepare(claim.reference(), pod_claim.as_ref(), requests, &uses(&claim));
             drop(timer);
             if let (Ok(_), Some(reservation)) = (&ids, reservation) {
                 reservation.keep(true);
@@ -323,8 +323,8 @@ impl<P: DraPlugin> Service<P> {
         }
         let driver = &self.settings.driver;
         let content = devices
-            .iter()
-            .map(|device| answer::content(driver, &device.pool_name, &device.device_name, device.metadata.as_ref()))
+            .into_iter()
+            .map(|device| answer::content(driver, &device.pool_name, &device.device_name, device.metadata))
             .collect();
         let guards = self.lock([claim].into_iter()).await?;
         let (store, metrics, claim) = (self.store.clone(), self.metrics.clone(), claim.clone());

@@ -116,7 +116,7 @@ fn serves(device: &Device, request: &str) -> bool {
 pub(super) fn plan(
     claim: &Claim,
     driver: &DriverName,
-    devices: &[Device],
+    devices: &mut [Device],
     deferred: Delivery,
 ) -> Result<Vec<PreparedRequest>, NameError> {
     let mut prepared: Vec<PreparedRequest> = Vec::new();
@@ -126,10 +126,19 @@ pub(super) fn plan(
             continue;
         }
         let mut references = Vec::new();
-        for device in devices.iter().filter(|device| serves(device, request)) {
-            let content = content(driver, &device.pool_name, &device.device_name, device.metadata.as_ref());
+        for device in devices.iter_mut().filter(|device| serves(device, request)) {
+            // The kubelet is not told of it, so it is not copied where only one file tells of it.
+            let metadata = match device.requests.as_slice() {
+                [_] => device.metadata.take(),
+                _ => device.metadata.clone(),
+            };
+            let content = content(driver, &device.pool_name, &device.device_name, metadata);
             if device.requests.is_empty() {
                 add(&mut references, reference_of(claim, request, device), content);
+                continue;
+            }
+            if let [reference] = device.requests.as_slice() {
+                add(&mut references, reference, content);
                 continue;
             }
             for reference in device.requests.iter().filter(|reference| base(reference) == request) {
@@ -166,14 +175,15 @@ pub(crate) fn content(
     driver: &DriverName,
     pool: &str,
     name: &str,
-    metadata: Option<&DeviceMetadata>,
+    metadata: Option<DeviceMetadata>,
 ) -> drakkar_metadata::Device {
+    let DeviceMetadata { attributes, network_data } = metadata.unwrap_or_default();
     drakkar_metadata::Device {
         driver: driver.to_string(),
         pool: pool.to_owned(),
         name: name.to_owned(),
-        attributes: metadata.map(|metadata| metadata.attributes.clone()).unwrap_or_default(),
-        network_data: metadata.and_then(|metadata| metadata.network_data.clone()),
+        attributes,
+        network_data,
     }
 }
 

@@ -39,6 +39,7 @@ mod recover;
 mod tests;
 mod write;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -112,16 +113,16 @@ impl<F: Files> Store<F> {
     ///
     /// A claim that is prepared already, with the same devices, keeps its files, their generation and what updates
     /// have put into them. On failure, what this call wrote is removed. `uses` is what the next start tells of it.
-    pub(crate) fn prepare(
+    pub(crate) fn prepare<'r>(
         &self,
         claim: &ClaimRef,
         pod_claim: Option<&PodClaimName>,
-        requests: &[PreparedRequest],
+        requests: impl Into<Cow<'r, [PreparedRequest]>>,
         uses: &[DeviceUse],
     ) -> Result<BTreeMap<RequestName, QualifiedName>, StoreError> {
         let step = Step(claim);
         let name = directory_name(&claim.namespace, &claim.name);
-        let plans = self.plan(claim, pod_claim, &self.root_path().join(&name), requests)?;
+        let plans = self.plan(claim, pod_claim, &self.root_path().join(&name), requests.into().into_owned())?;
         let record = self.record(claim, pod_claim, &plans, uses);
         let ids = plans.iter().map(|(request, plan)| (request.clone(), plan.device.id().clone())).collect();
         let root = self.make_root(step)?;

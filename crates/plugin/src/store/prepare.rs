@@ -33,7 +33,7 @@ impl<F: Files> Store<F> {
         claim: &ClaimRef,
         pod_claim: Option<&PodClaimName>,
         claim_path: &Path,
-        requests: &[PreparedRequest],
+        requests: Vec<PreparedRequest>,
     ) -> Result<BTreeMap<RequestName, Plan>, StoreError> {
         let mut plans = BTreeMap::new();
         for prepared in requests {
@@ -57,9 +57,9 @@ impl<F: Files> Store<F> {
             });
             let record = RequestRecord { devices: devices.collect(), gated: prepared.delivery == Delivery::Gated };
             // What cannot be written must not fail half-way.
-            let document = self.document(claim, pod_claim, &prepared.request, prepared.references.clone(), 1)?;
+            let document = self.document(claim, pod_claim, &prepared.request, prepared.references, 1)?;
             let plan = Plan { device, spec, document, delivery: prepared.delivery, record };
-            plans.insert(prepared.request.clone(), plan);
+            plans.insert(prepared.request, plan);
         }
         Ok(plans)
     }

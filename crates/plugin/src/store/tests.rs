@@ -165,7 +165,7 @@ fn name(text: &str) -> RequestName {
 #[test]
 fn prepare_writes_file_record_and_spec_and_gives_the_ids() {
     let disk = Disk::new();
-    let ids = disk.store().prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    let ids = disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
     let ids: Vec<String> = ids.values().map(ToString::to_string).collect();
     assert_eq!(ids, [format!("{DRIVER}/metadata={UID}_gpu"), format!("{DRIVER}/metadata={UID}_net")]);
     assert_eq!(
@@ -205,8 +205,8 @@ fn a_claim_with_the_longest_names_is_prepared_updated_and_unprepared_like_any_ot
         uid: "11111111-5c5e-4d53-9d39-0f2f6a1f6a33".parse().unwrap(),
         ..long_claim()
     };
-    store.prepare(&claim, None, &two_requests(), &uses()).unwrap();
-    store.prepare(&neighbour, None, &two_requests(), &uses()).unwrap();
+    store.prepare(&claim, None, two_requests(), &uses()).unwrap();
+    store.prepare(&neighbour, None, two_requests(), &uses()).unwrap();
     assert_eq!(disk.seen_of(&claim, "gpu").unwrap().metadata.name, claim.name.as_str());
     let spec = fs::read_to_string(disk.path(&format!("cdi/{DRIVER}_metadata_{UID}_gpu.json"))).unwrap();
     assert!(spec.contains(disk.file_of(&claim, "gpu").to_str().unwrap()), "{spec}");
@@ -269,7 +269,7 @@ fn prepare_and_unprepare_make_no_call_in_vain() {
 fn everybody_can_read_metadata_and_specs_whatever_the_umask_is() {
     let disk = Disk::new();
     let umask = nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
-    let prepared = disk.store().prepare(&claim(), None, &two_requests(), &uses());
+    let prepared = disk.store().prepare(&claim(), None, two_requests(), &uses());
     nix::sys::stat::umask(umask);
     prepared.unwrap();
     for file in [disk.file_of(&claim(), "gpu"), disk.path(&format!("cdi/{DRIVER}_metadata_{UID}_gpu.json"))] {
@@ -283,13 +283,13 @@ fn everybody_can_read_metadata_and_specs_whatever_the_umask_is() {
 fn a_cdi_directory_that_is_wiped_or_made_anew_is_noticed() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
     fs::remove_dir_all(disk.path("cdi")).unwrap();
-    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
     assert!(disk.has_spec("gpu") && disk.has_spec("net"));
     fs::remove_dir_all(disk.path("cdi")).unwrap();
     fs::create_dir(disk.path("cdi")).unwrap();
-    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
     assert!(disk.has_spec("gpu") && disk.has_spec("net"));
     fs::remove_dir_all(disk.path("cdi")).unwrap();
     store.unprepare(&claim()).unwrap();
@@ -300,7 +300,7 @@ fn a_cdi_directory_that_is_wiped_or_made_anew_is_noticed() {
 fn unprepare_removes_what_else_lies_in_the_claims_directory() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
     fs::write(disk.file_of(&claim(), "gpu").with_file_name(".metadata.json.next.tmp"), "{").unwrap();
     fs::write(disk.file_of(&claim(), "gpu").with_file_name("planted"), "").unwrap();
     fs::create_dir(disk.path("plugin/dra-device-metadata/default_my-claim/other")).unwrap();
@@ -312,7 +312,7 @@ fn unprepare_removes_what_else_lies_in_the_claims_directory() {
 #[test]
 fn a_claim_from_a_template_is_mounted_under_the_name_of_the_pods_entry() {
     let disk = Disk::new();
-    disk.store().prepare(&claim(), Some(&"gpus".parse().unwrap()), &two_requests(), &uses()).unwrap();
+    disk.store().prepare(&claim(), Some(&"gpus".parse().unwrap()), two_requests(), &uses()).unwrap();
     assert_eq!(disk.seen("gpu").unwrap().pod_claim_name.as_deref(), Some("gpus"));
     let spec = fs::read_to_string(disk.path(&format!("cdi/{DRIVER}_metadata_{UID}_gpu.json"))).unwrap();
     assert!(spec.contains("/resourceclaimtemplates/gpus/gpu/"), "{spec}");
@@ -323,12 +323,12 @@ fn a_claim_from_a_template_is_mounted_under_the_name_of_the_pods_entry() {
 fn prepare_again_answers_the_same_and_touches_nothing() {
     let disk = Disk::new();
     let store = disk.store();
-    let first = store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    let first = store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
     store.update(&claim(), &name("net"), vec![device("nic-0", "second")]).unwrap();
     let before = disk.all();
     let inode = |path: &str| std::os::unix::fs::MetadataExt::ino(&fs::metadata(disk.path(path)).unwrap());
     let record = inode("plugin/dra-device-metadata/default_my-claim/.claim.json");
-    assert_eq!(store.prepare(&claim(), None, &two_requests(), &uses()).unwrap(), first);
+    assert_eq!(store.prepare(&claim(), None, two_requests(), &uses()).unwrap(), first);
     assert_eq!(disk.all(), before);
     assert_eq!(inode("plugin/dra-device-metadata/default_my-claim/.claim.json"), record);
     assert_eq!(disk.seen("net").unwrap().requests[0].devices, [device("nic-0", "second")]);
@@ -338,7 +338,7 @@ fn prepare_again_answers_the_same_and_touches_nothing() {
 fn prepare_again_writes_a_file_that_is_gone_or_could_not_be_written() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
     let file = disk.file_of(&claim(), "gpu");
     let damages: [fn(&Path); 4] = [
         |file| fs::write(file, "").unwrap(),
@@ -348,7 +348,7 @@ fn prepare_again_writes_a_file_that_is_gone_or_could_not_be_written() {
     ];
     for damage in damages {
         damage(&file);
-        store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+        store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
         assert_eq!(disk.seen("gpu").unwrap().requests[0].devices, [device("gpu-0", "first")]);
     }
 }
@@ -357,7 +357,7 @@ fn prepare_again_writes_a_file_that_is_gone_or_could_not_be_written() {
 fn prepare_again_with_other_devices_writes_a_new_generation_into_the_same_file() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
     let path = disk.path("plugin/dra-device-metadata/default_my-claim/gpu/metadata.json");
     let inode = || std::os::unix::fs::MetadataExt::ino(&fs::metadata(&path).unwrap());
     let before = inode();
@@ -391,7 +391,7 @@ fn an_update_is_seen_through_the_same_inode_and_never_shrinks_the_file() {
 fn the_first_update_of_deferred_metadata_is_generation_one_and_keeps_the_subrequest() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
     assert_eq!(store.update(&claim(), &name("net"), vec![device("nic-0", "now")]).unwrap(), 1);
     assert_eq!(disk.seen("net").unwrap().requests[0].name, "net/fast");
     assert_eq!(store.update(&claim(), &name("net"), vec![]).unwrap(), 2);
@@ -429,7 +429,7 @@ fn an_update_is_refused_for_what_was_not_prepared() {
         error(store.update(&claim(), &name("gpu"), vec![])),
         format!("claim default/my-claim (uid {UID}): not prepared here, so there is no metadata to update")
     );
-    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
     let before = disk.all();
     assert!(error(store.update(&successor(&claim()), &name("gpu"), vec![])).contains("is another, with uid 0d6a3c0e"));
     assert!(error(store.update(&claim(), &name("tpu"), vec![])).contains("not one of those prepared here: gpu, net"));
@@ -458,7 +458,7 @@ fn unprepare_leaves_nothing_and_twice_is_fine() {
     let disk = Disk::new();
     let store = disk.store();
     store.unprepare(&claim()).unwrap();
-    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
     store.unprepare(&claim()).unwrap();
     assert_eq!(disk.files_but_root(), Vec::<String>::new());
     store.unprepare(&claim()).unwrap();
@@ -469,8 +469,8 @@ fn unprepare_leaves_nothing_and_twice_is_fine() {
 fn a_late_unprepare_of_an_older_uid_leaves_the_new_claim_alone() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
-    store.prepare(&successor(&claim()), None, &two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
+    store.prepare(&successor(&claim()), None, two_requests(), &uses()).unwrap();
     assert!(!disk.has_spec("gpu"), "the spec of the claim that is gone is gone");
     let before = disk.all();
     store.unprepare(&claim()).unwrap();
@@ -485,7 +485,7 @@ fn planted_links_are_neither_followed_nor_written_through() {
         fs::create_dir(disk.path("outside")).unwrap();
         fs::create_dir_all(disk.path("plugin").join(planted).parent().unwrap()).unwrap();
         std::os::unix::fs::symlink(disk.path("outside"), disk.path("plugin").join(planted)).unwrap();
-        let error = disk.store().prepare(&claim(), None, &two_requests(), &uses()).unwrap_err().to_string();
+        let error = disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap_err().to_string();
         assert!(error.contains(planted), "{error}");
         disk.store().recover();
         assert!(disk.store().unprepare(&claim()).is_err());
@@ -493,7 +493,7 @@ fn planted_links_are_neither_followed_nor_written_through() {
     }
     // Below the claim's own directory, links go with the claim, and what they point at stays.
     let disk = Disk::new();
-    disk.store().prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
     fs::create_dir(disk.path("outside")).unwrap();
     fs::write(disk.path("outside/metadata.json"), "precious").unwrap();
     std::os::unix::fs::symlink(disk.path("outside"), disk.path("plugin/dra-device-metadata/default_my-claim/x"))

@@ -11,14 +11,14 @@ fn gated() -> Vec<PreparedRequest> {
 fn a_gate_is_closed_again_after_a_reboot() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, &gated(), &uses()).unwrap();
+    store.prepare(&claim(), None, gated(), &uses()).unwrap();
     assert!(!disk.has_spec("net"));
     store.update(&claim(), &name("net"), vec![device("nic-0", "second")]).unwrap();
     assert!(disk.has_spec("net"));
     fs::remove_dir_all(disk.path("cdi")).unwrap();
     let store = Store::open(SystemFiles, Settings { boot: "next boot".into(), ..disk.settings() }).unwrap();
     store.recover();
-    store.prepare(&claim(), None, &gated(), &uses()).unwrap();
+    store.prepare(&claim(), None, gated(), &uses()).unwrap();
     let content = fs::read(disk.file_of(&claim(), "net")).unwrap();
     assert!(content.iter().all(|byte| *byte == b'\n'));
     assert!(!disk.has_spec("net"), "gate closed again, file blank, but the spec is there");
@@ -29,7 +29,7 @@ fn a_gate_is_closed_again_after_a_reboot() {
 fn a_gate_is_closed_again_for_other_devices() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, &gated(), &uses()).unwrap();
+    store.prepare(&claim(), None, gated(), &uses()).unwrap();
     store.update(&claim(), &name("net"), vec![device("nic-0", "second")]).unwrap();
     let other = vec![request("net", Delivery::Gated, vec![device("nic-1", "first")])];
     store.prepare(&claim(), None, &other, &uses()).unwrap();
@@ -41,7 +41,7 @@ fn a_gate_is_closed_again_for_other_devices() {
 fn a_gate_that_could_not_be_opened_is_opened_by_the_next_update() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, &gated(), &uses()).unwrap();
+    store.prepare(&claim(), None, gated(), &uses()).unwrap();
     fs::remove_dir_all(disk.path("cdi")).unwrap();
     fs::write(disk.path("cdi"), "").unwrap();
     store.update(&claim(), &name("net"), vec![device("nic-0", "second")]).unwrap_err();
@@ -56,7 +56,7 @@ fn a_gate_that_could_not_be_opened_is_opened_by_the_next_update() {
 fn half_a_write_is_taken_back_whatever_was_there_before() {
     for at in 0..40 {
         let disk = Disk::new();
-        disk.store().prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+        disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
         let (store, _files) = disk.faulty(Fault::FailHalf(at, Errno::NOSPC));
         let Ok(store) = store else { continue };
         let mut long = device("nic-0", "second");

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn specs_that_a_reboot_wiped_are_restored_from_the_records() {
     let disk = Disk::new();
-    disk.store().prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
     let before = disk.all();
     fs::remove_dir_all(disk.path("cdi")).unwrap();
     let store = Store::open(SystemFiles, Settings { boot: "next boot".into(), ..disk.settings() }).unwrap();
@@ -14,14 +14,14 @@ fn specs_that_a_reboot_wiped_are_restored_from_the_records() {
     assert_eq!(claims(&recovery), [claim()]);
     assert_eq!(disk.all(), before);
     // In another boot nothing is believed: the files are written anew, and count on.
-    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
     assert_eq!(disk.seen("gpu").unwrap().metadata.generation, 2);
 }
 
 #[test]
 fn files_of_a_go_driver_are_adopted_and_rubbish_is_removed() {
     let disk = Disk::new();
-    disk.store().prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
     let store = disk.store();
     store.update(&claim(), &name("net"), vec![device("nic-0", "x")]).unwrap();
     fs::remove_file(disk.path("plugin/dra-device-metadata/default_my-claim/.claim.json")).unwrap();
@@ -50,7 +50,7 @@ fn files_of_a_go_driver_are_adopted_and_rubbish_is_removed() {
 #[test]
 fn one_bad_entry_is_reported_left_alone_and_keeps_nothing_from_being_done() {
     let disk = Disk::new();
-    disk.store().prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
     fs::write(disk.path("plugin/dra-device-metadata/README"), "hello").unwrap();
     fs::create_dir(disk.path("plugin/dra-device-metadata/Not_A Claim")).unwrap();
     fs::remove_file(disk.path(&format!("cdi/{DRIVER}_metadata_{UID}_gpu.json"))).unwrap();
@@ -66,11 +66,11 @@ fn one_bad_entry_is_reported_left_alone_and_keeps_nothing_from_being_done() {
 #[test]
 fn a_start_knows_which_devices_are_in_use() {
     let disk = Disk::new();
-    disk.store().prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
     assert_eq!(disk.store().recover().claims, [RecoveredClaim { claim: claim(), uses: uses(), is_of_this_boot: true }]);
     // A repeated prepare with the same files can still use something else.
     let fewer = vec![device_use("gpu-0", None)];
-    disk.store().prepare(&claim(), None, &two_requests(), &fewer).unwrap();
+    disk.store().prepare(&claim(), None, two_requests(), &fewer).unwrap();
     assert_eq!(disk.store().recover().claims, [RecoveredClaim { claim: claim(), uses: fewer, is_of_this_boot: true }]);
 }
 
@@ -78,7 +78,7 @@ fn a_start_knows_which_devices_are_in_use() {
 fn a_record_that_was_copied_to_another_claims_directory_is_not_believed() {
     for (from, to) in [("default_my-claim", "default_other"), ("default_my-claim", "default_a-claim")] {
         let disk = Disk::new();
-        disk.store().prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+        disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
         let before = disk.all();
         let path = |directory: &str, file: &str| disk.path("plugin/dra-device-metadata").join(directory).join(file);
         fs::create_dir_all(path(to, "gpu")).unwrap();
@@ -112,7 +112,7 @@ fn a_long_named_directory_without_a_record_is_adopted_if_its_specs_are_there_and
 fn a_spec_that_cannot_be_removed_is_reported_and_the_others_go() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
     let spec = |uid: &str| disk.path(&format!("cdi/{DRIVER}_metadata_{uid}_gpu.json"));
     for stuck in ["dead-1", "dead-3"] {
         fs::create_dir(spec(stuck)).unwrap();
@@ -159,7 +159,7 @@ fn specs_of_nobody_stay_only_where_a_directory_is_not_understood() {
 fn a_request_that_cannot_be_restored_is_reported_and_the_claim_and_its_other_requests_stay() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
     fs::remove_dir_all(disk.path("cdi")).unwrap();
     let gpu = disk.path("plugin/dra-device-metadata/default_my-claim/gpu");
     fs::remove_dir_all(&gpu).unwrap();
@@ -175,7 +175,7 @@ fn a_request_that_cannot_be_restored_is_reported_and_the_claim_and_its_other_req
 fn an_update_on_its_way_to_a_file_that_is_gone_is_finished() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
     let file = disk.file_of(&claim(), "gpu");
     fs::rename(&file, file.with_file_name(".metadata.json.next")).unwrap();
     let recovery = store.recover();
@@ -189,11 +189,11 @@ fn an_update_on_its_way_to_a_file_that_is_gone_is_finished() {
 fn a_file_that_waits_for_its_metadata_keeps_its_spec_over_a_reboot_and_a_restart() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
     store.update(&claim(), &name("net"), vec![device("nic-0", "first")]).unwrap();
     let settings = || Settings { boot: "next boot".into(), ..disk.settings() };
     let store = Store::open(SystemFiles, settings()).unwrap();
-    store.prepare(&claim(), None, &two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
     let content = fs::read_to_string(disk.file_of(&claim(), "net")).unwrap();
     assert!(!content.is_empty() && content.trim().is_empty(), "{content}");
     let recovery = Store::open(SystemFiles, settings()).unwrap().recover();

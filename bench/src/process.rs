@@ -4,7 +4,8 @@ use std::process::{Child, ChildStdin, ChildStdout};
 use std::time::Duration;
 
 /// A process that does not outlive this value.
-pub(crate) struct Process(Option<Child>);
+#[derive(Debug)]
+pub struct Process(Option<Child>);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -16,18 +17,24 @@ impl Drop for Process {
 }
 
 impl Process {
-    pub(crate) fn new(child: Child) -> Self {
+    /// This child.
+    pub fn new(child: Child) -> Self {
         Self(Some(child))
     }
 
+    /// Whether it has not ended by itself.
+    pub fn runs(&mut self) -> bool {
+        self.0.as_mut().is_some_and(|child| child.try_wait().is_ok_and(|status| status.is_none()))
+    }
+
     /// Our ends of its standard input and output.
-    pub(crate) fn pipes(&mut self) -> (ChildStdin, ChildStdout) {
+    pub fn pipes(&mut self) -> (ChildStdin, ChildStdout) {
         let child = self.0.as_mut().unwrap();
         (child.stdin.take().unwrap(), child.stdout.take().unwrap())
     }
 
     /// Ends it as a kubelet does, and waits until it has ended.
-    pub(crate) fn end(mut self) {
+    pub fn end(mut self) {
         let mut child = self.0.take().unwrap();
         let id = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
@@ -35,17 +42,17 @@ impl Process {
     }
 
     /// What it has of the machine's memory, in MB, the pages of its program file included.
-    pub(crate) fn memory(&self) -> f64 {
+    pub fn memory(&self) -> f64 {
         self.status("VmRSS:")
     }
 
     /// The same without pages of files, which others share and which can be dropped.
-    pub(crate) fn anonymous_memory(&self) -> f64 {
+    pub fn anonymous_memory(&self) -> f64 {
         self.status("RssAnon:")
     }
 
     /// The most that it ever had, in MB, the pages of its program file included.
-    pub(crate) fn peak_memory(&self) -> f64 {
+    pub fn peak_memory(&self) -> f64 {
         self.status("VmHWM:")
     }
 
@@ -55,17 +62,23 @@ impl Process {
         line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0 / 1e6
     }
 
-    /// What it has had of the processors' time.
-    pub(crate) fn processor_time(&self) -> Duration {
-        let stat = self.proc("stat");
-        // Behind the program's name, which is in parentheses.
-        let (_, fields) = stat.rsplit_once(')').unwrap();
-        let ticks = fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>();
-        let per_second = u32::try_from(rustix::param::clock_ticks_per_second()).unwrap();
-        Duration::from_secs_f64(ticks / f64::from(per_second))
+    /// What its threads have had of the processors' time, those that have ended not counted. The kernel's own sum for the
+    /// process counts in hundredths of a second, which is too coarse here.
+    pub fn processor_time(&self) -> Duration {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.id())).unwrap();
+        let times = threads.filter_map(|thread| {
+            // One that ends just now has none.
+            let told = std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+            told.split(' ').next()?.parse::<u64>().ok()
+        });
+        Duration::from_nanos(times.sum())
     }
 
     fn proc(&self, file: &str) -> String {
-        std::fs::read_to_string(format!("/proc/{}/{file}", self.0.as_ref().unwrap().id())).unwrap()
+        std::fs::read_to_string(format!("/proc/{}/{file}", self.id())).unwrap()
+    }
+
+    fn id(&self) -> u32 {
+        self.0.as_ref().unwrap().id()
     }
 }

@@ -1,0 +1,143 @@
+//! The driver that is measured: it hands out what was allocated, tells containers four things about it, and publishes as
+//! many devices as it is told to. `interop driver` in e2e/interop does the same on Kubernetes' Go framework.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use drakkar_plugin::{
+    BoxError, Claim, ClaimRef, Device, DeviceAttribute, DeviceMetadata, DraPlugin, DriverResources, Flags, Helper,
+    PluginBuilder, Pool, PublishStatus, PublishedDevice,
+};
+use tokio::sync::mpsc;
+
+/// A DRA driver without hardware, to be measured
+#[derive(Parser)]
+struct Arguments {
+    /// The driver's name
+    #[arg(long, default_value = "gpu.example.com", value_name = "NAME")]
+    driver_name: String,
+    /// How many devices it publishes when it starts
+    #[arg(long, default_value_t = 0, value_name = "COUNT")]
+    devices: u64,
+    /// Publish what standard input says, line by line: how many devices, and the revision of the one in the middle. Each line
+    /// is answered with the nanoseconds until the API server has it all
+    #[arg(long)]
+    orders: bool,
+    #[command(flatten)]
+    plugin: Flags,
+}
+
+struct Minimal;
+
+impl DraPlugin for Minimal {
+    async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, BoxError> {
+        claim
+            .results()
+            .map(|result| Ok(Device { metadata: Some(told(&result.device)?), ..Device::from(result) }))
+            .collect()
+    }
+
+    async fn unprepare(&self, _: &ClaimRef) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+/// What containers are told of a device.
+fn told(device: &str) -> Result<DeviceMetadata, BoxError> {
+    let index: u64 = device.strip_prefix("gpu-").ok_or("there is no such GPU")?.parse()?;
+    Ok(DeviceMetadata::default()
+        .attribute("resource.kubernetes.io/pciBusID", address(index))
+        .attribute("index", i64::try_from(index)?)
+        .attribute("model", "LATEST-GPU-MODEL")
+        .attribute("driverVersion", DeviceAttribute::version("1.0.0")))
+}
+
+/// Where a device would be on the bus.
+fn address(index: u64) -> String {
+    format!("0000:{:02x}:{:02x}.0", 3 + index / 32, index % 32)
+}
+
+/// A device as the driver in Go has them.
+fn small(index: u64) -> PublishedDevice {
+    PublishedDevice::new(format!("gpu-{index}"))
+        .attribute("resource.kubernetes.io/pciBusID", address(index))
+        .attribute("model", "LATEST-GPU-MODEL")
+        .attribute("driverVersion", DeviceAttribute::version("1.0.0"))
+        .capacity("memory", "80Gi")
+}
+
+/// A device as larger drivers have them: about 460 bytes of JSON.
+fn large(number: u64, revision: u64) -> PublishedDevice {
+    let address = format!("{:04x}:{:02x}:{:02x}.0", number >> 13, (number >> 5) & 0xff, number & 0x1f);
+    let index = i64::try_from(number).unwrap_or(i64::MAX);
+    PublishedDevice::new(format!("gpu-{number}"))
+        .attribute("index", index)
+        .attribute("uuid", format!("GPU-5f3c1e0a-77a4-4f0e-8a55-{number:012x}"))
+        .attribute("model", "Example Accelerator 9000 PCIe 80GB")
+        .attribute("architecture", "example-9")
+        .attribute("driverVersion", DeviceAttribute::version(format!("570.{revision}.0")))
+        .attribute("numaNode", index % 8)
+        .attribute("resource.kubernetes.io/pciBusID", address)
+        .attribute("resource.kubernetes.io/pcieRoot", format!("pci{:04x}:{:02x}", number >> 13, (number >> 5) & 0xff))
+        .capacity("memory", "80Gi")
+        .capacity("multiprocessors", "132")
+}
+
+/// Publishes what standard input says.
+fn obey(helper: &Helper, pool: String) {
+    let (lines, mut orders) = mpsc::unbounded_channel::<(u64, u64)>();
+    std::thread::spawn(move || {
+        let said = std::io::stdin().lines().map_while(Result::ok);
+        for (count, revision) in said.filter_map(|line| {
+            let (count, revision) = line.split_once(' ')?;
+            Some((count.parse().ok()?, revision.parse().ok()?))
+        }) {
+            // Who has ended does not publish any more.
+            lines.send((count, revision)).ok();
+        }
+    });
+    let publisher = helper.resource_publisher();
+    tokio::spawn(async move {
+        while let Some((count, revision)) = orders.recv().await {
+            let middle = count / 2;
+            let devices = (0..count).map(|number| large(number, if number == middle { revision } else { 0 }));
+            let resources = DriverResources::default().pool(pool.as_str(), Pool::default().devices(devices));
+            let mut status = publisher.status();
+            let begin = Instant::now();
+            if let Err(error) = publisher.publish(resources) {
+                eprintln!("error: {error}");
+                continue;
+            }
+            if status.wait_for(|status| *status == PublishStatus::Published).await.is_ok() {
+                println!("{}", begin.elapsed().as_nanos());
+            }
+        }
+    });
+}
+
+async fn run(arguments: Arguments) -> Result<(), BoxError> {
+    let node = arguments.plugin.node_name.clone().unwrap_or_default();
+    let helper = PluginBuilder::new(arguments.driver_name).flags(&arguments.plugin).start(Minimal).await?;
+    if arguments.devices > 0 {
+        let pool = Pool::default().devices((0..arguments.devices).map(small));
+        helper.publish_resources(DriverResources::default().pool(node.as_str(), pool))?;
+    }
+    if arguments.orders {
+        obey(&helper, node);
+    }
+    Ok(helper.run_until_signal().await?)
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    match run(arguments).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Who a driver deals with on its node: directories, and a kubelet that only calls.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use drakkar_plugin::proto::dra_v1::dra_plugin_client::DraPluginClient;
+use drakkar_plugin::proto::dra_v1::{Claim, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest};
+use drakkar_plugin::proto::registration::registration_client::RegistrationClient;
+use drakkar_plugin::proto::registration::{InfoRequest, RegistrationStatus};
+use tempfile::TempDir;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::cluster::Cluster;
+use crate::framework::Framework;
+use crate::process::Process;
+
+/// Far longer than a start takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The directories of a node.
+#[derive(Debug)]
+pub struct Node {
+    root: TempDir,
+}
+
+impl Node {
+    /// A new one in a directory; drivers on it find the cluster.
+    pub fn new(directory: &Path, cluster: &Cluster) -> Self {
+        let root = tempfile::tempdir_in(directory).unwrap();
+        std::fs::create_dir_all(root.path().join("plugins_registry")).unwrap();
+        std::fs::write(root.path().join("kubeconfig"), cluster.kubeconfig()).unwrap();
+        Self { root }
+    }
+
+    /// Starts a driver and registers it as soon as its socket is there.
+    pub async fn start(self, framework: &Framework, devices: u64) -> Driver {
+        let begin = Instant::now();
+        let log = std::fs::File::create(self.root.path().join("log")).unwrap();
+        let child =
+            framework.command(self.root.path(), devices).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
+        let mut process = Process::new(child.unwrap());
+        let (socket, channel) = loop {
+            let found = self.socket();
+            if let Some(socket) = found
+                && let Ok(channel) = channel(&socket).await
+            {
+                break (socket, channel);
+            }
+            let log = || std::fs::read_to_string(self.root.path().join("log"));
+            assert!(begin.elapsed() < PATIENCE && process.runs(), "{} does not start: {:?}", framework.name, log());
+            std::thread::sleep(Duration::from_micros(100));
+        };
+        let mut registration = RegistrationClient::new(channel);
+        let info = registration.get_info(InfoRequest {}).await.unwrap().into_inner();
+        let status = RegistrationStatus { plugin_registered: true, error: String::new() };
+        registration.notify_registration_status(status).await.unwrap();
+        assert!(socket.exists(), "{} has removed its socket", framework.name);
+        let dra_socket = info.endpoint.into();
+        Driver { process, registration, dra_socket, started: begin, registered: begin.elapsed(), node: self }
+    }
+
+    /// The socket of a driver that wants to be registered.
+    fn socket(&self) -> Option<PathBuf> {
+        let entries = std::fs::read_dir(self.root.path().join("plugins_registry")).unwrap();
+        entries.map(|entry| entry.unwrap().path()).find(|path| path.extension().is_some_and(|end| end == "sock"))
+    }
+}
+
+/// A driver that is registered.
+#[derive(Debug)]
+pub struct Driver {
+    /// The process that it runs in.
+    pub process: Process,
+    /// When it was started.
+    pub started: Instant,
+    /// How long it took until it was registered.
+    pub registered: Duration,
+    registration: RegistrationClient<Channel>,
+    dra_socket: PathBuf,
+    node: Node,
+}
+
+impl Driver {
+    /// A kubelet that is connected to it.
+    pub async fn kubelet(&self) -> Kubelet {
+        Kubelet(DraPluginClient::new(channel(&self.dra_socket).await.unwrap()))
+    }
+
+    /// Ends it as a kubelet does, and waits until it has ended.
+    pub async fn end(self) {
+        let Self { process, node, .. } = self;
+        // In another thread: connections are closed by both ends, and ours is in this one.
+        tokio::task::spawn_blocking(move || process.end()).await.unwrap();
+        node.root.close().unwrap();
+    }
+
+    /// How long a call takes for which the driver has nothing to do.
+    pub async fn echo(&self) -> Duration {
+        let mut registration = self.registration.clone();
+        let begin = Instant::now();
+        registration.get_info(InfoRequest {}).await.unwrap();
+        begin.elapsed()
+    }
+}
+
+/// A kubelet. A clone has the same connection.
+#[derive(Debug, Clone)]
+pub struct Kubelet(DraPluginClient<Channel>);
+
+impl Kubelet {
+    /// Prepares claims in one call, and tells how long it took.
+    pub async fn prepare(&self, numbers: Range<u64>) -> Duration {
+        let mut client = self.0.clone();
+        let request = NodePrepareResourcesRequest { claims: numbers.map(named).collect() };
+        let count = request.claims.len();
+        let begin = Instant::now();
+        let response = client.node_prepare_resources(request).await.unwrap().into_inner();
+        let took = begin.elapsed();
+        assert_eq!(response.claims.len(), count);
+        for answer in response.claims.values() {
+            assert_eq!((answer.error.as_str(), answer.devices.len()), ("", 1));
+            assert!(!answer.devices[0].cdi_device_ids.is_empty(), "without metadata: {answer:?}");
+        }
+        took
+    }
+
+    /// Unprepares claims in one call, and tells how long it took.
+    pub async fn unprepare(&self, numbers: Range<u64>) -> Duration {
+        let mut client = self.0.clone();
+        let request = NodeUnprepareResourcesRequest { claims: numbers.map(named).collect() };
+        let begin = Instant::now();
+        let response = client.node_unprepare_resources(request).await.unwrap().into_inner();
+        let took = begin.elapsed();
+        assert!(response.claims.values().all(|answer| answer.error.is_empty()), "{response:?}");
+        took
+    }
+}
+
+fn named(number: u64) -> Claim {
+    Claim {
+        namespace: "default".to_owned(),
+        name: format!("claim-{number:06}"),
+        uid: format!("5f3c1e0a-77a4-4f0e-8a55-{number:012}"),
+    }
+}
+
+async fn channel(socket: &Path) -> Result<Channel, tonic::transport::Error> {
+    Endpoint::try_from(format!("unix://{}", socket.display())).unwrap().connect().await
+}
