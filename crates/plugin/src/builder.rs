@@ -22,6 +22,8 @@ const DRAIN: Duration = Duration::from_secs(20);
 const ORPHAN_GRACE: Duration = Duration::from_secs(600);
 /// How long a prepare waits for a device that another claim still has. Kubelets give a call 45 s.
 const DEVICE_PATIENCE: Duration = Duration::from_secs(10);
+/// It is not longer than this: the claim is fetched again after it, which may take 30 s.
+const LONGEST_DEVICE_PATIENCE: Duration = Duration::from_secs(15);
 /// How long the status of a device is tried to be reported. A control plane that is upgraded is away for minutes.
 const STATUS_PATIENCE: Duration = Duration::from_secs(600);
 /// How many claims of a batch a driver that is not serialized is called for at once.
@@ -178,9 +180,9 @@ impl PluginBuilder {
 
     /// Lets the first publishing of a process begin some time within so long, by chance; at once by default. For clusters of
     /// thousands of nodes whose drivers may all start in the same second, after a power failure for example: `docs/SCALE.md`.
-    /// With [`Self::metadata_from_published`] the first prepare waits for it too.
+    /// At most an hour. [`Self::metadata_from_published`] does not wait for it.
     pub fn publish_within(mut self, time: Duration) -> Self {
-        self.publish_within = time;
+        self.publish_within = time.min(Duration::from_secs(3600));
         self
     }
 
@@ -275,11 +277,11 @@ impl PluginBuilder {
         self
     }
 
-    /// How long a prepare waits for a device that another claim still has; 10 s by default. A pod that is removed by force is
+    /// How long a prepare waits for a device that another claim still has; 10 s by default, and at most 15. A pod that is removed by force is
     /// gone for the scheduler before this node has unprepared its claim, which takes a moment more. Kubelets wait 45 s for an
     /// answer, and come back after a minute or more if a claim is refused.
     pub fn device_patience(mut self, patience: Duration) -> Self {
-        self.device_patience = patience;
+        self.device_patience = patience.min(LONGEST_DEVICE_PATIENCE);
         self
     }
 

@@ -163,7 +163,7 @@ impl ClaimSource {
     async fn get(&self, claim: &ClaimRef) -> Result<Option<ResourceClaim>, ApiError> {
         let deadline = Instant::now() + FETCH_TIMEOUT;
         let patiently = |slot, first| {
-            let getting = timeout_at(deadline, self.get_with_patience(claim, slot, first));
+            let getting = timeout_at(deadline, self.get_with_patience(claim, slot, first, deadline));
             // Rare, and large: whoever does not need it does not carry it around.
             Box::pin(async { getting.await.unwrap_or(Err(ApiError::Timeout(FETCH_TIMEOUT))) })
         };
@@ -184,6 +184,7 @@ impl ClaimSource {
         claim: &ClaimRef,
         slot: Option<SemaphorePermit<'_>>,
         mut first: Option<(u8, Result<Found, ApiError>)>,
+        deadline: Instant,
     ) -> Result<Option<ResourceClaim>, ApiError> {
         let _slot = match slot {
             Some(slot) => Some(slot),
@@ -197,8 +198,13 @@ impl ClaimSource {
                 Err(error) => error,
             };
             let Some(pause) = pauses.next().filter(|_| error.passes()) else { return Err(error) };
+            let next = Instant::now() + error.pause(pause.mul_f64(1.0 + random()));
+            // A server that wants to be left alone for longer has said so, and the kubelet comes back.
+            if next >= deadline {
+                return Err(error);
+            }
             tracing::debug!(%claim, %error, "getting the claim failed, and is tried again");
-            tokio::time::sleep(error.pause(pause.mul_f64(1.0 + random()))).await;
+            tokio::time::sleep_until(next).await;
         }
     }
 

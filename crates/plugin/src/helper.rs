@@ -229,14 +229,14 @@ async fn supervise<P: DraPlugin>(
             let (now, later): (Vec<_>, Vec<_>) = recovered.into_iter().partition(|found| !found.is_of_this_boot);
             let mut orphans = collect_orphans(&service, now, &background, &metrics).await;
             // A daemon set may have started all drivers of a cluster at once.
-            tokio::time::sleep(orphan_grace.mul_f64(1.0 + random() / 2.0)).await;
+            tokio::time::sleep(lengthened(orphan_grace)).await;
             orphans.extend(later);
             loop {
                 orphans = collect_orphans(&service, orphans, &background, &metrics).await;
                 if orphans.is_empty() {
                     break;
                 }
-                tokio::time::sleep(orphan_grace.max(ORPHAN_PAUSE).mul_f64(1.0 + random() / 2.0)).await;
+                tokio::time::sleep(lengthened(orphan_grace.max(ORPHAN_PAUSE))).await;
             }
         }))
     };
@@ -305,4 +305,9 @@ async fn collect_orphans<P: DraPlugin>(
         }
     }
     left
+}
+
+/// So long, and by chance up to half as long again. What is as good as for ever stays so.
+fn lengthened(time: Duration) -> Duration {
+    time.saturating_add(time.min(Duration::from_secs(86_400)).mul_f64(random() / 2.0))
 }

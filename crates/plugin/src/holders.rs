@@ -147,8 +147,12 @@ impl Holders {
     pub(crate) fn correct(&self, claim: &ClaimRef, uses: &[DeviceUse]) {
         let mut holdings = self.lock();
         if let Some(holding) = holdings.claims.get(&claim.uid) {
-            let (has_files, is_pending) = (holding.has_files, holding.is_pending);
+            let (has_files, is_pending, number) = (holding.has_files, holding.is_pending, holding.number);
             holdings.insert(claim, uses, has_files, is_pending);
+            // It is the same holding, of which more is known.
+            if let Some(holding) = holdings.claims.get_mut(&claim.uid) {
+                holding.number = number;
+            }
         }
     }
 
@@ -175,6 +179,7 @@ impl Holders {
         let uid = &conflict.holder.uid;
         if holdings.claims.get(uid).is_some_and(|holding| holding.number == conflict.number && !holding.is_pending) {
             holdings.remove(uid);
+            self.releases.send_replace(());
         }
     }
 

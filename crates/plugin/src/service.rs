@@ -29,6 +29,8 @@ use futures::future::join_all;
 use self::answer::AnswerError;
 pub(crate) use self::answer::AnsweredDevice;
 pub(crate) use self::error::{ClaimError, chain};
+use tokio::time::Instant;
+
 use crate::claim::{Claim, ClaimRef, base};
 use crate::claims::ClaimSource;
 use crate::disk::Disk;
@@ -111,9 +113,9 @@ impl<P: DraPlugin> Service<P> {
     /// Prepares claims. There is an answer for each.
     pub(crate) async fn prepare(&self, named: Vec<NamedClaim>) -> Answers<Vec<AnsweredDevice>> {
         let (wanted, mut answers) = references(named);
-        let unanswered = Unanswered::new(Operation::Prepare, &wanted);
+        let (unanswered, begun) = (Unanswered::new(Operation::Prepare, &wanted), Instant::now());
         self.prepare_references(wanted.values().collect(), &mut answers).await;
-        self.prepare_when_free(&wanted, &mut answers).await;
+        self.prepare_when_free(&wanted, &mut answers, begun).await;
         unanswered.answered();
         self.told(Operation::Prepare, &wanted, &answers);
         answers

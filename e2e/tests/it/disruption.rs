@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use drakkar_e2e::Component;
 use drakkar_node::ClaimSpec;
-use http::Method;
 use serde_json::Value;
 
 use crate::support::{Driver, Lab, attribute, devices, index_of, kep_path};
@@ -67,17 +66,17 @@ async fn life_goes_on(lab: Lab, driver: Driver, witness: Witness) {
     lab.end().await;
 }
 
-/// Waits until the node is ready by what a kubelet said after this.
+/// Waits until a kubelet that started since says that the node is ready.
 async fn node_is_ready(lab: &Lab) {
-    let began = lab.call(Method::GET, "/api/v1/nodes", None).await.unwrap()["items"][0].clone();
-    let beat = |node: &Value| {
-        let conditions = node["status"]["conditions"].as_array().unwrap().iter();
-        conditions.clone().find(|condition| condition["type"] == "Ready").cloned().unwrap()
-    };
-    let name = began["metadata"]["name"].as_str().unwrap().to_owned();
+    let lease = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{}", lab.cluster.node());
+    let renewed = async || Some(lab.get(&lease).await?["spec"]["renewTime"].clone());
+    let before = renewed().await;
+    lab.eventually("the kubelet renews its lease", async || (renewed().await != before).then_some(())).await;
+    let node = format!("/api/v1/nodes/{}", lab.cluster.node());
     lab.eventually("the node is ready", async || {
-        let node = lab.get(&format!("/api/v1/nodes/{name}")).await?;
-        (beat(&node)["status"] == "True").then_some(())
+        let node = lab.get(&node).await?;
+        let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+        node["status"]["conditions"].as_array()?.iter().any(is_ready).then_some(())
     })
     .await;
 }

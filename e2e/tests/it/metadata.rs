@@ -117,12 +117,13 @@ async fn two_drivers_on_one_request_have_a_file_each() {
     let lab = Lab::new("two").await;
     let first = Driver::new("two-a").devices(1).deploy(&lab).await;
     let second = Driver::new("two-b").devices(1).deploy(&lab).await;
+    let class_name = format!("class-of-{}", first.name);
     let class = json!({
-        "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "two.e2e.example.com"},
+        "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": class_name},
         "spec": {"selectors": [{"cel": {"expression": format!("device.driver in [{:?}, {:?}]", first.name, second.name)}}]},
     });
     lab.call(http::Method::POST, "/apis/resource.k8s.io/v1/deviceclasses", Some(&class)).await.unwrap();
-    lab.claim("pair", ClaimSpec::default().request("gpu", "two.e2e.example.com", 2)).await;
+    lab.claim("pair", ClaimSpec::default().request("gpu", &class_name, 2)).await;
     let pod = lab.run(lab.sleeper("pod", "pair")).await;
 
     for driver in [&first, &second] {
@@ -135,7 +136,7 @@ async fn two_drivers_on_one_request_have_a_file_each() {
     assert_eq!(lab.seen(&pod, "main").len(), 4);
 
     lab.delete_pod(&pod).await;
-    lab.delete("/apis/resource.k8s.io/v1/deviceclasses/two.e2e.example.com").await;
+    lab.delete(&format!("/apis/resource.k8s.io/v1/deviceclasses/{class_name}")).await;
     first.end(&lab).await;
     second.end(&lab).await;
     lab.end().await;

@@ -18,11 +18,10 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// The error of an answer that says when to come back, if it does.
 pub(crate) fn busy(head: &Parts, body: &[u8]) -> Option<ApiError> {
-    let is_passing = failure(head.status, body).passes();
     // A date, which the header may also have, is not what API servers send.
     let seconds = head.headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    let after = Duration::from_secs(seconds).min(LONGEST);
-    is_passing.then(|| ApiError::Busy { error: Box::new(failure(head.status, body)), after })
+    let (error, after) = (failure(head.status, body), Duration::from_secs(seconds).min(LONGEST));
+    error.passes().then(|| ApiError::Busy { error: Box::new(error), after })
 }
 
 /// A number from 0 to 1 that differs from time to time and from process to process.

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::answer::AnsweredDevice;
 use super::error::ClaimError;
@@ -18,15 +18,19 @@ use crate::holders::Conflict;
 
 /// How often to look at what another instance of the driver does, which is seen only on disk.
 const LOOK: Duration = Duration::from_millis(250);
+/// How long to leave it at that after a try that was in vain.
+const PACE: Duration = Duration::from_millis(100);
 
 impl<P: DraPlugin> Service<P> {
-    /// Prepares the claims of a call that were refused because of others, once these have let go; for a while.
+    /// Prepares the claims of a call that were refused because of others, once these have let go; for a while from when the
+    /// call began.
     pub(super) async fn prepare_when_free(
         &self,
         wanted: &BTreeMap<String, ClaimRef>,
         answers: &mut Answers<Vec<AnsweredDevice>>,
+        begun: Instant,
     ) {
-        let end = Instant::now() + self.settings.device_patience;
+        let end = begun + self.settings.device_patience;
         let mut is_told = false;
         while Instant::now() < end {
             // From before the look, so that nothing is missed.
@@ -47,7 +51,17 @@ impl<P: DraPlugin> Service<P> {
             }
             match () {
                 () if !is_any => return,
-                () if !free.is_empty() => self.prepare_references(free, answers).await,
+                () if !free.is_empty() => {
+                    let tried: Vec<&ClaimRef> = free.clone();
+                    self.prepare_references(free, answers).await;
+                    // Another may have been quicker, and is in the way now. Two that chase each other do so slowly.
+                    let is_refused = |claim: &&ClaimRef| {
+                        matches!(answers.get(claim.uid.as_str()), Some(Err(ClaimError::Conflict(_))))
+                    };
+                    if tried.iter().any(is_refused) {
+                        sleep_until(end.min(Instant::now() + PACE)).await;
+                    }
+                }
                 () => {
                     is_told = true;
                     let next = if self.locks.are_shared() { end.min(Instant::now() + LOOK) } else { end };

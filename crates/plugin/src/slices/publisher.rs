@@ -96,30 +96,24 @@ async fn run(
     mailbox: Arc<Mailbox>,
     index: watch::Sender<Index>,
 ) {
-    let mut first = mailbox.next().await;
-    if !settings.within.is_zero() {
-        sleep(settings.within.mul_f64(random())).await;
-        while mailbox.is_full() {
-            first = mailbox.next().await;
-        }
-    }
-    let turn = settings.turn_file.as_deref().and_then(|path| {
-        let turn = Turn::take(path);
-        turn.map_err(|error| tracing::warn!(path = %path.display(), %error, "cannot tell which instance is the newest"))
-            .ok()
-    });
+    let first = mailbox.next().await;
     // Slices of a pool that is not bound to the node do not name it.
     let node = settings.node.clone().filter(|_| settings.only_pool.is_none());
     let scope = Scope { driver: settings.driver.clone(), node, pool: settings.only_pool.clone() };
     let api = Arc::new(Api::new(client, scope));
     let (changes, source) = source::follow(api.clone());
-    let source = AbortOnDropHandle::new(tokio::spawn(source));
+    // Prepares may need what was published at once. The API server is not asked for anything before the list.
+    let delay = settings.within.mul_f64(random());
+    let source = AbortOnDropHandle::new(tokio::spawn(async move {
+        sleep(delay).await;
+        source.await;
+    }));
     let task = Task {
         api,
         generations: Generations::load(settings.generations_file.clone()),
         owner_uid: settings.node_uid.clone(),
         settings,
-        turn,
+        turn: None,
         pools: BTreeMap::new(),
         checked: None,
         is_listed: false,
@@ -236,6 +230,17 @@ impl Task {
         }
     }
 
+    /// Makes this the newest instance of the driver, by which it is the one that publishes.
+    fn take_turn(&mut self) {
+        let Some(path) = self.settings.turn_file.as_deref() else { return };
+        match Turn::take(path) {
+            Ok(turn) => self.turn = Some(turn),
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "cannot tell which instance is the newest");
+            }
+        }
+    }
+
     /// Takes over what happened to slices.
     fn learn(&mut self, change: Change) {
         match change {
@@ -256,6 +261,9 @@ impl Task {
                     by_pool.entry(slice.pool.clone()).or_default().push(slice);
                 }
                 let was_listed = std::mem::replace(&mut self.is_listed, true);
+                if !was_listed {
+                    self.take_turn();
+                }
                 for (pool, slices) in by_pool {
                     let state = self.pools.entry(pool).or_default();
                     if state.reset(slices, &listed.resource_version) && was_listed {
@@ -266,6 +274,7 @@ impl Task {
                     self.want();
                 }
             }
+            Change::Fine => {}
             Change::Put(slice) => {
                 let state = self.pools.entry(slice.pool.clone()).or_default();
                 if state.put(*slice) {

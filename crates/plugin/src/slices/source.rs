@@ -40,6 +40,8 @@ pub(super) enum Change {
     Put(Box<Stored>),
     /// One is gone.
     Gone(Box<Stored>),
+    /// All that happens is seen again, after there was trouble.
+    Fine,
     /// Nothing can be known for now.
     Trouble { what: &'static str, error: ApiError },
 }
@@ -153,6 +155,9 @@ async fn watch(api: &Api, version: &mut String, failures: &mut u32, changes: &mp
         Err(error @ (ApiError::Send(_) | ApiError::Timeout(_))) => return End::Lost(Some(error)),
         Err(error) => return End::Failed(error),
     };
+    if *failures > 0 && changes.send(Change::Fine).await.is_err() {
+        return End::Closed;
+    }
     loop {
         let patience = (end + GRACE).saturating_duration_since(Instant::now());
         let event = tokio::select! {

@@ -205,6 +205,12 @@ impl Queue {
         state.troubles = state.troubles.saturating_add(1);
     }
 
+    /// The API server answers, whatever it says.
+    pub(super) fn answered(&self) {
+        let mut state = self.lock();
+        (state.troubles, state.not_before) = (0, None);
+    }
+
     /// Nobody needs to know any more what was reported of a claim until now.
     pub(super) fn forget(&self, uid: &ClaimUid) {
         let mut state = self.lock();

@@ -166,6 +166,9 @@ impl Worker {
             let (tries, after) = (job.tries.saturating_add(1), age);
             DeliveryError::GivenUp { claim: claim(), devices: devices(), reason, after, tries }
         };
+        if matches!(failure, Failure::Gone(_) | Failure::Final(_) | Failure::Denied(_)) {
+            self.queue.answered();
+        }
         match failure {
             Failure::Server(error) if !is_last => {
                 tracing::debug!(claim = %job.claim, %error, "reporting device status failed, and is tried again");
@@ -229,7 +232,14 @@ fn read_failure(error: ApiError) -> Failure {
 /// A token that has just been replaced is read again by the client after a while.
 fn passing_or_final(error: ApiError) -> Failure {
     let is_token = matches!(error, ApiError::Status { status: StatusCode::UNAUTHORIZED, .. });
-    if error.passes() || is_token { Failure::Server(error) } else { Failure::Final(error.to_string()) }
+    // What a server says of one claim, such as that a webhook fails, is not about others.
+    let is_of_claim = matches!(&error, ApiError::Status { status, .. } if status.is_server_error()
+        && ![StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT].contains(status));
+    match error.passes() {
+        true if is_of_claim => Failure::Passing(error.to_string()),
+        passes if passes || is_token => Failure::Server(error),
+        _ => Failure::Final(error.to_string()),
+    }
 }
 
 fn named<'a>(reports: impl Iterator<Item = &'a Report>) -> String {

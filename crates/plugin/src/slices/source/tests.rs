@@ -32,6 +32,11 @@ struct Server {
 
 /// Follows a server until it has given its answers, and tells when it was asked for what.
 async fn follow_until_the_end(answers: impl IntoIterator<Item = Answer>) -> Vec<(Instant, String)> {
+    follow_and_hear(answers).await.0
+}
+
+/// The same, and what was told of it.
+async fn follow_and_hear(answers: impl IntoIterator<Item = Answer>) -> (Vec<(Instant, String)>, Vec<&'static str>) {
     let answers: VecDeque<Answer> = answers.into_iter().collect();
     let count = answers.len() + 1;
     let server = Arc::new(Server { answers: Mutex::new(answers), log: Mutex::default() });
@@ -64,13 +69,32 @@ async fn follow_until_the_end(answers: impl IntoIterator<Item = Answer>) -> Vec<
     });
     let scope = Scope { driver: "d".into(), node: Some("n".into()), pool: None };
     let (mut changes, source) = follow(Arc::new(Api::new(kube::Client::new(service, "default"), scope)));
-    let drained = async { while changes.recv().await.is_some() {} };
+    let mut heard = Vec::new();
+    let drained = async {
+        while let Some(change) = changes.recv().await {
+            heard.push(match change {
+                Change::All(_) => "all",
+                Change::Put(_) => "put",
+                Change::Gone(_) => "gone",
+                Change::Fine => "fine",
+                Change::Trouble { .. } => "trouble",
+            });
+        }
+    };
     tokio::select! {
         () = source => panic!("it ended"),
         () = drained => panic!("it ended"),
         () = is_done.notified() => {}
     }
-    server.log.lock().unwrap().clone()
+    let log = server.log.lock().unwrap().clone();
+    (log, heard)
+}
+
+/// A watch that comes back says so, also if nothing happens in it for days.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_trouble_is_told() {
+    let answers = [Answer::List("5"), Answer::Watch(""), Answer::Refusal(503, None), Answer::Watch("")];
+    assert_eq!(follow_and_hear(answers).await.1, ["all", "trouble", "fine"]);
 }
 
 const EXPIRED: &str = "{\"type\":\"ERROR\",\"object\":{\"code\":410,\"message\":\"too old\"}}\n";
