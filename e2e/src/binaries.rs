@@ -12,12 +12,15 @@ use std::time::Instant;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Doing, Error, Result};
+use crate::kubelet::Kubelet;
 use crate::machine::install_packages;
 use crate::place::{Place, repository};
 use crate::run::run;
 
-/// The Go modules, by directory: the files that say what is built.
-const MODULES: [(&str, &[&str]); 2] =
+/// A Go module's directory, and the files in it that say what is built.
+type Module = (&'static str, &'static [&'static str]);
+
+const MODULES: [Module; 2] =
     [("kubernetes", &["go.mod", "go.sum"]), ("runtime", &["go.mod", "go.sum", "init/main.go"])];
 
 /// Which variables of a program are given the version of the Go module that it is from.
@@ -75,25 +78,46 @@ const PROGRAMS: [Program; 14] = [
     runtime("init", "./init", &[]),
 ];
 
-/// Builds the programs that are not there yet, and says on standard error what it does and how long that took.
+/// Builds the programs that are not there yet, and says on standard error what it does and how long that took. An older
+/// kubelet is built only for who asks for it.
 ///
 /// # Errors
 ///
 /// There is no Go toolchain or a package is missing that cannot be installed, or the build fails: with what was said.
-pub fn build(place: &Place) -> Result<()> {
+pub fn build(place: &Place, kubelet: Kubelet) -> Result<()> {
     install_packages()?;
     let bin = place.bin();
     fs::create_dir_all(&bin).doing(|| format!("make {}", bin.display()))?;
-    let mark = bin.join(".built-from");
-    let key = key()?;
-    let present = PROGRAMS.iter().all(|program| bin.join(program.name).exists());
+    build_all(&bin, ".built-from", &MODULES, &PROGRAMS)?;
+    match older(kubelet) {
+        Some(program) => {
+            let mark = format!(".{}-built-from", program.name);
+            build_all(&bin, &mark, &[(program.module, &["go.mod", "go.sum"])], &[program])
+        }
+        None => Ok(()),
+    }
+}
+
+/// The program of an older kubelet. Its module has nothing else.
+fn older(kubelet: Kubelet) -> Option<Program> {
+    kubelet.release()?;
+    let name = kubelet.program();
+    Some(Program { module: name, ..kubernetes(name, "k8s.io/kubernetes/cmd/kubelet") })
+}
+
+/// Builds programs if not all of them are there as they would be built now, which the file `mark` tells.
+fn build_all(bin: &Path, mark: &str, modules: &[Module], programs: &[Program]) -> Result<()> {
+    let mark = bin.join(mark);
+    let key = key(modules, programs)?;
+    let present = programs.iter().all(|program| bin.join(program.name).exists());
     if present && fs::read_to_string(&mark).is_ok_and(|built| built == key) {
         return Ok(());
     }
-    say(&format!("building {} programs in {} (a first build takes many minutes)", PROGRAMS.len(), bin.display()))?;
-    for program in &PROGRAMS {
+    let names: Vec<_> = programs.iter().map(|program| program.name).collect();
+    say(&format!("building in {} (a first build takes many minutes): {}", bin.display(), names.join(", ")))?;
+    for program in programs {
         let begin = Instant::now();
-        run(&mut go_build(program, &bin)?)?;
+        run(&mut go_build(program, bin)?)?;
         say(&format!("built {} in {:.0} s", program.name, begin.elapsed().as_secs_f32()))?;
     }
     fs::write(&mark, key).doing(|| format!("write {}", mark.display()))
@@ -104,12 +128,13 @@ pub fn build(place: &Place) -> Result<()> {
 /// # Errors
 ///
 /// A program is not there or does not say.
-pub(crate) fn versions(place: &Place) -> Result<Vec<(&'static str, String)>> {
+pub(crate) fn versions(place: &Place, kubelet: Kubelet) -> Result<Vec<(&'static str, String)>> {
     let mut versions = Vec::new();
     for program in PROGRAMS.iter().filter(|program| !program.version.is_empty()) {
         let arguments = program.version.iter().filter(|argument| !argument.is_empty());
         // CNI plugins say it on standard error.
-        let output = crate::run::output(Command::new(place.bin().join(program.name)).args(arguments))?;
+        let file = if program.name == "kubelet" { kubelet.program() } else { program.name };
+        let output = crate::run::output(Command::new(place.bin().join(file)).args(arguments))?;
         let said = [output.stdout, output.stderr].concat();
         let said = String::from_utf8_lossy(&said);
         versions.push((program.name, said.lines().next().unwrap_or_default().trim().to_owned()));
@@ -159,7 +184,7 @@ fn required<'a>(go_mod: &'a str, module: &str) -> Option<&'a str> {
 }
 
 /// What the programs are made of.
-fn key() -> Result<String> {
+fn key(modules: &[Module], programs: &[Program]) -> Result<String> {
     let go = run(Command::new("go").arg("version")).map_err(|error| match error {
         Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Error::Missing {
             what: "there is no `go`".to_owned(),
@@ -169,13 +194,13 @@ fn key() -> Result<String> {
     })?;
     let mut hash = Sha256::new();
     hash.update(go.as_bytes());
-    for (name, files) in MODULES {
-        for file in files {
+    for (name, files) in modules {
+        for file in *files {
             let path = module(name).join(file);
             hash.update(fs::read(&path).doing(|| format!("read {}", path.display()))?);
         }
     }
-    for program in &PROGRAMS {
+    for program in programs {
         hash.update(format!("{} {} {} {}", program.name, program.package, program.tags, program.c));
     }
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
@@ -204,19 +229,33 @@ mod tests {
 
     #[test]
     fn every_program_of_others_is_a_tool_of_its_module() {
-        for program in PROGRAMS.iter().filter(|program| program.package != "./init") {
+        let older = Kubelet::OLDER.map(|kubelet| older(kubelet).unwrap());
+        for program in PROGRAMS.iter().chain(&older).filter(|program| program.package != "./init") {
             let go_mod = committed(program.module);
-            assert!(go_mod.lines().any(|line| line.trim() == program.package), "{}", program.name);
+            let is_it = |line: &str| line.trim().trim_start_matches("tool ") == program.package;
+            assert!(go_mod.lines().any(is_it), "{}", program.name);
         }
     }
 
     #[test]
     fn all_kubernetes_modules_are_of_one_release() {
-        let go_mod = committed("kubernetes");
-        let patch = required(&go_mod, "k8s.io/kubernetes").unwrap().strip_prefix("v1.").unwrap();
-        let staging: Vec<&str> =
-            go_mod.lines().filter_map(|line| line.split_once(" => ")?.1.split_once(" v0.")).map(|(_, v)| v).collect();
-        assert!(staging.len() > 20 && staging.iter().all(|version| *version == patch), "{patch} {staging:?}");
+        for module in ["kubernetes"].into_iter().chain(Kubelet::OLDER.map(Kubelet::program)) {
+            let go_mod = committed(module);
+            let patch = required(&go_mod, "k8s.io/kubernetes").unwrap().strip_prefix("v1.").unwrap();
+            let staging = go_mod.lines().filter_map(|line| line.split_once(" => ")?.1.split_once(" v0."));
+            let staging: Vec<&str> = staging.map(|(_, version)| version).collect();
+            assert!(staging.len() > 20 && staging.iter().all(|version| *version == patch), "{patch} {staging:?}");
+        }
+    }
+
+    #[test]
+    fn an_older_kubelet_is_of_the_release_that_it_is_named_after() {
+        for kubelet in Kubelet::OLDER {
+            let go_mod = committed(kubelet.program());
+            let patch = required(&go_mod, "k8s.io/kubernetes").unwrap();
+            assert!(patch.starts_with(&format!("v{}.", kubelet.release().unwrap())), "{patch}");
+        }
+        assert!(older(Kubelet::SameRelease).is_none());
     }
 
     #[test]

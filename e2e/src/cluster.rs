@@ -15,6 +15,7 @@ use crate::config::{self, NODE, Options, PAUSE_IMAGE};
 use crate::daemon::Daemon;
 use crate::error::{Doing, Error, Result};
 use crate::image::Image;
+use crate::kubelet::Kubelet;
 use crate::machine;
 use crate::namespaces::{self, Namespaces, ended, see};
 use crate::place::Place;
@@ -55,7 +56,7 @@ impl Cluster {
             }
         }
         take_down(&place)?;
-        binaries::build(&place)?;
+        binaries::build(&place, options.kubelet)?;
         place.create()?;
         record(&place, "options", &describe(options))?;
         record(&place, "controllers", &cgroup::create(&place.cgroup())?.join(" "))?;
@@ -355,8 +356,8 @@ fn recorded(place: &Place, name: &str) -> Result<String> {
 /// # Errors
 ///
 /// A program is not there or does not say.
-pub fn versions(place: &Place) -> Result<Vec<(&'static str, String)>> {
-    let mut versions = binaries::versions(place)?;
+pub fn versions(place: &Place, kubelet: Kubelet) -> Result<Vec<(&'static str, String)>> {
+    let mut versions = binaries::versions(place, kubelet)?;
     let busybox = run(Command::new(machine::busybox()?).arg("--help"))?;
     versions.push(("busybox", busybox.lines().next().unwrap_or_default().to_owned()));
     versions.push(("kernel", format!("Linux {}", machine::kernel()?)));

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::component::Component;
 use crate::error::{Doing, Result};
+use crate::kubelet::Kubelet;
 use crate::place::Place;
 
 /// The name of the one node.
@@ -54,6 +55,8 @@ const DRA_GATES: [&str; 19] = [
 pub struct Options {
     /// Turn on all feature gates of DRA, and all versions of all APIs, rather than what Kubernetes has on by default.
     pub all_dra_gates: bool,
+    /// Which kubelet the node has. An older one does not know all gates, so it is given none but those that it needs.
+    pub kubelet: Kubelet,
 }
 
 /// Writes the configuration files and the command line of every component.
@@ -95,7 +98,8 @@ fn command_line(component: Component, place: &Place, options: Options) -> Vec<St
     let pki = pki.display();
     let kubeconfig = place.kubeconfig(component.name());
     let kubeconfig = kubeconfig.display();
-    let mut line = vec![place.bin().join(component.name()).display().to_string()];
+    let program = if component == Component::Kubelet { options.kubelet.program() } else { component.name() };
+    let mut line = vec![place.bin().join(program).display().to_string()];
     let gates = || DRA_GATES.map(|gate| format!("{gate}=true")).join(",");
     let arguments: Vec<String> = match component {
         Component::Etcd => vec![
@@ -156,6 +160,10 @@ fn command_line(component: Component, place: &Place, options: Options) -> Vec<St
         ],
     };
     line.extend(arguments);
+    // All versions of all APIs are more than those.
+    if let (Component::ApiServer, Some(api), false) = (component, options.kubelet.api(), options.all_dra_gates) {
+        line.push(format!("--runtime-config={api}=true"));
+    }
     if options.all_dra_gates {
         match component {
             Component::ApiServer => {
@@ -210,8 +218,12 @@ fn kubelet(place: &Place, options: Options) -> Value {
         "imageGCHighThresholdPercent": 100,
         "logging": {"verbosity": 3},
     });
-    if options.all_dra_gates {
-        config["featureGates"] = DRA_GATES.iter().map(|gate| ((*gate).to_owned(), Value::Bool(true))).collect();
+    let gates = match options.kubelet {
+        Kubelet::SameRelease if options.all_dra_gates => &DRA_GATES[..],
+        kubelet => kubelet.gates(),
+    };
+    if !gates.is_empty() {
+        config["featureGates"] = gates.iter().map(|gate| ((*gate).to_owned(), Value::Bool(true))).collect();
     }
     config
 }

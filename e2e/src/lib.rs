@@ -29,6 +29,7 @@
 //! | `place` | the directories, and names and addresses that follow from them |
 //! | `namespaces` | the namespaces that the node lives in, and starting programs there |
 //! | `cgroup` | the cgroup of all pods |
+//! | `kubelet` | the kubelets that the node can have |
 //! | `certificates`, `config` | what components are given: identities, command lines, files |
 //! | `cluster` | all of it, up and down, and what tests ask of it |
 //! | `process`, `daemon` | processes by more than their number; those that tests start in the node |
@@ -46,6 +47,7 @@ mod daemon;
 mod error;
 mod footprint;
 mod image;
+mod kubelet;
 mod machine;
 mod namespaces;
 mod place;
@@ -61,6 +63,7 @@ pub use daemon::Daemon;
 pub use error::{Error, Result};
 pub use footprint::Footprint;
 pub use image::Image;
+pub use kubelet::Kubelet;
 pub use machine::unfit;
 pub use place::Place;
 pub use run::{run, wait_until};

@@ -3,22 +3,45 @@
 use std::env;
 use std::ffi::OsStr;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use drakkar_e2e::{Cluster, Footprint, Image, Options, Place, run};
+use drakkar_e2e::{Cluster, Footprint, Image, Kubelet, Options, Place, run};
+
+/// How the cluster shall differ from an ordinary one.
+pub(crate) fn options(arguments: &[&str]) -> Result<Options> {
+    let mut options = Options::default();
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        match *argument {
+            "--all-dra-gates" => options.all_dra_gates = true,
+            "--kubelet" => options.kubelet = kubelet(arguments.next().context("e2e: `--kubelet` needs a release")?)?,
+            other => bail!("e2e: what is `{other}`?"),
+        }
+    }
+    Ok(options)
+}
+
+/// The older kubelet of a release.
+fn kubelet(release: &str) -> Result<Kubelet> {
+    let found = Kubelet::OLDER.into_iter().find(|kubelet| kubelet.release() == Some(release));
+    found.with_context(|| {
+        let releases: Vec<_> = Kubelet::OLDER.into_iter().filter_map(Kubelet::release).collect();
+        format!("e2e: there is no older kubelet of `{release}`, only of {}", releases.join(" and "))
+    })
+}
 
 /// Brings the cluster up, and says what is in it and how to use it.
-pub(crate) fn up(all_dra_gates: bool) -> Result<()> {
+pub(crate) fn up(options: Options) -> Result<()> {
     let place = Place::of_checkout()?;
     // What is built is not part of how long it takes to be ready.
-    drakkar_e2e::build(&place)?;
+    drakkar_e2e::build(&place, options.kubelet)?;
     let begin = Instant::now();
-    let cluster = Cluster::up(place, Options { all_dra_gates })
+    let cluster = Cluster::up(place.clone(), options)
         .context("bring the cluster up (`cargo xtask e2e down` removes what is there of it)")?;
     let took = begin.elapsed();
-    versions()?;
+    print_versions(&place, options.kubelet)?;
     println!("\nnode {} is ready after {:.1} s", cluster.node(), took.as_secs_f32());
     println!("export KUBECONFIG={}", cluster.kubeconfig().display());
     println!("kubectl is {}", cluster.kubectl().get_program().to_string_lossy());
@@ -36,8 +59,12 @@ pub(crate) fn down() -> Result<()> {
 /// Prints the version of each component, which is built for that where it is not there.
 pub(crate) fn versions() -> Result<()> {
     let place = Place::of_checkout()?;
-    drakkar_e2e::build(&place)?;
-    for (name, version) in drakkar_e2e::versions(&place)? {
+    drakkar_e2e::build(&place, Kubelet::SameRelease)?;
+    print_versions(&place, Kubelet::SameRelease)
+}
+
+fn print_versions(place: &Place, kubelet: Kubelet) -> Result<()> {
+    for (name, version) in drakkar_e2e::versions(place, kubelet)? {
         println!("{name:24} {version}");
     }
     Ok(())
@@ -45,7 +72,7 @@ pub(crate) fn versions() -> Result<()> {
 
 /// Runs a pod on the cluster, and fails when that leaves anything on the machine.
 pub(crate) fn check() -> Result<()> {
-    without_a_trace(|| {
+    without_a_trace(Options::default(), || {
         let cluster = Cluster::attach(Place::of_checkout()?)?;
         let image = format!("--image={}", Cluster::BUSYBOX_IMAGE);
         run(cluster.kubectl().args(["run", "probe", &image, "--", "sleep", "1000000"]))?;
@@ -56,16 +83,16 @@ pub(crate) fn check() -> Result<()> {
 
 /// Runs the tests, and fails when they leave anything on the machine.
 pub(crate) fn all() -> Result<()> {
-    without_a_trace(|| test(&[]))
+    without_a_trace(Options::default(), || test(&[]))
 }
 
 /// Brings the cluster up, does something with it and takes it down, and fails when the machine is then not as before. If what
 /// is done fails, the cluster stays to be looked at.
-fn without_a_trace(work: impl FnOnce() -> Result<()>) -> Result<()> {
+fn without_a_trace(options: Options, work: impl FnOnce() -> Result<()>) -> Result<()> {
     let place = Place::of_checkout()?;
     Cluster::down(&place)?;
     let before = Footprint::take(&place)?;
-    up(false)?;
+    up(options)?;
     work().context("the cluster is still up: `cargo xtask e2e down` takes it down")?;
     down()?;
     let left = Footprint::take(&place)?.since(&before);
@@ -99,6 +126,7 @@ pub(crate) fn test(filter: &[&str]) -> Result<()> {
     cluster.import(&tar)?;
     let it = [&["test"], &PACKAGES[..], &["--test", "it", "--", "--ignored"]].concat();
     if !filter.is_empty() {
+        every_name_is_a_tests(&it, filter)?;
         return cargo(&[&it, filter, &["--test-threads", "1", "--nocapture"]].concat());
     }
     for (what, arguments) in TESTS {
@@ -108,6 +136,54 @@ pub(crate) fn test(filter: &[&str]) -> Result<()> {
     println!("\n-- slices and device status, by the tests that otherwise have the embedded API server");
     let upwards = ["test", "--package", "drakkar-plugin", "--test", "it", "--", "slices::", "status::"];
     cargo_with(&upwards, &[("DRAKKAR_KUBECONFIG", cluster.kubeconfig().as_os_str())])
+}
+
+/// A name that no test has would be a test that passes.
+fn every_name_is_a_tests(it: &[&str], filter: &[&str]) -> Result<()> {
+    let output = cargo_command(&[it, &["--list", "--format", "terse"]].concat()).stderr(Stdio::inherit()).output();
+    let output = output.context("run cargo")?;
+    if !output.status.success() {
+        bail!("the tests cannot be listed: {}", output.status);
+    }
+    let list = String::from_utf8(output.stdout).context("the list of tests")?;
+    // Options for the tests may follow.
+    for name in filter.iter().take_while(|name| !name.starts_with('-')) {
+        if !list.lines().any(|line| line.contains(name)) {
+            bail!("no test has `{name}` in its name; these there are:\n{list}");
+        }
+    }
+    Ok(())
+}
+
+/// The tests that are for every kubelet, in the order of their names.
+const FOR_EVERY_KUBELET: [&str; 5] = [
+    "disruption::the_driver_is_killed",
+    "disruption::the_kubelet_restarts",
+    "kubelets::",
+    "metadata::a_claim_of_a_template_is_found_by_the_name_that_the_pod_has_for_it",
+    "metadata::a_file_is_at_both_paths_is_right_and_read_only",
+];
+
+/// Here a driver's next instance starts before the last one ends. A kubelet before 1.33 knows drivers by their names
+/// alone: when the last instance goes, it forgets the next.
+const TWO_INSTANCES: &str = "disruption::the_drivers_pod_is_replaced";
+
+/// The same with a kubelet of an older release, and the tests that are for it.
+pub(crate) fn older(release: &str) -> Result<()> {
+    let kubelet = kubelet(release)?;
+    let mut tests = FOR_EVERY_KUBELET.to_vec();
+    if kubelet != Kubelet::V1_32 {
+        tests.push(TWO_INSTANCES);
+    }
+    without_a_trace(Options { kubelet, ..Options::default() }, || {
+        let cluster = Cluster::attach(Place::of_checkout()?)?;
+        let version = "--output=jsonpath={.status.nodeInfo.kubeletVersion}";
+        let version = run(cluster.kubectl().args(["get", "node", cluster.node(), version]))?;
+        if !version.starts_with(&format!("v{release}.")) {
+            bail!("the node has a kubelet {version}");
+        }
+        test(&tests)
+    })
 }
 
 /// Prints why the cluster cannot be brought up on this machine, in a line; nothing if it can.
@@ -123,6 +199,14 @@ fn cargo(arguments: &[&str]) -> Result<()> {
 }
 
 fn cargo_with(arguments: &[&str], variables: &[(&str, &OsStr)]) -> Result<()> {
+    let status = cargo_command(arguments).envs(variables.iter().copied()).status().context("run cargo")?;
+    if !status.success() {
+        bail!("`cargo {}`: {status}", arguments.join(" "));
+    }
+    Ok(())
+}
+
+fn cargo_command(arguments: &[&str]) -> Command {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     // What cargo told this program of its own package would have others build anew.
@@ -132,11 +216,8 @@ fn cargo_with(arguments: &[&str], variables: &[(&str, &OsStr)]) -> Result<()> {
             command.env_remove(name);
         }
     }
-    let status = command.args(arguments).envs(variables.iter().copied()).status().context("run cargo")?;
-    if !status.success() {
-        bail!("`cargo {}`: {status}", arguments.join(" "));
-    }
-    Ok(())
+    command.args(arguments);
+    command
 }
 
 /// Writes an image of a program.
@@ -171,7 +252,22 @@ pub(crate) fn image(arguments: &[&str]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::image;
+    use super::{Kubelet, image, options};
+
+    #[test]
+    fn an_older_kubelet_is_chosen_by_its_release() {
+        let chosen = options(&["--kubelet", "1.32", "--all-dra-gates"]).unwrap();
+        assert!(chosen.kubelet == Kubelet::V1_32 && chosen.all_dra_gates);
+        assert_eq!(options(&[]).unwrap().kubelet, Kubelet::SameRelease);
+        for (arguments, told) in [
+            (&["--kubelet"][..], "needs a release"),
+            (&["--kubelet", "1.31"], "only of 1.34 and 1.32"),
+            (&["--gates"], "what is `--gates`?"),
+        ] {
+            let error = options(arguments).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        }
+    }
 
     #[test]
     fn what_an_image_lacks_is_told() {

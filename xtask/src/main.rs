@@ -15,10 +15,13 @@ tasks:
   proto          make the code in crates/plugin/src/proto from the files in crates/plugin/proto
   proto --check  only say whether that code is what those files give
   e2e            all of it: up, test, down
-  e2e up         bring up a real cluster of one node, from source; with --all-dra-gates, with all there is of DRA
+  e2e up [--all-dra-gates] [--kubelet RELEASE]
+                 bring up a real cluster of one node, from source; with all there is of DRA, or with an older kubelet
   e2e down       take it down
   e2e test [NAME…]
                  run the tests on it, or those with these names
+  e2e older RELEASE
+                 with a kubelet of that release: up, the tests that are for it, down
   e2e unfit      say why this machine cannot run it, if it cannot
   e2e versions   say which versions its components have
   e2e check      bring it up, run a pod and take it down, and fail when that leaves anything on the machine
@@ -32,8 +35,8 @@ fn main() -> Result<()> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["proto"] => proto::generate(),
         ["proto", "--check"] => proto::check(),
-        ["e2e", "up"] => e2e::up(false),
-        ["e2e", "up", "--all-dra-gates"] => e2e::up(true),
+        ["e2e", "up", ref options @ ..] => e2e::up(e2e::options(options)?),
+        ["e2e", "older", release] => e2e::older(release),
         ["e2e", "down"] => e2e::down(),
         ["e2e", "versions"] => e2e::versions(),
         ["e2e"] => e2e::all(),

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "these are tests")]
 
 mod disruption;
+mod kubelets;
 mod load;
 mod metadata;
 mod node;

@@ -58,8 +58,9 @@ async fn fields_that_were_dropped_are_tried_again_slowly_with_one_slice() {
         state.settle(sent, got);
         assert_eq!(state.writes(1).unwrap().len(), 0);
     }
-    assert!(pauses[0] >= Duration::from_secs(300) && pauses[..4].is_sorted(), "{pauses:?}");
-    assert!(pauses[5] <= Duration::from_secs(5400), "{pauses:?}");
+    for (pause, about) in pauses.iter().zip([300, 600, 1200, 2400, 3600, 3600].map(Duration::from_secs)) {
+        assert!((about / 2..=about * 3 / 2).contains(pause), "{pauses:?}");
+    }
 
     advance(state.next().unwrap() - Instant::now()).await;
     let (index, _) = state.writes(1).unwrap().update[0];
