@@ -23,6 +23,11 @@ impl Control {
         self.read("revision").trim().parse().unwrap_or_default()
     }
 
+    /// Whether metadata that comes later may come now.
+    pub(crate) fn may_deliver(&self) -> bool {
+        !self.read("deliver").is_empty()
+    }
+
     /// The names of devices that shall not be healthy.
     pub(crate) fn unhealthy(&self) -> BTreeSet<String> {
         self.read("unhealthy").split_whitespace().map(str::to_owned).collect()

@@ -1,7 +1,6 @@
 //! Metadata that comes later, and metadata that changes.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use drakkar_plugin::{BoxError, ClaimRef, Device, MetadataUpdater};
 use tokio::sync::mpsc;
@@ -42,7 +41,7 @@ pub(crate) async fn follow_revisions(
 /// Does what a hook of the container runtime does in a network driver.
 pub(crate) async fn deliver(
     mut queue: mpsc::UnboundedReceiver<(ClaimRef, Requests)>,
-    delay: Duration,
+    on_request: bool,
     telling: Telling,
     control: Arc<Control>,
 ) {
@@ -50,8 +49,10 @@ pub(crate) async fn deliver(
     while let Some((claim, requests)) = queue.recv().await {
         let (telling, control) = (telling.clone(), control.clone());
         tokio::spawn(async move {
-            // The network of a pod takes its time; this is that time.
-            tokio::time::sleep(delay).await;
+            let mut ticks = tokio::time::interval(PERIOD);
+            while on_request && !control.may_deliver() {
+                ticks.tick().await;
+            }
             for (request, devices) in requests {
                 let told = devices.into_iter().map(|device| {
                     let facts = Facts::of(&device.device_name)?;

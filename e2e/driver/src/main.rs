@@ -2,7 +2,8 @@
 //! are not there.
 //!
 //! Tests steer it by files in the directory `control` below its plugin directory, which it looks at ten times a second:
-//! `revision` (a number; when it changes, the metadata of all prepared claims is updated) and `unhealthy` (names of devices).
+//! `revision` (a number; when it changes, the metadata of all prepared claims is updated), `unhealthy` (names of devices) and
+//! `deliver` (anything; metadata that was held back comes).
 
 mod control;
 mod deliver;
@@ -11,7 +12,6 @@ mod driver;
 
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use drakkar_plugin::{BoxError, DeferredMetadata, Flags, PluginBuilder};
@@ -34,9 +34,9 @@ struct Arguments {
     /// When containers are told of their devices
     #[arg(long, value_enum, default_value_t = Metadata::Immediate)]
     metadata: Metadata,
-    /// How long after prepare deferred and gated metadata comes, in milliseconds
-    #[arg(long, default_value_t = 300, value_name = "MILLISECONDS")]
-    deliver_after: u64,
+    /// Hold deferred and gated metadata back until there is a file `deliver`
+    #[arg(long)]
+    deliver_on_request: bool,
     /// Tell the kubelet of the devices' health
     #[arg(long)]
     health: bool,
@@ -103,9 +103,8 @@ async fn run(arguments: Arguments) -> Result<(), BoxError> {
     }
     helper.publish_resources(resources(&node, arguments.devices)?)?;
     let telling = Telling { updater: helper.metadata_updater(), status: arguments.status };
-    let delay = Duration::from_millis(arguments.deliver_after);
     let tasks = [
-        tokio::spawn(deliver(queue, delay, telling, control.clone())),
+        tokio::spawn(deliver(queue, arguments.deliver_on_request, telling, control.clone())),
         tokio::spawn(follow_revisions(control, prepared, deliveries)),
     ];
     let ended = helper.run_until_signal().await;

@@ -40,7 +40,8 @@ impl Program {
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         go(&["version"]).map_err(|problem| ProgramError::Unavailable(format!("there is no Go here: {problem}")))?;
-        go(&["list", "-deps", "."])
+        // What is wrong with the program itself is found by building it, and is no reason to skip anything.
+        go(&["mod", "download"])
             .map_err(|problem| ProgramError::Unavailable(format!("Go cannot get its modules: {problem}")))?;
         let program = directory.join("interop");
         // Without the paths of this machine Go recognizes what it has built from another directory.

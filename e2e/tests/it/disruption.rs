@@ -114,15 +114,7 @@ async fn containerd_restarts() {
 #[ignore = "needs a real cluster: cargo xtask e2e"]
 async fn the_drivers_pod_is_replaced() {
     let (lab, driver, witness) = scene("replaced").await;
-    let old = driver.pod(&lab).await;
-    lab.delete(&format!("/api/v1/namespaces/{}/pods/{old}", driver.namespace)).await;
-    lab.eventually("another pod of the driver", async || {
-        let pods = driver.pods(&lab).await;
-        let [pod] = pods.as_slice() else { return None };
-        let is_ready = pod["status"]["containerStatuses"][0]["ready"] == true;
-        (pod["metadata"]["name"] != old.as_str() && is_ready).then_some(())
-    })
-    .await;
+    driver.replace_pod(&lab).await;
     life_goes_on(lab, driver, witness).await;
 }
 
@@ -168,7 +160,7 @@ async fn the_driver_is_updated_while_pods_come_and_go() {
     let (lab, driver, witness) = scene("rolling").await;
     let old = driver.pod(&lab).await;
     // Another argument is another version of the driver. The new pod starts beside the old one (maxSurge).
-    let driver = driver.argument("--deliver-after=1");
+    let driver = driver.argument("--health");
     let rolling = async {
         driver.apply(&lab).await;
         assert_ne!(driver.pod(&lab).await, old);

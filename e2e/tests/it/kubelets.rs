@@ -88,15 +88,7 @@ async fn a_driver_is_replaced_by_one_that_starts_when_it_has_ended() {
     lab.claim("before", ClaimSpec::default().request("gpu", &driver.name, 1)).await;
     let before = lab.run(lab.sleeper("before", "before")).await;
 
-    let old = driver.pod(&lab).await;
-    lab.delete(&format!("/api/v1/namespaces/{}/pods/{old}", driver.namespace)).await;
-    lab.eventually("another pod of the driver", async || {
-        let pods = driver.pods(&lab).await;
-        let [pod] = pods.as_slice() else { return None };
-        let is_ready = pod["status"]["containerStatuses"][0]["ready"] == true;
-        (pod["metadata"]["name"] != old.as_str() && is_ready).then_some(())
-    })
-    .await;
+    driver.replace_pod(&lab).await;
 
     lab.claim("after", ClaimSpec::default().request("gpu", &driver.name, 1)).await;
     let after = lab.run(lab.sleeper("after", "after")).await;

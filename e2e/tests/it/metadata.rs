@@ -147,7 +147,7 @@ async fn two_drivers_on_one_request_have_a_file_each() {
 async fn deferred_metadata_comes_to_a_container_that_runs() {
     let lab = Lab::new("deferred").await;
     let driver =
-        Driver::new("deferred").argument("--metadata=deferred").argument("--deliver-after=4000").deploy(&lab).await;
+        Driver::new("deferred").argument("--metadata=deferred").argument("--deliver-on-request").deploy(&lab).await;
     lab.claim("net", one(&driver)).await;
     let path = kep_path("net", "gpu", &driver);
     let script = format!(
@@ -155,6 +155,9 @@ async fn deferred_metadata_comes_to_a_container_that_runs() {
     );
     let main = Container::new("main", ["sh", "-c", &script]).claim("devices");
     let pod = lab.run(Pod::new("pod").claim("devices", "net").container(main)).await;
+    lab.eventually("the container has an empty file", async || (lab.log(&pod, "main") == "empty\n").then_some(()))
+        .await;
+    driver.tell(&lab, "deliver", "now");
 
     let log = lab
         .eventually("the container has its metadata", async || {
@@ -177,7 +180,7 @@ async fn deferred_metadata_comes_to_a_container_that_runs() {
 #[ignore = "needs a real cluster: cargo xtask e2e"]
 async fn no_container_starts_before_gated_metadata_is_there() {
     let lab = Lab::new("gated").await;
-    let driver = Driver::new("gated").argument("--metadata=gated").argument("--deliver-after=3000").deploy(&lab).await;
+    let driver = Driver::new("gated").argument("--metadata=gated").argument("--deliver-on-request").deploy(&lab).await;
     lab.claim("net", one(&driver)).await;
     let path = kubernetes_path("net", "gpu", &driver);
     let main = Container::new("main", ["sh", "-c", &format!("cat {path}; sleep 1000000")]).claim("devices");
@@ -189,6 +192,7 @@ async fn no_container_starts_before_gated_metadata_is_there() {
         waiting["reason"].as_str().filter(|reason| reason.starts_with("CreateContainer")).map(drop)
     })
     .await;
+    driver.tell(&lab, "deliver", "now");
     lab.running(&pod).await;
     let file: Value = serde_json::from_str(&lab.log(&pod, "main")).expect("what it saw first");
     assert_eq!(file["metadata"]["generation"], 1);
@@ -269,7 +273,7 @@ async fn init_containers_and_sidecars_see_it_too() {
 #[ignore = "needs a real cluster: cargo xtask e2e"]
 async fn a_running_container_sees_an_update() {
     let lab = Lab::new("update").await;
-    let driver = Driver::new("update").argument("--deliver-after=0").deploy(&lab).await;
+    let driver = Driver::new("update").deploy(&lab).await;
     lab.claim("train", one(&driver)).await;
     let pod = lab.run(lab.sleeper("pod", "train")).await;
     let [kep, kubernetes] = both_paths("train", "gpu", &driver);

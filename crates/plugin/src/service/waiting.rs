@@ -49,25 +49,22 @@ impl<P: DraPlugin> Service<P> {
                     tracing::info!(%claim, holder = %conflict.holder(), "waits for a device that another claim still has");
                 }
             }
-            match () {
-                () if !is_any => return,
-                () if !free.is_empty() => {
-                    let tried: Vec<&ClaimRef> = free.clone();
-                    self.prepare_references(free, answers).await;
-                    // Another may have been quicker, and is in the way now. Two that chase each other do so slowly.
-                    let is_refused = |claim: &&ClaimRef| {
-                        matches!(answers.get(claim.uid.as_str()), Some(Err(ClaimError::Conflict(_))))
-                    };
-                    if tried.iter().any(is_refused) {
-                        sleep_until(end.min(Instant::now() + PACE)).await;
-                    }
-                }
-                () => {
-                    is_told = true;
-                    let next = if self.locks.are_shared() { end.min(Instant::now() + LOOK) } else { end };
-                    // Whether it was told or is only time to look again makes no difference.
-                    let _ = timeout_at(next, releases.changed()).await;
-                }
+            if !is_any {
+                return;
+            }
+            if free.is_empty() {
+                is_told = true;
+                let next = if self.locks.are_shared() { end.min(Instant::now() + LOOK) } else { end };
+                // Whether it was told or is only time to look again makes no difference.
+                let _ = timeout_at(next, releases.changed()).await;
+                continue;
+            }
+            self.prepare_references(free.clone(), answers).await;
+            // Another may have been quicker, and is in the way now. Two that chase each other do so slowly.
+            let is_refused =
+                |claim: &&ClaimRef| matches!(answers.get(claim.uid.as_str()), Some(Err(ClaimError::Conflict(_))));
+            if free.iter().any(is_refused) {
+                sleep_until(end.min(Instant::now() + PACE)).await;
             }
         }
     }

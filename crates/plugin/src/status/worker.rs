@@ -5,7 +5,8 @@
 //!
 //! | what happens | what becomes of the reports |
 //! |---|---|
-//! | no answer, 401, 429, 5xx | tried again after a pause that doubles, until they are too old; then told. Meanwhile those of other claims wait too; not before the server wants it, if it says when |
+//! | no answer, 401, 429, 503, 504 | tried again after a pause that doubles, until they are too old; then told. Meanwhile those of other claims wait too; not before the server wants it, if it says when |
+//! | another 5xx | the same, but others do not wait: it may be about this claim alone |
 //! | a permission is missing | told at once with the rule to add; tried again slowly, in case somebody adds it |
 //! | the claim is gone, replaced or not allocated any more | dropped: there is nothing to report of |
 //! | the device is not the claim's, or the server refuses the values | told, and not tried again |
@@ -262,4 +263,22 @@ fn until_next(error: &ApiError, troubles: u32) -> Duration {
 /// Takes off up to the half, so that the drivers of a cluster do not come back in step.
 fn with_jitter(pause: Duration) -> Duration {
     pause.mul_f64(1.0 - random() / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A webhook that fails for one namespace keeps no other claim waiting; a server that is not there does.
+    #[test]
+    fn only_trouble_that_all_claims_have_holds_up_others() {
+        let failure = |status| passing_or_final(ApiError::Status { status, message: String::new() });
+        for status in [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::BAD_GATEWAY] {
+            assert!(matches!(failure(status), Failure::Passing(_)), "{status}");
+        }
+        for status in [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE, StatusCode::UNAUTHORIZED] {
+            assert!(matches!(failure(status), Failure::Server(_)), "{status}");
+        }
+        assert!(matches!(failure(StatusCode::BAD_REQUEST), Failure::Final(_)));
+    }
 }

@@ -451,3 +451,17 @@ async fn metadata_comes_from_what_is_published() {
     let metadata = cluster.metadata(&claim, "gpu");
     assert_eq!(metadata["requests"][0]["devices"][0]["attributes"], json!({"model": {"string": "m1"}}));
 }
+
+/// A start of all nodes is spread over time for the API server's sake. Pods do not wait for that.
+#[tokio::test]
+async fn metadata_comes_from_what_is_about_to_be_published() {
+    let cluster = Cluster::new().await;
+    let builder = cluster.builder().device_metadata(true).metadata_from_published(true);
+    let helper = builder.publish_within(Duration::MAX).start(TestDriver::default()).await.unwrap();
+    let claim = cluster.claim("train").await;
+    helper.publish_resources(resources(gpus(3))).unwrap();
+    in_time(Kubelet::of(&helper).await.prepare_one(&claim)).await.unwrap();
+    let metadata = cluster.metadata(&claim, "gpu");
+    assert_eq!(metadata["requests"][0]["devices"][0]["attributes"], json!({"model": {"string": "m1"}}));
+    helper.stop().await.unwrap();
+}

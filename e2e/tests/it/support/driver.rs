@@ -101,6 +101,19 @@ impl Driver {
         pod["metadata"]["name"].as_str().unwrap().to_owned()
     }
 
+    /// Deletes its pod and waits until the daemon set has another that is ready.
+    pub(crate) async fn replace_pod(&self, lab: &Lab) {
+        let old = self.pod(lab).await;
+        lab.delete(&format!("/api/v1/namespaces/{}/pods/{old}", self.namespace)).await;
+        lab.eventually("another pod of the driver", async || {
+            let pods = self.pods(lab).await;
+            let [pod] = pods.as_slice() else { return None };
+            let is_ready = pod["status"]["containerStatuses"][0]["ready"] == true;
+            (pod["metadata"]["name"] != old.as_str() && is_ready).then_some(())
+        })
+        .await;
+    }
+
     /// What it logged.
     pub(crate) async fn log(&self, lab: &Lab) -> String {
         let pod = self.pod(lab).await;
