@@ -59,7 +59,10 @@ impl Cluster {
         binaries::build(&place, options.kubelet)?;
         place.create()?;
         record(&place, "options", &describe(options))?;
-        record(&place, "controllers", &cgroup::create(&place.cgroup())?.join(" "))?;
+        // What is enabled is known before it is: whatever happens then, it can be disabled again.
+        let controllers = cgroup::to_enable()?;
+        record(&place, "controllers", &controllers.join(" "))?;
+        cgroup::create(&place.cgroup(), &controllers)?;
         certificates::create(&place, NODE)?;
         config::write(&place, options)?;
 

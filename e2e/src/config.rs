@@ -23,6 +23,9 @@ pub(crate) const PAUSE_IMAGE: &str = "localhost/pause:e2e";
 /// Where containerd listens, in the node.
 pub(crate) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 
+/// Requests in a second that a component may make of the API server.
+const API_QPS: u32 = 1000;
+
 /// Where the node has the kubelet's configuration and that of containerd.
 const KUBELET_CONFIG: &str = "/etc/kubernetes/kubelet.json";
 const CONTAINERD_CONFIG: &str = "/etc/containerd/config.toml";
@@ -143,6 +146,9 @@ fn command_line(component: Component, place: &Place, options: Options) -> Vec<St
             format!("--service-account-private-key-file={pki}/service-accounts.key"),
             format!("--root-ca-file={pki}/ca.crt"),
             "--flex-volume-plugin-dir=/var/lib/kubelet/volume-plugins".to_owned(),
+            // A hundred pods at once shall wait for the machine, and not for a limit that is made for large clusters.
+            format!("--kube-api-qps={API_QPS}"),
+            format!("--kube-api-burst={API_QPS}"),
         ],
         Component::Scheduler => vec![
             format!("--kubeconfig={kubeconfig}"),
@@ -150,6 +156,9 @@ fn command_line(component: Component, place: &Place, options: Options) -> Vec<St
             format!("--authorization-kubeconfig={kubeconfig}"),
             "--bind-address=127.0.0.1".to_owned(),
             "--leader-elect=false".to_owned(),
+            // As for the controller manager.
+            format!("--kube-api-qps={API_QPS}"),
+            format!("--kube-api-burst={API_QPS}"),
         ],
         Component::Containerd => vec![format!("--config={CONTAINERD_CONFIG}")],
         Component::Kubelet => vec![
@@ -206,8 +215,16 @@ fn kubelet(place: &Place, options: Options) -> Value {
         "resolvConf": "",
         "volumePluginDir": "/var/lib/kubelet/volume-plugins",
         "maxPods": 250,
-        // What failed is tried again after this, and a half of it by chance; a minute is too long for tests.
-        "syncFrequency": "10s",
+        // As for the controller manager.
+        "kubeAPIQPS": API_QPS,
+        "kubeAPIBurst": API_QPS,
+        // A quarter of it is how often the kubelet says that it lives, which tests wait for after they ended something.
+        "nodeLeaseDurationSeconds": 4,
+        // A node that was not ready says that it is again after this; ten seconds are too long for tests.
+        "nodeStatusUpdateFrequency": "1s",
+        "nodeStatusReportFrequency": "5m",
+        // What failed is tried again after this, and up to a half of it more by chance; a minute is too long for tests.
+        "syncFrequency": "2s",
         // A machine that is nearly full still runs tests.
         "evictionHard": {
             "imagefs.available": "0%",
@@ -216,7 +233,8 @@ fn kubelet(place: &Place, options: Options) -> Value {
             "nodefs.inodesFree": "0%",
         },
         "imageGCHighThresholdPercent": 100,
-        "logging": {"verbosity": 3},
+        // Enough to look for trouble; the next level prints the whole status of each pod at each change of it.
+        "logging": {"verbosity": 2},
     });
     let gates = match options.kubelet {
         Kubelet::SameRelease if options.all_dra_gates => &DRA_GATES[..],
@@ -240,7 +258,12 @@ fn containerd(bin: &Path, restrict_oom_score: bool) -> String {
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = '{PAUSE_IMAGE}'
 
+[plugins.'io.containerd.cri.v1.images']
+  # Nobody asks how much is used; as often as by default, it is a part of what keeps a small machine busy.
+  stats_collect_period = 600
+
 [plugins.'io.containerd.cri.v1.runtime']
+  stats_collect_period = '10m'
   cdi_spec_dirs = ['/etc/cdi', '/var/run/cdi']
   # Its profiles would stay in the kernel.
   disable_apparmor = true
@@ -248,6 +271,8 @@ fn containerd(bin: &Path, restrict_oom_score: bool) -> String {
   restrict_oom_score_adj = {restrict_oom_score}
 
 [plugins.'io.containerd.cri.v1.runtime'.cni]
+  # Two programs less to run for each pod.
+  use_internal_loopback = true
   bin_dirs = ['{bin}']
   conf_dir = '/etc/cni/net.d'
 
@@ -257,6 +282,10 @@ fn containerd(bin: &Path, restrict_oom_score: bool) -> String {
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
   BinaryName = '{bin}/runc'
   SystemdCgroup = false
+
+# What a crash of the machine would lose, nobody wants back.
+[plugins.'io.containerd.metadata.v1.bolt']
+  no_sync = true
 
 [plugins.'io.containerd.nri.v1.nri']
   disable = false

@@ -35,6 +35,8 @@ pub struct Image {
     name: String,
     /// What a container runs: the field of the configuration, and its value.
     runs: (&'static str, String),
+    /// How it is asked to end.
+    stop_signal: &'static str,
     architecture: &'static str,
     layer: Layer,
 }
@@ -56,7 +58,13 @@ impl Image {
             let content = std::fs::read(library).doing(|| format!("read {}", library.display()))?;
             layer.file(library, &content)?;
         }
-        Ok(Self { name: name.into(), runs: ("Entrypoint", entrypoint), architecture: program.architecture, layer })
+        Ok(Self {
+            name: name.into(),
+            runs: ("Entrypoint", entrypoint),
+            stop_signal: "SIGTERM",
+            architecture: program.architecture,
+            layer,
+        })
     }
 
     /// An image of busybox alone.
@@ -65,6 +73,9 @@ impl Image {
         image.layer.applets("/busybox")?;
         // As in the image of that name that everybody knows: arguments are a command.
         image.runs = ("Cmd", "sh".to_owned());
+        // Process 1 of a container hears SIGTERM only if it asks to, which a shell or `sleep` does not: without this each
+        // pod takes two seconds more to end.
+        image.stop_signal = "SIGKILL";
         Ok(image)
     }
 
@@ -96,7 +107,7 @@ impl Image {
             json!({
                 "architecture": self.architecture,
                 "os": "linux",
-                "config": {(field): [program], "Env": ["PATH=/bin:/usr/bin"], "WorkingDir": "/"},
+                "config": {(field): [program], "Env": ["PATH=/bin:/usr/bin"], "WorkingDir": "/", "StopSignal": self.stop_signal},
                 "rootfs": {"type": "layers", "diff_ids": [layer.digest]},
             }),
         );

@@ -65,5 +65,5 @@ pub use footprint::Footprint;
 pub use image::Image;
 pub use kubelet::Kubelet;
 pub use machine::unfit;
-pub use place::Place;
+pub use place::{Place, directories};
 pub use run::{run, wait_until};

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::binaries::say;
+use crate::cgroup;
 use crate::error::{Doing, Error, Result};
 use crate::run::{output, run};
 
@@ -35,7 +36,7 @@ pub fn unfit() -> Result<Option<String>> {
     if !unshared.status.success() {
         return Ok(Some(format!("no namespaces can be made: {}", String::from_utf8_lossy(&unshared.stderr).trim())));
     }
-    Ok(None)
+    cgroup::unfit()
 }
 
 /// Installs the packages that are missing, where apt-get is there and may.

@@ -12,6 +12,10 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Doing, Error, Result};
 
+/// The environment variables that say where cargo builds, and where the cluster is.
+const TARGET: &str = "CARGO_TARGET_DIR";
+const STATE: &str = "DRAKKAR_E2E_DIR";
+
 /// What the directory of a cluster has, and no other directory: only such a one is ever removed.
 const MARK: &str = ".drakkar-e2e";
 
@@ -31,18 +35,17 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place of this checkout: `e2e/cluster` in cargo's target directory, or `$DRAKKAR_E2E_DIR`. What is built is
-    /// in
-    /// `e2e` in the target directory in both cases.
+    /// The place of this checkout: `e2e/cluster` in cargo's target directory, or `$DRAKKAR_E2E_DIR`. What is built is in
+    /// `e2e` in the target directory in both cases. Relative paths are from the top of the checkout, whoever asks.
     ///
     /// # Errors
     ///
-    /// The directory is one that the node has its own of, so that it would not see the cluster's files.
+    /// The directory is one that the node has its own of, so that it would not see the cluster's files, or one that
+    /// holds what is built.
     pub fn of_checkout() -> Result<Self> {
-        let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from);
-        let cache = std::path::absolute(target.join("e2e")).doing(|| "find the target directory".to_owned())?;
-        match env::var_os("DRAKKAR_E2E_DIR") {
-            Some(state) => Self::at(Path::new(&state), &cache),
+        let cache = from_top(env::var_os(TARGET).unwrap_or_else(|| "target".into())).join("e2e");
+        match env::var_os(STATE) {
+            Some(state) => Self::at(&from_top(state), &cache),
             None => Self::at(&cache.join("cluster"), &cache),
         }
     }
@@ -52,6 +55,9 @@ impl Place {
         let refuse = |reason: &str| Err(Error::Directory { path: state.clone(), reason: reason.to_owned() });
         if state.components().any(|part| part == Component::ParentDir) {
             return refuse("it has `..` in its path");
+        }
+        if cache.starts_with(&state) {
+            return refuse("it holds what is built, which would be removed with the cluster");
         }
         if OWN.iter().any(|own| state.starts_with(Path::new("/").join(own))) {
             return refuse("the node has its own /etc, /run, /var/lib and /var/log, and would not see it");
@@ -142,7 +148,7 @@ impl Place {
     /// Whether there is a cluster's directory, of one that is up or of one that died. In the target directory nobody
     /// else has one of that name.
     pub(crate) fn exists(&self) -> bool {
-        self.state.join(MARK).exists() || (self.state.starts_with(&self.cache) && self.state.exists())
+        self.state.join(MARK).exists() || (self.state == self.cache.join("cluster") && self.state.exists())
     }
 
     /// Removes the directory if it is a cluster's.
@@ -166,6 +172,17 @@ impl Place {
     pub(crate) fn id(&self) -> String {
         self.id.iter().map(|byte| format!("{byte:02x}")).collect()
     }
+}
+
+/// The variables that name directories, with absolute paths: for programs that are started in another directory.
+pub fn directories() -> impl Iterator<Item = (&'static str, PathBuf)> {
+    [TARGET, STATE].into_iter().filter_map(|name| Some((name, from_top(env::var_os(name)?))))
+}
+
+/// A path that may be relative to the top of the repository.
+fn from_top(path: impl AsRef<Path>) -> PathBuf {
+    // Joining leaves an absolute path as it is; its components in turn have no `.` between them.
+    repository().join(path).components().collect()
 }
 
 /// The top of the repository.
@@ -199,6 +216,20 @@ mod tests {
     }
 
     #[test]
+    fn directories_with_what_is_built_are_refused() {
+        for path in ["/cache", "/"] {
+            assert!(matches!(place(path), Err(Error::Directory { .. })), "{path}");
+        }
+        assert!(place("/cache/cluster").is_ok());
+    }
+
+    #[test]
+    fn relative_paths_are_from_the_top() {
+        assert_eq!(from_top("target/./e2e"), repository().join("target/e2e"));
+        assert_eq!(from_top("/a/b"), Path::new("/a/b"));
+    }
+
+    #[test]
     fn the_files_of_the_node_are_found_from_outside() {
         let place = place("/s").unwrap();
         for (inside, outside) in [
@@ -218,6 +249,11 @@ mod tests {
         fs::create_dir_all(place.state().join("root/var")).unwrap();
         place.remove().unwrap();
         assert!(!place.state().exists() && target.path().exists());
+
+        let programs = Place::at(&target.path().join("bin"), target.path()).unwrap();
+        fs::create_dir(programs.state()).unwrap();
+        programs.remove().unwrap();
+        assert!(programs.state().exists(), "it is no cluster's");
     }
 
     #[test]

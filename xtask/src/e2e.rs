@@ -1,9 +1,10 @@
 //! A real cluster of one node, up and down, and images for it.
 
 use std::env;
-use std::ffi::OsStr;
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -93,6 +94,9 @@ fn without_a_trace(options: Options, work: impl FnOnce() -> Result<()>) -> Resul
     Cluster::down(&place)?;
     let before = Footprint::take(&place)?;
     up(options)?;
+    if Footprint::take(&place)?.since(&before).is_empty() {
+        bail!("the cluster is up and nothing of it is seen on this machine, so nothing would be that it leaves");
+    }
     work().context("the cluster is still up: `cargo xtask e2e down` takes it down")?;
     down()?;
     let left = Footprint::take(&place)?.since(&before);
@@ -106,12 +110,19 @@ fn without_a_trace(options: Options, work: impl FnOnce() -> Result<()>) -> Resul
 /// The driver of the tests, as its pods name it.
 const DRIVER_IMAGE: &str = "localhost/e2e-driver:e2e";
 
-/// What the tests are run as: those that can share the cluster side by side, the others one after the other.
-const TESTS: [(&str, &[&str]); 3] = [
-    ("side by side", &["--skip", "disruption::", "--skip", "node::", "--skip", "load::", "--test-threads", "4"]),
-    ("parts of the node end and come back", &["disruption::", "node::", "--test-threads", "1"]),
-    ("many pods at once", &["load::", "--test-threads", "1", "--nocapture"]),
-];
+/// Tests that can share the cluster.
+const SIDE_BY_SIDE: [&str; 8] =
+    ["--skip", "disruption::", "--skip", "node::", "--skip", "load::", "--test-threads", "6"];
+
+/// Tests that end parts of the node, but for the API server.
+const DISRUPTION: [&str; 5] = ["disruption::", "--skip", API_SERVER, "--test-threads", "1"];
+
+/// The test that ends the API server, beside those of `node`, which end everything.
+const API_SERVER: &str = "disruption::the_api_server_is_away_for_a_minute";
+
+/// The tests of slices and device status that otherwise have the embedded API server. They have nodes and namespaces of
+/// their own, and need nothing but the API server.
+const UPWARDS: [&str; 5] = ["test", "--package", "drakkar-plugin", "--test", "it"];
 
 /// Runs the tests on the cluster that is up. `filter` chooses some by name.
 pub(crate) fn test(filter: &[&str]) -> Result<()> {
@@ -129,13 +140,46 @@ pub(crate) fn test(filter: &[&str]) -> Result<()> {
         every_name_is_a_tests(&it, filter)?;
         return cargo(&[&it, filter, &["--test-threads", "1", "--nocapture"]].concat());
     }
-    for (what, arguments) in TESTS {
-        println!("\n-- {what}");
-        cargo(&[&it, arguments].concat())?;
-    }
-    println!("\n-- slices and device status, by the tests that otherwise have the embedded API server");
-    let upwards = ["test", "--package", "drakkar-plugin", "--test", "it", "--", "slices::", "status::"];
-    cargo_with(&upwards, &[("DRAKKAR_KUBECONFIG", cluster.kubeconfig().as_os_str())])
+    cargo(&[&UPWARDS[..], &["--no-run"]].concat())?;
+    part("side by side", || cargo(&[&it[..], &SIDE_BY_SIDE].concat()))?;
+    // Both wait more than they work, so they do it at the same time. What the second prints is shown when the first is done.
+    let mut upwards = cargo_command(&[&UPWARDS[..], &["--", "slices::", "status::", "--test-threads", "4"]].concat());
+    upwards.env("DRAKKAR_KUBECONFIG", cluster.kubeconfig());
+    let upwards = thread::spawn(move || together(upwards));
+    let disruption = part("parts of the node end and come back", || cargo(&[&it[..], &DISRUPTION].concat()));
+    part("slices and device status, meanwhile", || {
+        let Ok(ran) = upwards.join() else { bail!("the thread that ran them panicked") };
+        let (printed, succeeded) = ran?;
+        print!("{printed}");
+        if succeeded { Ok(()) } else { bail!("the tests of slices and device status failed") }
+    })?;
+    disruption?;
+    part("the API server ends and comes back, and then everything", || {
+        cargo(&[&it[..], &[API_SERVER, "node::", "--test-threads", "1"]].concat())
+    })?;
+    part("many pods at once", || cargo(&[&it[..], &["load::", "--test-threads", "1", "--nocapture"]].concat()))
+}
+
+/// Runs a part of the tests under a headline, and says how long it took.
+fn part(what: &str, run: impl FnOnce() -> Result<()>) -> Result<()> {
+    println!("\n-- {what}");
+    let begin = Instant::now();
+    run()?;
+    println!("-- done after {:.0} s", begin.elapsed().as_secs_f32());
+    Ok(())
+}
+
+/// Runs a command to its end; gives all that it printed, in order, and whether it succeeded.
+fn together(mut command: Command) -> Result<(String, bool)> {
+    let (mut reader, writer) = io::pipe().context("make a pipe")?;
+    let errors = writer.try_clone().context("share a pipe")?;
+    let mut child = command.stdin(Stdio::null()).stdout(writer).stderr(errors).spawn().context("run cargo")?;
+    // It has the ends to write to, and the reader would wait for them.
+    drop(command);
+    let mut printed = Vec::new();
+    reader.read_to_end(&mut printed).context("read what cargo prints")?;
+    let succeeded = child.wait().context("wait for cargo")?.success();
+    Ok((String::from_utf8_lossy(&printed).into_owned(), succeeded))
 }
 
 /// A name that no test has would be a test that passes.
@@ -195,11 +239,7 @@ pub(crate) fn unfit() -> Result<()> {
 }
 
 fn cargo(arguments: &[&str]) -> Result<()> {
-    cargo_with(arguments, &[])
-}
-
-fn cargo_with(arguments: &[&str], variables: &[(&str, &OsStr)]) -> Result<()> {
-    let status = cargo_command(arguments).envs(variables.iter().copied()).status().context("run cargo")?;
+    let status = cargo_command(arguments).status().context("run cargo")?;
     if !status.success() {
         bail!("`cargo {}`: {status}", arguments.join(" "));
     }
@@ -216,7 +256,8 @@ fn cargo_command(arguments: &[&str]) -> Command {
             command.env_remove(name);
         }
     }
-    command.args(arguments);
+    // Tests run in the directory of their package, where a relative path would lead elsewhere.
+    command.envs(drakkar_e2e::directories()).args(arguments);
     command
 }
 
@@ -252,7 +293,9 @@ pub(crate) fn image(arguments: &[&str]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kubelet, image, options};
+    use std::process::Command;
+
+    use super::{Kubelet, image, options, together};
 
     #[test]
     fn an_older_kubelet_is_chosen_by_its_release() {
@@ -279,5 +322,12 @@ mod tests {
             let error = image(arguments).unwrap_err().to_string();
             assert!(error.contains(told), "{error}");
         }
+    }
+
+    #[test]
+    fn what_a_command_prints_is_kept_in_order() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo one; echo two >&2; echo three; exit 3"]);
+        assert_eq!(together(command).unwrap(), ("one\ntwo\nthree\n".to_owned(), false));
     }
 }

@@ -12,8 +12,11 @@ fn components_can_be_killed_and_started_while_pods_go_on() {
     let cluster = cluster();
     let kubectl = |arguments: &[&str]| run(cluster.kubectl().args(arguments)).unwrap();
     let image = format!("--image={}", Cluster::BUSYBOX_IMAGE);
-    kubectl(&["run", "survivor", &image, "--restart=Never", "--", "sleep", "1000000"]);
-    kubectl(&["wait", "--for=condition=Ready", "pod/survivor", "--timeout=60s"]);
+    // What a run that was killed left is not in the way of the next.
+    let name = format!("survivor-{}", std::process::id());
+    let pod = format!("pod/{name}");
+    kubectl(&["run", &name, &image, "--restart=Never", "--", "sleep", "1000000"]);
+    kubectl(&["wait", "--for=condition=Ready", &pod, "--timeout=60s"]);
 
     for component in Component::ALL {
         cluster.kill(component).unwrap();
@@ -24,11 +27,10 @@ fn components_can_be_killed_and_started_while_pods_go_on() {
     cluster.stop(Component::Kubelet).unwrap();
     cluster.start(Component::Kubelet).unwrap();
 
-    kubectl(&["wait", "--for=condition=Ready", "pod/survivor", "--timeout=60s"]);
-    let restarts =
-        kubectl(&["get", "pod", "survivor", "--output=jsonpath={.status.containerStatuses[0].restartCount}"]);
+    kubectl(&["wait", "--for=condition=Ready", &pod, "--timeout=60s"]);
+    let restarts = kubectl(&["get", &pod, "--output=jsonpath={.status.containerStatuses[0].restartCount}"]);
     assert_eq!(restarts, "0");
-    kubectl(&["delete", "pod", "survivor", "--grace-period=1"]);
+    kubectl(&["delete", &pod, "--grace-period=1"]);
 }
 
 #[test]
