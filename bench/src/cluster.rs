@@ -31,7 +31,6 @@ use crate::{DRIVER, NODE};
 /// What stands for a claim's number in the canned bytes.
 const MARK: &[u8] = b"NNNNNN";
 const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/claim-";
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// Far longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -49,8 +48,10 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts it, with nothing in it but a node. Without protobuf, claims are always JSON.
+    /// Starts it, with nothing in it but a node. The claim in protobuf is ours unless there is another's.
     pub fn start(claim_in_protobuf: Option<Vec<u8>>) -> Self {
+        let claim_in_protobuf =
+            claim_in_protobuf.unwrap_or_else(|| drakkar_protobuf::from_json(CLAIM.as_bytes()).unwrap());
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -65,12 +66,14 @@ impl Cluster {
                 let mut node = NodeObject::default();
                 node.metadata.name = Some(NODE.into());
                 Api::all(server.admin()).create(&PostParams::default(), &node).await.unwrap();
+                let mut connector = HttpConnector::new();
+                connector.set_nodelay(true);
                 let front = Front {
                     json: Canned::new(CLAIM.trim_end().into()),
-                    protobuf: claim_in_protobuf.map(Canned::new),
+                    protobuf: Canned::new(claim_in_protobuf),
                     token: format!("Bearer {}", token(&server)).parse().unwrap(),
                     behind: server.url().strip_prefix("http://").unwrap().to_owned(),
-                    client: Client::builder(TokioExecutor::new()).build_http(),
+                    client: Client::builder(TokioExecutor::new()).build(connector),
                     pauses,
                 };
                 started.send(server).unwrap();
@@ -176,7 +179,7 @@ impl Canned {
 /// What is in front of the embedded server.
 struct Front {
     json: Canned,
-    protobuf: Option<Canned>,
+    protobuf: Canned,
     behind: String,
     /// Of the driver: client-go sends no token over plain HTTP.
     token: HeaderValue,
@@ -215,9 +218,9 @@ impl Front {
 
     fn claim(&self, number: &str, headers: &HeaderMap) -> Answer {
         let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-        let (content, media_type) = match &self.protobuf {
-            Some(protobuf) if accept.contains(PROTOBUF) => (protobuf, PROTOBUF),
-            _ => (&self.json, "application/json"),
+        let (content, media_type) = match accept.contains(drakkar_protobuf::MEDIA_TYPE) {
+            true => (&self.protobuf, drakkar_protobuf::MEDIA_TYPE),
+            false => (&self.json, "application/json"),
         };
         let body = Full::from(content.with(number)).map_err(|never| match never {}).boxed();
         Response::builder().header(header::CONTENT_TYPE, media_type).body(body).unwrap()

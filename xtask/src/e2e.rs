@@ -246,7 +246,8 @@ fn cargo(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn cargo_command(arguments: &[&str]) -> Command {
+/// Cargo, as if it had been called by hand.
+pub(crate) fn cargo_command(arguments: &[&str]) -> Command {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     // What cargo told this program of its own package would have others build anew.

@@ -9,6 +9,7 @@
 mod busy;
 mod decode;
 mod status;
+mod timers;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -25,6 +26,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 pub(crate) use self::busy::{SPREAD, busy, random};
 pub(crate) use self::status::Applied;
+use self::timers::EarlyTimer;
 use crate::claim::{Claim, ClaimRef};
 use crate::metrics::{ApiAnswer, Metrics};
 
@@ -108,6 +110,7 @@ pub(crate) struct ClaimSource {
     version: Arc<AtomicU8>,
     discovery: Arc<tokio::sync::Mutex<()>>,
     slots: Arc<Semaphore>,
+    timer: EarlyTimer,
     metrics: Metrics,
 }
 
@@ -125,6 +128,7 @@ impl ClaimSource {
             version: Arc::default(),
             discovery: Arc::default(),
             slots: Arc::new(Semaphore::new(CONCURRENCY)),
+            timer: EarlyTimer::default(),
             metrics,
         }
     }
@@ -283,6 +287,7 @@ impl ClaimSource {
 
     async fn send(&self, request: Request<Body>) -> Result<(StatusCode, Vec<u8>), ApiError> {
         let get = self.metrics.api_get();
+        self.timer.keep();
         let answer = timeout(TRY_TIMEOUT, async {
             let response = self.client.send(request).await.map_err(|source| ApiError::Send(source.into()))?;
             let (head, body) = response.into_parts();

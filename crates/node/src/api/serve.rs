@@ -5,19 +5,21 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures::stream::{Stream, StreamExt as _};
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, StreamBody};
-use hyper::body::{Body as _, Bytes, Incoming};
+use hyper::body::{Body as _, Bytes, Frame, Incoming};
 
 use super::call::{Call, Subresource, Target};
 use super::core::{Core, RequestLine};
 use super::faults::{Severed, Trouble};
+use super::media::{self, Media};
 use super::query::Query;
 use super::resource::DRA_GROUP;
 use super::rules::{self, User};
 use super::status::Failure;
-use super::{binding, delete, discovery, patch, protobuf, read, watch, write};
+use super::{binding, delete, discovery, patch, read, watch, write};
 
 /// What a server takes at most.
 const MAX_BODY: usize = 3 * 1024 * 1024;
@@ -109,19 +111,17 @@ async fn respond(
     };
     call.authorize()?;
     let accept = header(headers, header::ACCEPT).unwrap_or("*/*");
-    if !["json", "*/*", "yaml", "application/*"].iter().any(|known| accept.contains(known)) {
-        return Err(Failure::not_acceptable());
-    }
+    let media = Media::accepted(accept, call.target.version.api_version(), call.resource().kind())?;
     if *method == Method::GET {
         return match verb {
-            "get" => Ok(json_answer(StatusCode::OK, read::get(&call).await?)),
-            "list" => Ok(json_answer(StatusCode::OK, read::list(&call).await?)),
-            _ => Ok(stream_answer(StreamBody::new(watch::start(call)?).boxed_unsync())),
+            "get" => Ok(media.answer(StatusCode::OK, read::get(&call).await?)),
+            "list" => Ok(media.answer(StatusCode::OK, read::list(&call).await?)),
+            _ => Ok(watch_answer(media, watch::start(call)?)),
         };
     }
     let mut body = collect(body).await?;
-    if protobuf::is_so(&call.content_type) && !body.is_empty() {
-        body = protobuf::to_json(&body)?.into();
+    if media::is_protobuf(&call.content_type) && !body.is_empty() {
+        body = media::to_json(&body)?.into();
         call.content_type = "application/json".to_owned();
     }
     call.check_options()?;
@@ -139,12 +139,12 @@ async fn respond(
         "create" => (true, write::create(&call, &body)?),
         "update" => (false, write::replace(&call, &body)?),
         "patch" => patch::patch(&call, &body)?,
-        "delete" => return Ok(json_answer(StatusCode::OK, delete::one(&call, &body)?)),
-        _ => return Ok(json_answer(StatusCode::OK, delete::collection(&call, &body)?)),
+        "delete" => return Ok(media.answer(StatusCode::OK, delete::one(&call, &body)?)),
+        _ => return Ok(media.answer(StatusCode::OK, delete::collection(&call, &body)?)),
     };
     let mut out = Vec::with_capacity(object.json().len() + 64);
     super::codec::encode(call.resource(), call.target.version, &object, &mut out);
-    let mut answer = json_answer(if created { StatusCode::CREATED } else { StatusCode::OK }, out);
+    let mut answer = media.answer(if created { StatusCode::CREATED } else { StatusCode::OK }, out);
     for warning in rules::warnings(call.resource(), &object.value) {
         match header::HeaderValue::from_str(&format!("299 - {warning:?}")) {
             Ok(value) => drop(answer.headers_mut().append(header::WARNING, value)),
@@ -200,15 +200,16 @@ fn text_answer(status: StatusCode, body: &'static str) -> Answer {
     answer(status, "text/plain; charset=utf-8", full(body))
 }
 
-fn stream_answer(body: UnsyncBoxBody<Bytes, io::Error>) -> Answer {
-    answer(StatusCode::OK, "application/json", body)
+fn watch_answer(media: Media, lines: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Answer {
+    let frames = lines.map(move |lines| media.lines(lines?).map(Frame::data));
+    answer(StatusCode::OK, media.of_watch(), StreamBody::new(frames).boxed_unsync())
 }
 
-fn full(body: impl Into<Bytes>) -> UnsyncBoxBody<Bytes, io::Error> {
+pub(super) fn full(body: impl Into<Bytes>) -> UnsyncBoxBody<Bytes, io::Error> {
     Full::new(body.into()).map_err(|never: Infallible| match never {}).boxed_unsync()
 }
 
-fn answer(status: StatusCode, kind: &'static str, body: UnsyncBoxBody<Bytes, io::Error>) -> Answer {
+pub(super) fn answer(status: StatusCode, kind: &'static str, body: UnsyncBoxBody<Bytes, io::Error>) -> Answer {
     let mut answer = Response::new(body);
     *answer.status_mut() = status;
     answer.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));

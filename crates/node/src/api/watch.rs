@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, Stream};
-use hyper::body::{Bytes, Frame};
+use hyper::body::Bytes;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -49,7 +49,7 @@ struct Watch {
 }
 
 /// Begins a watch.
-pub(crate) fn start(call: Call) -> Result<impl Stream<Item = io::Result<Frame<Bytes>>> + Send, Failure> {
+pub(crate) fn start(call: Call) -> Result<impl Stream<Item = io::Result<Bytes>> + Send, Failure> {
     let selector = call.selector()?;
     let wanted = call.query.version()?.filter(|version| *version > 0);
     let initial_events = match call.query.get("sendInitialEvents") {
@@ -94,7 +94,7 @@ pub(crate) fn start(call: Call) -> Result<impl Stream<Item = io::Result<Frame<By
     };
     Ok(stream::unfold(watch, |mut watch| async {
         let chunk = watch.next().await?;
-        Some((chunk.map(|bytes| Frame::data(bytes.into())), watch))
+        Some((chunk.map(Bytes::from), watch))
     }))
 }
 

@@ -95,4 +95,22 @@ mod tests {
         object["apiVersion"] = json!("resource.k8s.io/v1beta2");
         assert_eq!(claim(object.to_string().as_bytes()).unwrap(), expected, "of another version");
     }
+
+    /// What is asked for exactly moves into an object of its own.
+    #[test]
+    fn a_claim_of_v1beta1_has_the_form_of_v1() {
+        let of = |requests: serde_json::Value| {
+            json!({"metadata": {"name": "gpus"}, "spec": {"devices": {"requests": requests}}}).to_string()
+        };
+        let subrequests = json!([{"name": "small", "deviceClassName": "gpus"}]);
+        let old = of(json!([
+            {"name": "gpu", "deviceClassName": "gpus", "count": 2, "adminAccess": true},
+            {"name": "any", "firstAvailable": subrequests},
+        ]));
+        let new = of(json!([
+            {"name": "gpu", "exactly": {"deviceClassName": "gpus", "count": 2, "adminAccess": true}},
+            {"name": "any", "firstAvailable": subrequests},
+        ]));
+        assert_eq!(claim_of_v1beta1(old.as_bytes()).unwrap(), claim(new.as_bytes()).unwrap());
+    }
 }

@@ -26,6 +26,8 @@ use crate::claims::{ApiError, V1BETA1, VERSIONS, busy, failure};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How many slices are asked for at once, where a server gives them in parts.
 const PAGE: usize = 50;
+/// The media type of all else than slices.
+const JSON: &str = "application/json";
 /// More than all slices of a node need.
 const MAX_BODY: usize = 256 * 1024 * 1024;
 
@@ -66,6 +68,8 @@ pub(super) struct Api {
     /// Whether the server is asked for the pool alone, in lists and in watches: older ones cannot.
     lists_pool: AtomicBool,
     watches_pool: AtomicBool,
+    /// Whether slices are sent in protobuf: not to a server that would not have it.
+    sends_protobuf: AtomicBool,
 }
 
 impl std::fmt::Debug for Api {
@@ -99,6 +103,7 @@ impl Api {
             version: AtomicU8::new(0),
             lists_pool: AtomicBool::new(has_pool),
             watches_pool: AtomicBool::new(has_pool),
+            sends_protobuf: AtomicBool::new(true),
         }
     }
 
@@ -164,7 +169,7 @@ impl Api {
                 (None, Freshness::Now) => String::new(),
             };
             let path = format!("{}?fieldSelector={selector}&limit={PAGE}{more}", self.path());
-            let body = self.ask(Method::GET, &path, Vec::new()).await?;
+            let body = self.ask(Method::GET, &path, Vec::new(), JSON).await?;
             let page: List<'_> = serde_json::from_slice(&body).map_err(ApiError::Decode)?;
             for item in page.items {
                 let slice = Stored::read(item.get().as_bytes(), self.form()).map_err(ApiError::Decode)?;
@@ -190,7 +195,7 @@ impl Api {
                 encode(resource_version),
                 lasting.as_secs()
             );
-            let response = self.send(Method::GET, &path, Vec::new()).await?;
+            let response = self.send(Method::GET, &path, Vec::new(), JSON).await?;
             let (head, body) = response.into_parts();
             if head.status == StatusCode::OK {
                 return Ok(Lines::new(body, self.form()));
@@ -214,9 +219,28 @@ impl Api {
     }
 
     async fn write(&self, method: Method, path: &str, object: &SliceObject<'_>) -> Result<(Stored, Vec<u8>), ApiError> {
-        let body = object.encode(self.form()).map_err(ApiError::Decode)?;
-        let answer = self.ask(method, path, body).await?;
+        let json = object.encode(self.form()).map_err(ApiError::Decode)?;
+        let answer = match self.protobuf(&json) {
+            Some(body) => match self.ask(method.clone(), path, body, drakkar_protobuf::MEDIA_TYPE).await {
+                Err(ApiError::Status { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, message }) => {
+                    tracing::debug!(message, "the API server does not take slices in protobuf");
+                    self.sends_protobuf.store(false, Ordering::Relaxed);
+                    self.ask(method, path, json, JSON).await?
+                }
+                answer => answer?,
+            },
+            None => self.ask(method, path, json, JSON).await?,
+        };
         Ok((Stored::read(&answer, self.form()).map_err(ApiError::Decode)?, answer))
+    }
+
+    /// A slice in protobuf, which is smaller than JSON and less work for the server; none where only JSON will do.
+    fn protobuf(&self, json: &[u8]) -> Option<Vec<u8>> {
+        if self.form() == Form::Basic || !self.sends_protobuf.load(Ordering::Relaxed) {
+            return None;
+        }
+        let encoded = drakkar_protobuf::from_json(json);
+        encoded.inspect_err(|error| tracing::warn!(%error, "a slice is sent as JSON")).ok()
     }
 
     /// Deletes a slice, if it is still as it was known. One that is gone is deleted.
@@ -224,7 +248,7 @@ impl Api {
         let preconditions = json!({"uid": slice.uid, "resourceVersion": slice.resource_version});
         let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
         let path = format!("{}/{}", self.path(), slice.name);
-        match self.ask(Method::DELETE, &path, body.to_string().into_bytes()).await {
+        match self.ask(Method::DELETE, &path, body.to_string().into_bytes(), JSON).await {
             Ok(_) | Err(ApiError::Status { status: StatusCode::NOT_FOUND, .. }) => Ok(()),
             Err(error) => Err(error),
         }
@@ -240,14 +264,14 @@ impl Api {
         struct Metadata {
             uid: String,
         }
-        let body = self.ask(Method::GET, &format!("/api/v1/nodes/{name}"), Vec::new()).await?;
+        let body = self.ask(Method::GET, &format!("/api/v1/nodes/{name}"), Vec::new(), JSON).await?;
         let node: Node = serde_json::from_slice(&body).map_err(ApiError::Decode)?;
         Ok(node.metadata.uid)
     }
 
     /// Finds the best version that the server has.
     async fn discover(&self) -> Result<(), ApiError> {
-        let group: APIGroup = match self.ask(Method::GET, "/apis/resource.k8s.io", Vec::new()).await {
+        let group: APIGroup = match self.ask(Method::GET, "/apis/resource.k8s.io", Vec::new(), JSON).await {
             Ok(body) => serde_json::from_slice(&body).map_err(ApiError::Decode)?,
             Err(ApiError::Status { status: StatusCode::NOT_FOUND, .. }) => return Err(ApiError::NoVersion),
             Err(error) => return Err(error),
@@ -262,9 +286,9 @@ impl Api {
         Ok(())
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Vec<u8>, ApiError> {
+    async fn ask(&self, method: Method, path: &str, body: Vec<u8>, media: &'static str) -> Result<Vec<u8>, ApiError> {
         let answer = timeout(PATIENCE, async {
-            let (head, body) = self.send(method, path, body).await?.into_parts();
+            let (head, body) = self.send(method, path, body, media).await?.into_parts();
             Ok((head, collect(body).await?))
         });
         match answer.await.unwrap_or(Err(ApiError::Timeout(PATIENCE)))? {
@@ -273,12 +297,18 @@ impl Api {
         }
     }
 
-    async fn send(&self, method: Method, path: &str, body: Vec<u8>) -> Result<http::Response<Body>, ApiError> {
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        media: &'static str,
+    ) -> Result<http::Response<Body>, ApiError> {
         let request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::ACCEPT, "application/json")
-            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, JSON)
+            .header(header::CONTENT_TYPE, media)
             .body(Body::from(body))
             .map_err(|source| ApiError::Send(source.into()))?;
         let sent = timeout(PATIENCE, self.client.send(request)).await;

@@ -111,8 +111,15 @@ impl Files for SystemFiles {
         if u64::try_from(size).unwrap_or(u64::MAX) > MAX_SIZE {
             return Err(io::Error::from(io::ErrorKind::FileTooLarge));
         }
-        let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or_default() + 1);
-        io::Read::read_to_end(&mut io::Read::take(&file, MAX_SIZE), &mut content)?;
+        let size = usize::try_from(size).unwrap_or_default();
+        // One byte more than there is: a read that does not fill that has reached the end, and needs no other to tell.
+        let mut content = vec![0; size + 1];
+        let length = io::Read::read(&mut &file, &mut content)?;
+        content.truncate(length);
+        if length > 0 && length != size {
+            let rest = MAX_SIZE.saturating_sub(length as u64);
+            io::Read::read_to_end(&mut io::Read::take(&file, rest), &mut content)?;
+        }
         Ok(content)
     }
 

@@ -54,6 +54,9 @@ async fn the_first_publish_is_one_slice_with_its_owner_and_the_second_is_nothing
     let [owner] = owners else { panic!("{owners:?}") };
     assert_eq!((owner.api_version.as_str(), owner.kind.as_str(), owner.name.as_str()), ("v1", "Node", node));
     assert_eq!((&owner.uid, owner.controller), (&cluster.node_uid, Some(true)));
+    let asked = cluster.wire.asked();
+    let media: Vec<_> = asked.iter().filter(|asked| asked.verb == "create").map(|asked| asked.media.as_str()).collect();
+    assert_eq!(media, ["application/vnd.kubernetes.protobuf"], "and the server took it");
     assert_eq!(cluster.take_requests(), ["list", "create"]);
 
     publish(&helper, resources(gpus(2))).await;

@@ -1,12 +1,16 @@
-//! Requests to servers that cannot select slices by pool.
+//! Requests to servers that cannot select slices by pool, and the form in which slices are sent.
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use http::Response;
+use serde_json::Value;
 
+use super::super::content::{Head, Item};
+use super::super::resources::PublishedDevice;
 use super::*;
 
 /// A server that refuses some requests, and what it was asked.
@@ -80,4 +84,86 @@ async fn a_refusal_that_has_another_reason_is_an_error() {
     let (api, _) = server(|_| true);
     let refused = api.list(&Freshness::Now).await;
     assert!(matches!(refused, Err(ApiError::Status { status: StatusCode::BAD_REQUEST, .. })), "{refused:?}");
+}
+
+/// The types and texts of what a server was sent.
+type Sent = Arc<Mutex<Vec<(String, Value)>>>;
+
+/// A server that takes slices in some forms, or has an old version alone.
+fn writable(takes: &'static [&'static str], version: u8) -> (Api, Sent) {
+    let log = Sent::default();
+    let seen = log.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let seen = seen.clone();
+        async move {
+            let media = request.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned();
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let is_taken = takes.contains(&media.as_str());
+            let json = if media == JSON { body.to_vec() } else { drakkar_protobuf::to_json(&body).unwrap() };
+            let mut slice: Value = serde_json::from_slice(&json).unwrap();
+            seen.lock().unwrap().push((media, slice.clone()));
+            let (status, answer) = if is_taken {
+                slice["metadata"] = json!({"name": "new", "uid": "u", "resourceVersion": "7"});
+                (201, slice)
+            } else {
+                (415, json!({"kind": "Status", "message": "the body of the request was in an unknown format"}))
+            };
+            let answer = Response::builder().status(status).body(Body::from(answer.to_string().into_bytes()));
+            Ok::<_, Infallible>(answer.unwrap())
+        }
+    });
+    let scope = Scope { driver: "d".into(), node: None, pool: None };
+    let api = Api::new(kube::Client::new(service, "default"), scope);
+    api.version.store(version, Ordering::Relaxed);
+    (api, log)
+}
+
+async fn create(api: &Api) {
+    let (head, taints) = (Head::default(), HashMap::new());
+    let item = Item::new(PublishedDevice::new("gpu-0").attribute("model", "m"), None).unwrap();
+    let object = SliceObject {
+        api_version: api.api_version(),
+        target: Err("new-".to_owned()),
+        owner: None,
+        driver: "d",
+        pool: "p",
+        generation: 1,
+        count: 1,
+        node: Some("n"),
+        head: &head,
+        items: &[item],
+        taints: &taints,
+    };
+    let (stored, _) = api.create(&object).await.unwrap();
+    assert_eq!((stored.name.as_str(), &*stored.devices), ("new", &["gpu-0".into()][..]));
+}
+
+#[tokio::test]
+async fn slices_are_sent_in_protobuf() {
+    let (api, log) = writable(&[drakkar_protobuf::MEDIA_TYPE], 0);
+    create(&api).await;
+    let log = log.lock().unwrap();
+    let [(media, slice)] = log.as_slice() else { panic!("{log:?}") };
+    assert_eq!(media, drakkar_protobuf::MEDIA_TYPE);
+    assert_eq!(slice["spec"]["devices"][0], json!({"name": "gpu-0", "attributes": {"model": {"string": "m"}}}));
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_protobuf_gets_json_from_then_on() {
+    let (api, log) = writable(&[JSON], 0);
+    create(&api).await;
+    create(&api).await;
+    let log = log.lock().unwrap();
+    let sent: Vec<_> = log.iter().map(|(media, _)| media.as_str()).collect();
+    assert_eq!(sent, [drakkar_protobuf::MEDIA_TYPE, JSON, JSON]);
+    assert!(log.iter().all(|(_, slice)| *slice == log[0].1), "the same in both forms: {log:?}");
+}
+
+#[tokio::test]
+async fn the_oldest_version_has_only_json() {
+    let (api, log) = writable(&[JSON], V1BETA1);
+    create(&api).await;
+    let log = log.lock().unwrap();
+    let [(_, slice)] = log.as_slice() else { panic!("{log:?}") };
+    assert_eq!(slice["spec"]["devices"][0]["basic"]["attributes"]["model"], json!({"string": "m"}));
 }

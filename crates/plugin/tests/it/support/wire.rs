@@ -176,7 +176,7 @@ async fn connection(stream: TcpStream, state: Arc<State>) {
 
 impl State {
     async fn answer(&self, request: Request<Incoming>) -> io::Result<Response<Answer>> {
-        let asked = Asked::new(request.method(), request.uri());
+        let asked = Asked::new(&request);
         self.asked.lock().unwrap().push(asked.clone());
         if *self.silent.borrow() {
             std::future::pending::<()>().await;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use http::{Method, Uri};
+use http::{Request, header};
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,12 +10,17 @@ pub struct Asked {
     /// `get`, `list`, `watch` and so on; empty for what is not about objects.
     pub verb: &'static str,
     pub path: String,
+    /// The media type of what is sent with it.
+    pub media: String,
     pub time: Instant,
 }
 
 impl Asked {
-    pub fn new(method: &Method, uri: &Uri) -> Self {
+    pub fn new<B>(request: &Request<B>) -> Self {
+        let (method, uri) = (request.method(), request.uri());
         let (path, time) = (uri.path().to_owned(), Instant::now());
+        let media = request.headers().get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok());
+        let media = media.unwrap_or_default().to_owned();
         let segments: Vec<&str> = path.split('/').skip(1).collect();
         let rest = match segments.as_slice() {
             ["api", _, rest @ ..] | ["apis", _, _, rest @ ..] => rest,
@@ -24,7 +29,7 @@ impl Asked {
         // Behind the resource there is the name, if there is one.
         let has_name = match rest {
             ["namespaces", _, _, rest @ ..] | [_, rest @ ..] => !rest.is_empty(),
-            [] => return Self { verb: "", path, time },
+            [] => return Self { verb: "", path, media, time },
         };
         let is_watch = uri.query().is_some_and(|query| query.split('&').any(|pair| pair == "watch=true"));
         let verb = match (method.as_str(), has_name) {
@@ -38,7 +43,7 @@ impl Asked {
             ("DELETE", false) => "deletecollection",
             _ => "",
         };
-        Self { verb, path, time }
+        Self { verb, path, media, time }
     }
 
     pub fn is_about(&self, resource: &str) -> bool {

@@ -41,8 +41,11 @@ use Kind::{Bool, Inline, Int, IntIfAny, Json, Message, Quantity, Text, TextIfAny
 pub(super) fn of(api_version: &str, kind: &str) -> Option<&'static [Field]> {
     match (kind, api_version) {
         ("ResourceSlice", "resource.k8s.io/v1" | "resource.k8s.io/v1beta2") => Some(RESOURCE_SLICE),
+        ("ResourceSliceList", "resource.k8s.io/v1" | "resource.k8s.io/v1beta2") => Some(RESOURCE_SLICE_LIST),
         ("ResourceClaim", "resource.k8s.io/v1" | "resource.k8s.io/v1beta2") => Some(RESOURCE_CLAIM),
+        ("ResourceClaimList", "resource.k8s.io/v1" | "resource.k8s.io/v1beta2") => Some(RESOURCE_CLAIM_LIST),
         ("DeleteOptions", _) => Some(DELETE_OPTIONS),
+        ("Status", "v1") => Some(STATUS),
         _ => None,
     }
 }
@@ -58,6 +61,12 @@ const fn many(number: u64, name: &'static str, kind: Kind) -> Field {
 const fn map(number: u64, name: &'static str, kind: Kind) -> Field {
     Field { number, name, count: Count::Map, kind }
 }
+
+const RESOURCE_SLICE_LIST: &[Field] =
+    &[one(1, "metadata", Message(LIST_META)), many(2, "items", Message(RESOURCE_SLICE))];
+
+const RESOURCE_CLAIM_LIST: &[Field] =
+    &[one(1, "metadata", Message(LIST_META)), many(2, "items", Message(RESOURCE_CLAIM))];
 
 const RESOURCE_SLICE: &[Field] = &[one(1, "metadata", Message(OBJECT_META)), one(2, "spec", Message(SLICE_SPEC))];
 
@@ -247,7 +256,13 @@ const CONDITION: &[Field] = &[
     one(6, "message", Text),
 ];
 
-/// Without `managedFields`, which a server keeps itself.
+const LIST_META: &[Field] = &[
+    one(1, "selfLink", TextIfAny),
+    one(2, "resourceVersion", TextIfAny),
+    one(3, "continue", TextIfAny),
+    one(4, "remainingItemCount", Int),
+];
+
 const OBJECT_META: &[Field] = &[
     one(1, "name", TextIfAny),
     one(2, "generateName", TextIfAny),
@@ -263,6 +278,17 @@ const OBJECT_META: &[Field] = &[
     map(12, "annotations", Text),
     many(13, "ownerReferences", Message(OWNER)),
     many(14, "finalizers", Text),
+    many(17, "managedFields", Message(MANAGED_FIELDS)),
+];
+
+const MANAGED_FIELDS: &[Field] = &[
+    one(1, "manager", TextIfAny),
+    one(2, "operation", TextIfAny),
+    one(3, "apiVersion", TextIfAny),
+    one(4, "time", Time),
+    one(6, "fieldsType", TextIfAny),
+    one(7, "fieldsV1", Json),
+    one(8, "subresource", TextIfAny),
 ];
 
 const OWNER: &[Field] = &[
@@ -280,4 +306,27 @@ const DELETE_OPTIONS: &[Field] = &[
     one(3, "orphanDependents", Bool),
     one(4, "propagationPolicy", Text),
     many(5, "dryRun", Text),
+];
+
+/// What an API server says of a request that it did not fulfil.
+const STATUS: &[Field] = &[
+    one(1, "metadata", Message(LIST_META)),
+    one(2, "status", TextIfAny),
+    one(3, "message", TextIfAny),
+    one(4, "reason", TextIfAny),
+    one(5, "details", Message(STATUS_DETAILS)),
+    one(6, "code", IntIfAny),
+];
+
+const STATUS_DETAILS: &[Field] = &[
+    one(1, "name", TextIfAny),
+    one(2, "group", TextIfAny),
+    one(3, "kind", TextIfAny),
+    many(
+        4,
+        "causes",
+        Message(&[one(1, "reason", TextIfAny), one(2, "message", TextIfAny), one(3, "field", TextIfAny)]),
+    ),
+    one(5, "retryAfterSeconds", IntIfAny),
+    one(6, "uid", TextIfAny),
 ];
