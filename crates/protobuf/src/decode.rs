@@ -380,31 +380,32 @@ impl<'de> MapAccess<'de> for Message<'de> {
             DecodeError::Object(problem) => DecodeError::Object(format!("{}: {problem}", field.name).into()),
             error => error,
         };
-        match (first, field.count) {
-            (First::One(value), _) => seed.deserialize(value),
-            (First::Item(payload), Count::Map) => {
-                seed.deserialize(Entries(Items { message: self, field, first: Some(payload) }, None))
+        match first {
+            First::One(value) => seed.deserialize(value),
+            First::Item(payload) => {
+                seed.deserialize(Repeated { message: self, field, first: Some(payload), value: None })
             }
-            (First::Item(payload), _) => seed.deserialize(Items { message: self, field, first: Some(payload) }),
         }
         .map_err(named)
     }
 }
 
-/// A list.
-struct Items<'a, 'de> {
+/// A list or a map.
+struct Repeated<'a, 'de> {
     message: &'a mut Message<'de>,
     field: &'static Field,
     first: Option<Payload<'de>>,
+    /// What belongs to the key that was told last.
+    value: Option<Value<'de>>,
 }
 
-impl<'de> Items<'_, 'de> {
+impl<'de> Repeated<'_, 'de> {
     fn next(&mut self) -> Option<Payload<'de>> {
         self.first.take().or_else(|| self.message.members.next_of(self.field.number))
     }
 }
 
-impl<'de> SeqAccess<'de> for Items<'_, 'de> {
+impl<'de> SeqAccess<'de> for Repeated<'_, 'de> {
     type Error = DecodeError;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, DecodeError> {
@@ -413,36 +414,13 @@ impl<'de> SeqAccess<'de> for Items<'_, 'de> {
     }
 }
 
-impl<'de> Deserializer<'de> for Items<'_, 'de> {
-    type Error = DecodeError;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        visitor.visit_seq(self)
-    }
-
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        visitor.visit_some(self)
-    }
-
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        visitor.visit_unit()
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct
-        newtype_struct seq tuple tuple_struct map struct enum identifier
-    }
-}
-
-/// A map: each entry is a message with the key as field 1 and the value as field 2, which is there when its key was told.
-struct Entries<'a, 'de>(Items<'a, 'de>, Option<Value<'de>>);
-
-impl<'de> MapAccess<'de> for Entries<'_, 'de> {
+/// Each entry of a map is a message with the key as field 1 and the value as field 2.
+impl<'de> MapAccess<'de> for Repeated<'_, 'de> {
     type Error = DecodeError;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, DecodeError> {
-        let kind = self.0.field.kind;
-        let Some(payload) = self.0.next() else { return Ok(None) };
+        let kind = self.field.kind;
+        let Some(payload) = self.next() else { return Ok(None) };
         let Payload::Bytes(bytes) = payload else { return Err(SHAPE) };
         // An absent value is one with nothing in it.
         let (mut key, mut value) = ("", Value::of(kind, Payload::Bytes(&[]))?);
@@ -453,20 +431,23 @@ impl<'de> MapAccess<'de> for Entries<'_, 'de> {
                 _ => {}
             }
         }
-        self.1 = value;
+        self.value = value;
         seed.deserialize(BorrowedStrDeserializer::<DecodeError>::new(key)).map(Some)
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, DecodeError> {
-        seed.deserialize(self.1.take().ok_or(SHAPE)?)
+        seed.deserialize(self.value.take().ok_or(SHAPE)?)
     }
 }
 
-impl<'de> Deserializer<'de> for Entries<'_, 'de> {
+impl<'de> Deserializer<'de> for Repeated<'_, 'de> {
     type Error = DecodeError;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        visitor.visit_map(self)
+        match self.field.count {
+            Count::Map => visitor.visit_map(self),
+            Count::One | Count::Many => visitor.visit_seq(self),
+        }
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
