@@ -1,6 +1,7 @@
 //! What the repository needs done now and then, by `cargo xtask <task>`.
 
 mod bench;
+mod campaign;
 mod e2e;
 mod proto;
 
@@ -27,6 +28,8 @@ tasks:
   e2e check      bring it up, run a pod and take it down, and fail when that leaves anything on the machine
   image --binary PATH --name NAME --output FILE.tar [--busybox]
                  make an OCI image of a program, with busybox to look around; `ctr images import` takes it
+  campaign [NAME] [--seconds N]
+                 run the randomized attacks on drivers and on the command, or one of them, for 600 seconds each or for N
   bench          measure a driver beside one on Kubernetes' Go framework; plots to docs/performance.svg
   bench --help   what else it can be told";
 
@@ -44,6 +47,7 @@ fn main() -> Result<()> {
         ["e2e", "unfit"] => e2e::unfit(),
         ["e2e", "check"] => e2e::check(),
         ["image", ref arguments @ ..] => e2e::image(arguments),
+        ["campaign", ref arguments @ ..] => campaign::run(arguments),
         ["bench", ref more @ ..] => bench::run(more),
         ["--help" | "-h" | "help"] => {
             println!("{USAGE}");

@@ -2,12 +2,13 @@
 //!
 //! The API of claims is `resource.k8s.io`, in the newest version that the server has: v1 is tried first, and only where
 //! the server answers that it does not know that version is it asked for those that it does. A claim that does not
-//! exist costs one request, not one for each version. Trouble that passes (connections, 429, 5xx) is tried again a few
+//! exist costs one request, not one for each version. A transient failure (connection, 401, 429, 5xx) is retried a few
 //! times, because a kubelet that gets an error comes back after a minute at the earliest; not before the server wants it, if
-//! it says when.
+//! it says when. An API server that is only slow is waited for ([`send`]) as long as the kubelet's deadline allows.
 
 mod busy;
 mod decode;
+mod send;
 mod status;
 mod timers;
 
@@ -16,27 +17,24 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use drakkar_metadata::name::DriverName;
-use http::{Request, StatusCode, header};
-use http_body_util::BodyExt as _;
+use drakkar_metadata::show::Printable;
+use http::StatusCode;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, Status};
-use kube::client::Body;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 pub(crate) use self::busy::{SPREAD, busy, random};
 pub(crate) use self::status::Applied;
 use self::timers::EarlyTimer;
 use crate::claim::{Claim, ClaimRef};
-use crate::metrics::{ApiAnswer, Metrics};
+use crate::metrics::Metrics;
 
 /// How many requests may be on their way at once.
 const CONCURRENCY: usize = 64;
-/// How long the API server may take for one answer.
-const TRY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long it may take to get a claim, with all tries. A kubelet gives a call 45 s, and the claims that were had are not to
-/// fail with the one that was not.
-const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time limit for getting a claim, with all tries. A kubelet gives a call 45 s: the rest is for the driver and its files,
+/// and the claims that were fetched must not fail with the one that was not.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(40);
 /// The pauses between tries, each lengthened by up to as much again.
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(50), Duration::from_millis(150), Duration::from_millis(500), Duration::from_millis(1000)];
@@ -44,8 +42,6 @@ const PAUSES: [Duration; 4] =
 pub(crate) const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
 /// The index in [`VERSIONS`] of the one with another form of requests.
 pub(crate) const V1BETA1: u8 = 2;
-/// More than any object that an API server stores.
-const MAX_BODY: usize = 8 * 1024 * 1024;
 
 /// Why a claim could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +65,7 @@ pub(crate) enum ApiError {
     Send(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("no answer from the API server within {} s", .0.as_secs())]
     Timeout(Duration),
-    #[error("the API server answered {status}: {message}")]
+    #[error("the API server answered {status}: {}", Printable::whole(message))]
     Status { status: StatusCode, message: String },
     #[error("{error}; it wants to be asked again after {} s", .after.as_secs())]
     Busy { error: Box<ApiError>, after: Duration },
@@ -84,13 +80,17 @@ impl ApiError {
     pub(crate) fn passes(&self) -> bool {
         match self {
             Self::Send(_) | Self::Timeout(_) | Self::Busy { .. } => true,
-            Self::Status { status, .. } => {
-                *status == StatusCode::TOO_MANY_REQUESTS
-                    || (status.is_server_error() && *status != StatusCode::NOT_IMPLEMENTED)
-            }
+            Self::Status { status, .. } => is_transient(*status),
             Self::NoVersion | Self::Decode(_) => false,
         }
     }
+}
+
+/// Whether a server that answers with this status may answer otherwise the next time.
+fn is_transient(status: StatusCode) -> bool {
+    // 401: the token is being rotated, and is read again before long.
+    matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::UNAUTHORIZED)
+        || (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED)
 }
 
 /// What a GET of a claim found.
@@ -175,7 +175,7 @@ impl ClaimSource {
         // system calls more.
         let Ok(slot) = self.slots.try_acquire() else { return patiently(None, None).await };
         let version = self.version.load(Ordering::Relaxed);
-        match self.get_once(claim, version).await {
+        match self.get_once(claim, version, deadline).await {
             Ok(Found::Claim(object)) => Ok(Some(*object)),
             Ok(Found::NoClaim) => Ok(None),
             other => patiently(Some(slot), Some((version, other))).await,
@@ -197,7 +197,7 @@ impl ClaimSource {
         };
         let mut pauses = PAUSES.iter();
         loop {
-            let error = match self.get_in_version(claim, first.take()).await {
+            let error = match self.get_in_version(claim, first.take(), deadline).await {
                 Ok(found) => return Ok(found),
                 Err(error) => error,
             };
@@ -216,12 +216,13 @@ impl ClaimSource {
         &self,
         claim: &ClaimRef,
         first: Option<(u8, Result<Found, ApiError>)>,
+        deadline: Instant,
     ) -> Result<Option<ResourceClaim>, ApiError> {
         let (version, found) = match first {
             Some(first) => first,
             None => {
                 let version = self.version.load(Ordering::Relaxed);
-                (version, self.get_once(claim, version).await)
+                (version, self.get_once(claim, version, deadline).await)
             }
         };
         match found? {
@@ -230,7 +231,7 @@ impl ClaimSource {
             Found::NoVersion => {}
         }
         let version = self.other_version(version).await?;
-        match self.get_once(claim, version).await? {
+        match self.get_once(claim, version, deadline).await? {
             Found::Claim(object) => Ok(Some(*object)),
             Found::NoClaim => Ok(None),
             Found::NoVersion => Err(ApiError::NoVersion),
@@ -252,8 +253,8 @@ impl ClaimSource {
         }
     }
 
-    async fn get_once(&self, claim: &ClaimRef, version: u8) -> Result<Found, ApiError> {
-        let (status, body) = self.ask(&path(claim, version)).await?;
+    async fn get_once(&self, claim: &ClaimRef, version: u8, deadline: Instant) -> Result<Found, ApiError> {
+        let (status, body) = self.get_hedged(&path(claim, version), deadline).await?;
         match status {
             StatusCode::OK => {
                 let decode = if version == V1BETA1 { decode::claim_of_v1beta1 } else { decode::claim };
@@ -266,7 +267,7 @@ impl ClaimSource {
 
     /// The best version that the server has.
     async fn discover(&self) -> Result<u8, ApiError> {
-        let group: APIGroup = match self.ask("/apis/resource.k8s.io").await? {
+        let group: APIGroup = match self.get_path("/apis/resource.k8s.io").await? {
             (StatusCode::OK, body) => serde_json::from_slice(&body).map_err(ApiError::Decode)?,
             (StatusCode::NOT_FOUND, _) => return Err(ApiError::NoVersion),
             (status, body) => return Err(failure(status, &body)),
@@ -275,28 +276,6 @@ impl ClaimSource {
         let (index, version) = best.ok_or(ApiError::NoVersion)?;
         tracing::info!(version, "the API server's version of resource.k8s.io");
         Ok(index)
-    }
-
-    async fn ask(&self, path: &str) -> Result<(StatusCode, Vec<u8>), ApiError> {
-        let request = Request::get(path)
-            .header(header::ACCEPT, "application/json")
-            .body(Body::empty())
-            .map_err(|source| ApiError::Send(source.into()))?;
-        self.send(request).await
-    }
-
-    async fn send(&self, request: Request<Body>) -> Result<(StatusCode, Vec<u8>), ApiError> {
-        let get = self.metrics.api_get();
-        self.timer.keep();
-        let answer = timeout(TRY_TIMEOUT, async {
-            let response = self.client.send(request).await.map_err(|source| ApiError::Send(source.into()))?;
-            let (head, body) = response.into_parts();
-            let body = http_body_util::Limited::new(body, MAX_BODY).collect().await.map_err(ApiError::Send)?;
-            Ok((head, Vec::from(body.to_bytes())))
-        });
-        let (head, body) = answer.await.unwrap_or(Err(ApiError::Timeout(TRY_TIMEOUT)))?;
-        get.finish(ApiAnswer::of_status(head.status.as_u16()));
-        busy(&head, &body).map_or(Ok((head.status, body)), Err)
     }
 }
 

@@ -8,6 +8,7 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 
 use drakkar_metadata::name::ClaimUid;
+use drakkar_metadata::show::Printable;
 use drakkar_metadata::{DeviceAttribute, NetworkDeviceData};
 use futures::stream::{self, StreamExt as _};
 use futures::{FutureExt as _, future};
@@ -189,7 +190,7 @@ impl<T> std::ops::Deref for Batch<T> {
 
 /// The driver panicked.
 #[derive(Debug, thiserror::Error)]
-#[error("the driver panicked: {0}")]
+#[error("the driver panicked: {}", Printable::whole(.0))]
 pub(crate) struct Panicked(String);
 
 impl From<&(dyn std::any::Any + Send)> for Panicked {
@@ -205,7 +206,7 @@ impl From<&(dyn std::any::Any + Send)> for Panicked {
 
 /// Trouble that no call of the kubelet can be answered with.
 #[derive(Debug, thiserror::Error)]
-#[error("{what}: {source}")]
+#[error("{what}: {}", Printable::whole(source.to_string()))]
 pub struct BackgroundError {
     what: &'static str,
     source: BoxError,

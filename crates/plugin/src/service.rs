@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drakkar_metadata::name::{ClaimUid, DriverName, RequestName};
+use drakkar_metadata::show::Printable;
 use futures::FutureExt as _;
 use futures::future::join_all;
 
@@ -423,7 +424,11 @@ impl<P: DraPlugin> Service<P> {
             let claim = wanted.get(uid).map(ToString::to_string).unwrap_or_else(|| format!("(uid {uid})"));
             match answer {
                 Ok(_) => tracing::debug!(?operation, claim, "done"),
-                Err(error) => tracing::warn!(?operation, claim, %error, "failed"),
+                // Whoever wrote the claim may have chosen some of the error's text: it must stay one line.
+                Err(error) => {
+                    let error = error.to_string();
+                    tracing::warn!(?operation, claim, error = %Printable::whole(&error), "failed");
+                }
             }
         }
         self.metrics.set_prepared_claims(self.holders.len());

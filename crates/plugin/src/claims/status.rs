@@ -37,7 +37,7 @@ impl ClaimSource {
     }
 
     async fn read_in(&self, claim: &ClaimRef, version: u8) -> InVersion<Option<Value>> {
-        match self.ask(&path(claim, version)).await? {
+        match self.get_path(&path(claim, version)).await? {
             (StatusCode::OK, body) => Ok(Some(Some(serde_json::from_slice(&body).map_err(ApiError::Decode)?))),
             (StatusCode::NOT_FOUND, body) => Ok(is_about(claim, &body).then_some(None)),
             (status, body) => Err(failure(status, &body)),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use drakkar_metadata::name::NameError;
+use drakkar_metadata::show::Printable;
 
 use super::answer::AnswerError;
 use crate::claim::ClaimRef;
@@ -41,7 +42,7 @@ pub(crate) enum ClaimError {
     )]
     UpdateInCall { claim: Box<ClaimRef> },
     /// The driver failed.
-    #[error("{}", chain(.0.as_ref()))]
+    #[error("{}", Printable::whole(chain(.0.as_ref())))]
     Driver(#[source] BoxError),
     /// The driver's answer cannot be used.
     #[error(transparent)]

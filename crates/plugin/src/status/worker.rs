@@ -230,16 +230,14 @@ fn read_failure(error: ApiError) -> Failure {
     }
 }
 
-/// A token that has just been replaced is read again by the client after a while.
 fn passing_or_final(error: ApiError) -> Failure {
-    let is_token = matches!(error, ApiError::Status { status: StatusCode::UNAUTHORIZED, .. });
     // What a server says of one claim, such as that a webhook fails, is not about others.
     let is_of_claim = matches!(&error, ApiError::Status { status, .. } if status.is_server_error()
         && ![StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT].contains(status));
     match error.passes() {
         true if is_of_claim => Failure::Passing(error.to_string()),
-        passes if passes || is_token => Failure::Server(error),
-        _ => Failure::Final(error.to_string()),
+        true => Failure::Server(error),
+        false => Failure::Final(error.to_string()),
     }
 }
 

@@ -97,7 +97,7 @@ impl<F: Files> Store<F> {
         for (request, plan) in plans {
             let before = known.requests.get(request);
             let believed = known.boot == self.settings.boot
-                && before.is_some_and(|before| before.devices == plan.record.devices)
+                && before.is_some_and(|before| before.has_devices_of(&plan.record))
                 && known.pod_claim == record.pod_claim;
             let Some(directory) = self.open_request_directory(step, place, request)? else {
                 self.write_new_file(step, place, request, plan)?;
@@ -109,9 +109,9 @@ impl<F: Files> Store<F> {
             // A blank file is right where metadata comes later. Elsewhere it is one that could not be written.
             let is_deferred = plan.delivery != Delivery::Now && is_blank(&old);
             if believed && (generation.is_some() || is_deferred) {
-                // An update has opened the gate: it stays open.
+                // The record stays as it is: an update may have opened the gate, and the order of devices is the file's.
                 if let (Some(before), Some(entry)) = (before, record.requests.get_mut(request)) {
-                    entry.gated = before.gated;
+                    *entry = before.clone();
                 }
                 continue;
             }

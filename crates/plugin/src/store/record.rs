@@ -65,6 +65,18 @@ pub(crate) struct RequestRecord {
     pub(crate) gated: bool,
 }
 
+impl RequestRecord {
+    /// Whether both have the same devices, in whatever order: a driver may list what it found anew in another one.
+    pub(crate) fn has_devices_of(&self, other: &Self) -> bool {
+        let sorted = |record: &Self| {
+            let mut devices = record.devices.clone();
+            devices.sort_unstable();
+            devices
+        };
+        self.devices == other.devices || sorted(self) == sorted(other)
+    }
+}
+
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Written<'a> {

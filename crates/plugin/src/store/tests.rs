@@ -334,6 +334,26 @@ fn prepare_again_answers_the_same_and_touches_nothing() {
     assert_eq!(disk.seen("net").unwrap().requests[0].devices, [device("nic-0", "second")]);
 }
 
+/// A driver may list its devices in another order than before. What it told containers since then stays.
+#[test]
+fn prepare_again_with_the_devices_in_another_order_keeps_updates_and_touches_nothing() {
+    let disk = Disk::new();
+    let store = disk.store();
+    let in_order = |devices: [&str; 2]| {
+        let devices = devices.map(|name| device(name, "first")).to_vec();
+        vec![request("net", Delivery::Now, devices)]
+    };
+    store.prepare(&claim(), None, in_order(["nic-0", "nic-1"]), &uses()).unwrap();
+    let updated = vec![device("nic-0", "second"), device("nic-1", "second")];
+    store.update(&claim(), &name("net"), updated.clone()).unwrap();
+    let before = disk.all();
+
+    store.prepare(&claim(), None, in_order(["nic-1", "nic-0"]), &uses()).unwrap();
+
+    assert_eq!(disk.all(), before);
+    assert_eq!(disk.seen("net").unwrap().requests[0].devices, updated);
+}
+
 #[test]
 fn prepare_again_writes_a_file_that_is_gone_or_could_not_be_written() {
     let disk = Disk::new();

@@ -107,6 +107,48 @@ fn every_manifest_is_one_that_an_api_server_understands() {
     assert_eq!(slice.spec.driver, DRIVER);
 }
 
+/// The manifest with which the end-to-end tests deploy their driver on a real node.
+fn tested_manifests() -> BTreeMap<String, Value> {
+    let yaml = std::fs::read_to_string(repository().join("e2e/manifests/driver.yaml")).unwrap();
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&yaml).unwrap();
+    documents.into_iter().map(|document| (document["kind"].as_str().unwrap().to_owned(), document)).collect()
+}
+
+#[test]
+fn the_daemon_set_runs_with_the_privileges_that_the_end_to_end_tests_run_with_and_has_none_to_spare() {
+    let context = |manifests: &BTreeMap<String, Value>| {
+        manifests["DaemonSet"].pointer("/spec/template/spec/containers/0/securityContext").unwrap().clone()
+    };
+    let documented = context(&manifests());
+    assert_eq!(documented, context(&tested_manifests()));
+    assert_eq!(documented["capabilities"]["drop"][0], "ALL");
+    assert_eq!(documented["allowPrivilegeEscalation"], false);
+    assert_eq!(documented["readOnlyRootFilesystem"], true);
+    assert_eq!(documented["privileged"], Value::Null);
+}
+
+#[test]
+fn the_permissions_are_those_that_the_end_to_end_tests_run_with() {
+    let verbs_of = |rules: &Value| -> BTreeMap<String, BTreeSet<String>> {
+        let rules = rules["rules"].as_array().unwrap().iter();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        rules
+            .map(|rule| (text(&rule["resources"][0]), rule["verbs"].as_array().unwrap().iter().map(text).collect()))
+            .collect()
+    };
+    let mut documented = verbs_of(&manifests()["ClusterRole"]);
+    for row in rows(&page("driver-authors.md")).filter(|row| row.len() == 4 && row[2].starts_with('`')) {
+        let resource = row[2].trim_start_matches('`').split('`').next().unwrap();
+        let known = ["resourceslices", "nodes", "resourceclaims/status", "resourceclaims/driver"];
+        if known.contains(&resource) {
+            // What comes after a semicolon is for other drivers than those that are deployed there.
+            let verbs = row[3].split(';').next().unwrap().split(", ").map(str::to_owned).collect();
+            documented.insert(resource.to_owned(), verbs);
+        }
+    }
+    assert_eq!(documented, verbs_of(&tested_manifests()["ClusterRole"]));
+}
+
 #[test]
 fn the_daemon_set_mounts_what_the_driver_needs_under_the_same_path_and_sets_only_flags_that_there_are() {
     let set: DaemonSet = strict(&manifests()["DaemonSet"]);

@@ -11,10 +11,12 @@
 mod support;
 
 mod answers;
+mod campaign;
 mod claims;
 mod concurrency;
 mod documentation;
 mod example;
+mod log;
 mod metadata;
 mod node;
 mod prepare;

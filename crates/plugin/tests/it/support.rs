@@ -29,7 +29,7 @@ pub use self::wire::{Asked, Times, Trouble, Wire};
 /// The driver of most tests.
 pub const DRIVER: &str = "gpu.example.com";
 /// Far longer than anything here takes.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits until something is so.
 pub async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
