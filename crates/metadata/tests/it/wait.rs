@@ -14,8 +14,8 @@ use rstest::rstest;
 use crate::support::{Tree, claim_path, device_names, file, from_template, kep_path, metadata, template_path};
 
 /// How long to wait for what must come. Only an event can be in time, because nobody looks again before.
-const TIMEOUT: Duration = Duration::from_secs(20);
-const PROMPT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(240);
+const PROMPT: Duration = Duration::from_secs(60);
 const NEVER: Duration = Duration::from_secs(3600);
 
 fn query() -> Query {

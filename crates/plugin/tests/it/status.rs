@@ -399,7 +399,7 @@ async fn a_stop_does_not_wait_for_an_api_server_that_is_away(#[case] is_silent: 
     let reporter = scene.helper.status_reporter();
     let began = std::time::Instant::now();
     scene.helper.stop().await.unwrap();
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     let told = scene.driver.errors.lock().unwrap().clone();
     assert!(
         told.len() == 1 && told[0].contains(&format!("claim {}", claim.reference())) && told[0].contains("given up"),

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::proto::registration::PluginInfo;
 
 /// Far longer than anything here takes.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;

@@ -28,7 +28,7 @@ use crate::proto::health_v1::dra_resource_health_server::{DraResourceHealth, Dra
 use crate::proto::health_v1::{NodeWatchResourcesRequest, NodeWatchResourcesResponse};
 
 /// Far longer than anything here takes.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A driver whose handlers obey the name of the first claim: `panic`, `wait`, or anything else for an answer.
 #[derive(Debug, Clone, Default)]
