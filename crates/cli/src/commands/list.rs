@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::args::Output;
 use crate::exit::{Code, Failure, WHERE_METADATA_COMES_FROM};
 use crate::output::table::{Sink, Table};
-use crate::output::{plain, styled, write_yaml};
+use crate::output::{cell, plain, styled, write_yaml};
 
 pub(crate) fn run(reader: &Reader, output: Output) -> Result<(), Failure> {
     let Discovery { files, problems, .. } = reader.discover();
@@ -181,6 +181,13 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
+/// A request's name as each of its devices has it: cut if it is longer than any can be, since a file may have
+/// thousands of devices.
+fn short(request: &str) -> Cow<'_, str> {
+    const LONGEST: usize = 256;
+    if request.len() > LONGEST { cell(request).into() } else { request.into() }
+}
+
 /// The devices of all requests, each with the name of its request.
 struct Devices<'a>(&'a [Request]);
 
@@ -189,7 +196,7 @@ impl Serialize for Devices<'_> {
         let devices = self.0.iter().flat_map(|request| request.devices.iter().map(move |device| (request, device)));
         serializer.collect_seq(devices.map(|(request, device)| {
             let mut value = json!(device);
-            value["request"] = request.name.as_str().into();
+            value["request"] = short(&request.name).into();
             value
         }))
     }
