@@ -26,8 +26,9 @@ Examples:
 
 {}", exit::HELP))]
 pub(crate) struct Arguments {
-    /// Look below this directory instead of /, for example /proc/PID/root for another container. The files of
-    /// validate and convert are looked for there too if their paths are absolute.
+    /// Look below this directory instead of /, for example /proc/PID/root for another container. Its path must have no
+    /// symbolic links, but for those of /proc. The files of validate and convert are looked for there too if their
+    /// paths are absolute.
     #[arg(long, global = true, value_name = "DIR", env = "DRAKKAR_ROOT", hide_env_values = true)]
     #[arg(value_hint = ValueHint::DirPath, value_parser = clap::builder::OsStringValueParser::new())]
     root: Option<OsString>,
@@ -81,7 +82,8 @@ Examples:
 ATTRIBUTE is pciBusID or mdevUUID, whatever spelling the driver has for them;
 interfaceName, ips or hardwareAddress; driver, pool or name; or the name of any
 attribute, with or without the driver's domain. Unless every device of the
-request has it, nothing is printed.
+request has it, nothing is printed; nor if a value has a newline or another
+control character in it, unless --raw is given.
 
 Examples:
   drakkar get my-claim/gpu pciBusID
@@ -95,6 +97,9 @@ Examples:
         /// Only of the device of this name.
         #[arg(long, value_name = "NAME")]
         device: Option<DeviceName>,
+        /// Print values with control characters too, as they are.
+        #[arg(long)]
+        raw: bool,
     },
 
     /// Print shell assignments of all there is.

@@ -6,8 +6,11 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
+use std::rc::Rc;
 
 use drakkar_metadata::name::RequestName;
 use drakkar_metadata::read::{Discovery, MetadataFile, ReadError};
@@ -15,15 +18,16 @@ use drakkar_metadata::{Device, DeviceAttribute, Query, Reader};
 
 use crate::args::Variables as Names;
 use crate::exit::{Code, Failure, WHERE_METADATA_COMES_FROM};
-use crate::output::print_bytes;
+use crate::output::{cell, plain};
 
 pub(crate) fn print(reader: &Reader, requests: &[Query], names: &Names, export: bool) -> Result<(), Failure> {
     let export = if export { "export " } else { "" };
-    let mut text = String::new();
-    for (name, variable) in Variables::read(reader, requests, names)?.0 {
-        text.push_str(&format!("{export}{name}={}\n", quote(&variable.value)));
-    }
-    Ok(print_bytes(text.as_bytes())?)
+    let variables = Variables::read(reader, requests, names)?;
+    let print = |output: &mut dyn Write| {
+        let mut variables = variables.by_name.iter();
+        variables.try_for_each(|(name, variable)| writeln!(output, "{export}{name}={}", quote(&variable.value)))
+    };
+    Ok(plain(print)?)
 }
 
 pub(crate) fn exec(reader: &Reader, requests: &[Query], names: &Names, command: &[OsString]) -> Result<(), Failure> {
@@ -31,7 +35,7 @@ pub(crate) fn exec(reader: &Reader, requests: &[Query], names: &Names, command: 
     let Some((program, arguments)) = command.split_first() else {
         return Err(Failure::new(Code::Refused, "no program to run"));
     };
-    let environment = variables.0.into_iter().map(|(name, variable)| (name, variable.value));
+    let environment = variables.by_name.into_iter().map(|(name, variable)| (name, variable.value));
     // Returns only if the program could not take our place.
     let error = Command::new(program).args(arguments).envs(environment).exec();
     let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
@@ -47,7 +51,7 @@ fn refuse_two_claims_of_one_name(files: &[MetadataFile]) -> Result<(), Failure> 
     for file in files {
         let first = *first_of.entry((file.claim_label(), file.request.as_ref())).or_insert(file);
         if !first.is_of_same_claim(file) {
-            let message = format!("there are two claims that go by the name {} here", file.claim_label());
+            let message = format!("there are two claims that go by the name {} here", cell(file.claim_label()));
             let hint = "name the one that you want; `drakkar list` shows how";
             return Err(Failure::new(Code::Usage, message).hint(hint));
         }
@@ -55,9 +59,16 @@ fn refuse_two_claims_of_one_name(files: &[MetadataFile]) -> Result<(), Failure> 
     Ok(())
 }
 
+/// How long all variables may be together. The kernel gives a program 6 MB for its arguments and variables at most.
+const MAX_LENGTH: usize = 6 * 1024 * 1024;
+
 /// Variables by name.
 #[derive(Debug, Default)]
-struct Variables(BTreeMap<String, Variable>);
+struct Variables {
+    by_name: BTreeMap<String, Variable>,
+    /// How long they are together.
+    length: usize,
+}
 
 #[derive(Debug)]
 struct Variable {
@@ -89,12 +100,12 @@ impl Variables {
 
     fn of(files: Vec<MetadataFile>, names: &Names) -> Result<Self, Failure> {
         refuse_two_claims_of_one_name(&files)?;
-        let mut requests: BTreeMap<(String, String), Vec<Device>> = BTreeMap::new();
+        let mut requests: BTreeMap<(Rc<str>, String), Vec<Device>> = BTreeMap::new();
         // Two queries may name the same thing; it is counted once.
-        let mut seen = HashSet::new();
+        let mut seen: HashMap<PathBuf, HashSet<String>> = HashMap::new();
         let mut problems: Vec<ReadError> = Vec::new();
         for file in files {
-            let label = file.claim_label().to_owned();
+            let label = Rc::from(file.claim_label());
             let decoded = match file.content {
                 Ok(decoded) => decoded,
                 Err(error) => {
@@ -102,12 +113,12 @@ impl Variables {
                     continue;
                 }
             };
+            let seen = seen.entry(file.path).or_default();
             for request in decoded.metadata.requests {
-                let key = (label.clone(), request.base_name().to_owned());
-                if !seen.insert((file.path.clone(), request.name)) {
-                    continue;
+                let key = (Rc::clone(&label), request.base_name().to_owned());
+                if seen.insert(request.name) {
+                    requests.entry(key).or_default().extend(request.devices);
                 }
-                requests.entry(key).or_default().extend(request.devices);
             }
         }
         if let Some(failure) = Failure::all(&problems) {
@@ -116,7 +127,7 @@ impl Variables {
         let mut variables = Self::default();
         for ((claim, request), devices) in &requests {
             let base = format!("{}_{}_{}", names.prefix, name_part(claim), name_part(request));
-            let source = format!("{claim}/{request}");
+            let source = format!("{}/{}", cell(claim), cell(request));
             variables.set(format!("{base}_COUNT"), devices.len().to_string(), source.clone())?;
             for (index, device) in devices.iter().enumerate() {
                 let base = format!("{base}_{index}");
@@ -154,7 +165,7 @@ impl Variables {
         // An attribute without a value is what is left of an empty list: there is nothing to set.
         let has_value = |value: &DeviceAttribute| value.set_values().next().is_some();
         for (attribute, value) in device.attributes.iter().filter(|(_, value)| has_value(value)) {
-            let source = format!("attribute {attribute} of {source}, device {}", device.name);
+            let source = format!("attribute {} of {source}, device {}", cell(attribute), cell(&device.name));
             let Some(value) = value.value() else {
                 let message = format!("{source} has several values");
                 return Err(Failure::new(Code::Invalid, message).hint(WITHOUT_ATTRIBUTES));
@@ -170,13 +181,18 @@ impl Variables {
             let message = format!("{source}: a NUL character cannot stand in a variable");
             return Err(Failure::new(Code::Invalid, message).hint(WITHOUT_ATTRIBUTES));
         }
-        match self.0.entry(name) {
+        self.length += name.len() + value.len() + source.len();
+        if self.length > MAX_LENGTH {
+            let message = format!("more than {} MiB of variables, which no program can have", MAX_LENGTH / 1024 / 1024);
+            return Err(Failure::new(Code::Invalid, message).hint(WITHOUT_ATTRIBUTES));
+        }
+        match self.by_name.entry(name) {
             Entry::Vacant(entry) => {
                 entry.insert(Variable { value, source });
                 Ok(())
             }
             Entry::Occupied(entry) => {
-                let message = format!("{} would be both {} and {source}", entry.key(), entry.get().source);
+                let message = format!("{} would be both {} and {source}", cell(entry.key()), entry.get().source);
                 Err(Failure::new(Code::Invalid, message).hint(WITHOUT_ATTRIBUTES))
             }
         }
@@ -211,8 +227,9 @@ fn attribute_part(name: &str) -> String {
 
 /// A word for the shell, whatever is in it.
 fn quote(value: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:,@%+=".contains(&byte);
-    if !value.is_empty() && value.bytes().all(plain) {
+    // zsh takes `=name` for the path of a program, at the beginning and behind a colon.
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:,@%+".contains(&byte);
+    if !value.is_empty() && value.bytes().all(is_plain) {
         return value.to_owned();
     }
     format!("'{}'", value.replace('\'', r"'\''"))
@@ -245,6 +262,8 @@ mod tests {
         assert_eq!(quote(""), "''");
         assert_eq!(quote("a b"), "'a b'");
         assert_eq!(quote("$(rm -rf /); `x` \"y\" \\ 'z'\n"), "'$(rm -rf /); `x` \"y\" \\ '\\''z'\\''\n'");
-        assert_eq!(quote("~"), "'~'");
+        for expanded in ["~", "=ls", "a=b", "a:=ls", "a:~"] {
+            assert_eq!(quote(expanded), format!("'{expanded}'"));
+        }
     }
 }

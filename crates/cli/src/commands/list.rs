@@ -1,15 +1,20 @@
 //! `drakkar list`: everything that this container has.
 
-use drakkar_metadata::Device;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::io::{self, Write};
+
 use drakkar_metadata::name::RequestName;
 use drakkar_metadata::path::{CLAIMS_SUBDIR, KEP_DIR, KUBERNETES_DIR, TEMPLATES_SUBDIR};
 use drakkar_metadata::read::{ClaimKey, Discovery, ErrorClass, MetadataFile, ReadError, Reader};
-use serde_json::{Value, json};
+use drakkar_metadata::{Device, Request};
+use serde::{Serialize, Serializer};
+use serde_json::json;
 
 use crate::args::Output;
 use crate::exit::{Code, Failure, WHERE_METADATA_COMES_FROM};
-use crate::output::table::Table;
-use crate::output::{print, print_bytes, print_yaml};
+use crate::output::table::{Sink, Table};
+use crate::output::{cell, plain, styled, write_yaml};
 
 pub(crate) fn run(reader: &Reader, output: Output) -> Result<(), Failure> {
     let Discovery { files, problems, .. } = reader.discover();
@@ -18,9 +23,12 @@ pub(crate) fn run(reader: &Reader, output: Output) -> Result<(), Failure> {
         return Err(Failure::new(Code::NotFound, message).hint(WHERE_METADATA_COMES_FROM));
     }
     match output {
-        Output::Table => print(&table(&files))?,
-        Output::Json => print_bytes(format!("{:#}\n", documents(&files)).as_bytes())?,
-        Output::Yaml => print_yaml(&documents(&files))?,
+        Output::Table => styled(|output| write_table(output, &files))?,
+        Output::Json => plain(|output| {
+            serde_json::to_writer_pretty(&mut *output, &Listed(&files))?;
+            output.write_all(b"\n")
+        })?,
+        Output::Yaml => plain(|output| write_yaml(output, &Listed(&files)))?,
     }
     // A driver that has yet to deliver is nothing wrong; what is broken is.
     let is_broken = |error: &ReadError| error.class() != ErrorClass::NotWritten;
@@ -28,35 +36,49 @@ pub(crate) fn run(reader: &Reader, output: Output) -> Result<(), Failure> {
     Failure::all(&broken.chain(problems).collect::<Vec<_>>()).map_or(Ok(()), Err)
 }
 
-fn table(files: &[MetadataFile]) -> String {
-    let mut table = Table::new(["CLAIM", "REQUEST", "DRIVER", "DEVICE", "DETAILS"]);
-    for file in files {
-        let claim = claim_text(file, files);
-        let request = file.request.as_ref().map(ToString::to_string).unwrap_or_default();
-        match &file.content {
-            Ok(decoded) => {
-                for request in &decoded.metadata.requests {
-                    if request.devices.is_empty() {
-                        let none = "no devices".to_owned();
-                        table.row([claim.clone(), request.name.clone(), file.driver.clone(), "-".into(), none]);
-                    }
-                    for device in &request.devices {
-                        let name = if device.name.is_empty() { "-".to_owned() } else { device.name.clone() };
-                        table.row([claim.clone(), request.name.clone(), device.driver.clone(), name, details(device)]);
-                    }
-                }
-            }
-            Err(error) => table.row([claim, request, file.driver.clone(), "-".into(), status(error).to_owned()]),
-        }
-    }
-    table.render()
+/// Writes a line for each device, and one for each request and file without any.
+fn write_table(output: &mut dyn Write, files: &[MetadataFile]) -> io::Result<()> {
+    let ambiguous = ambiguous_labels(files);
+    let table = Table::new(["CLAIM", "REQUEST", "DRIVER", "DEVICE", "DETAILS"]);
+    table.write(output, |sink| files.iter().try_for_each(|file| rows_of(file, &ambiguous, sink)))
 }
 
-/// The claim as one would name it on the command line: by its label, if no other claim here has the same.
-fn claim_text(file: &MetadataFile, files: &[MetadataFile]) -> String {
+fn rows_of(file: &MetadataFile, ambiguous: &HashSet<&str>, sink: &mut Sink<'_, 5>) -> io::Result<()> {
     let label = file.claim_label();
-    let is_other = |other: &MetadataFile| other.claim_label() == label && !other.is_of_same_claim(file);
-    if files.iter().any(is_other) { qualified_claim(file) } else { label.to_owned() }
+    let claim = if ambiguous.contains(label) { qualified_claim(file).into() } else { Cow::from(label) };
+    let mut row = |request: &str, driver: &str, device: &str, details: Cow<'_, str>| {
+        let device = if device.is_empty() { "-" } else { device };
+        sink([claim.as_ref().into(), request.into(), driver.into(), device.into(), details.as_ref().into()])
+    };
+    let decoded = match &file.content {
+        Ok(decoded) => decoded,
+        Err(error) => {
+            let request = file.request.as_ref().map_or("", RequestName::as_str);
+            return row(request, &file.driver, "", status(error).into());
+        }
+    };
+    for request in &decoded.metadata.requests {
+        if request.devices.is_empty() {
+            row(&request.name, &file.driver, "", "no devices".into())?;
+        }
+        for device in &request.devices {
+            row(&request.name, &device.driver, &device.name, details(device).into())?;
+        }
+    }
+    Ok(())
+}
+
+/// The labels that several claims go by; such a claim is named in full, as one would on the command line.
+fn ambiguous_labels(files: &[MetadataFile]) -> HashSet<&str> {
+    let mut first_of: HashMap<&str, &MetadataFile> = HashMap::new();
+    let mut ambiguous = HashSet::new();
+    for file in files {
+        let first = *first_of.entry(file.claim_label()).or_insert(file);
+        if !first.is_of_same_claim(file) {
+            ambiguous.insert(file.claim_label());
+        }
+    }
+    ambiguous
 }
 
 /// The claim in the form that is never ambiguous.
@@ -93,45 +115,89 @@ fn status(error: &ReadError) -> &'static str {
     }
 }
 
-fn documents(files: &[MetadataFile]) -> Value {
-    files.iter().map(document).collect()
+/// All files as one list, which is written file by file.
+struct Listed<'a>(&'a [MetadataFile]);
+
+impl Serialize for Listed<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(Document::of))
+    }
 }
 
-fn document(file: &MetadataFile) -> Value {
-    let mut document = json!({
-        "claim": file.claim_label(),
-        "reference": qualified_claim(file),
-        "request": file.request.as_ref().map(RequestName::as_str),
-        "driver": file.driver,
-        "path": file.path.to_string_lossy(),
-        "alsoAt": file.also_at.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>(),
-    });
-    match &file.content {
-        Ok(decoded) => {
-            let meta = &decoded.metadata.metadata;
-            document["status"] = "written".into();
-            document["format"] = decoded.format.to_string().into();
-            document["claimName"] = meta.name.as_str().into();
-            document["namespace"] = meta.namespace.as_str().into();
-            document["uid"] = meta.uid.as_str().into();
-            document["generation"] = meta.generation.into();
-            document["devices"] = decoded
-                .metadata
-                .requests
-                .iter()
-                .flat_map(|request| request.devices.iter().map(move |device| (request, device)))
-                .map(|(request, device)| {
-                    let mut value = json!(device);
-                    value["request"] = request.name.as_str().into();
-                    value
-                })
-                .collect();
-        }
-        Err(error) => {
-            document["status"] = status(error).into();
-            document["error"] = error.to_string().into();
-            document["devices"] = json!([]);
+/// A file as scripts see it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'a> {
+    also_at: Vec<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "is_zero")]
+    also_at_omitted: usize,
+    claim: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    claim_name: Option<&'a str>,
+    devices: Devices<'a>,
+    driver: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    format: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    generation: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<&'a str>,
+    path: Cow<'a, str>,
+    reference: String,
+    request: Option<&'a str>,
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<&'a str>,
+}
+
+impl<'a> Document<'a> {
+    fn of(file: &'a MetadataFile) -> Self {
+        let content = file.content.as_ref();
+        let meta = content.ok().map(|decoded| &decoded.metadata.metadata);
+        Self {
+            also_at: file.also_at.iter().map(|path| path.to_string_lossy()).collect(),
+            also_at_omitted: file.also_at_omitted,
+            claim: file.claim_label(),
+            claim_name: meta.map(|meta| meta.name.as_str()),
+            devices: Devices(content.map_or(&[], |decoded| decoded.metadata.requests.as_slice())),
+            driver: &file.driver,
+            error: content.err().map(ToString::to_string),
+            format: content.ok().map(|decoded| decoded.format.to_string()),
+            generation: meta.map(|meta| meta.generation),
+            namespace: meta.map(|meta| meta.namespace.as_str()),
+            path: file.path.to_string_lossy(),
+            reference: qualified_claim(file),
+            request: file.request.as_ref().map(RequestName::as_str),
+            status: content.map_or_else(status, |_| "written"),
+            uid: meta.map(|meta| meta.uid.as_str()),
         }
     }
-    document
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+/// A request's name as each of its devices has it: cut if it is longer than any can be, since a file may have
+/// thousands of devices.
+fn short(request: &str) -> Cow<'_, str> {
+    const LONGEST: usize = 256;
+    if request.len() > LONGEST { cell(request).into() } else { request.into() }
+}
+
+/// The devices of all requests, each with the name of its request.
+struct Devices<'a>(&'a [Request]);
+
+impl Serialize for Devices<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let devices = self.0.iter().flat_map(|request| request.devices.iter().map(move |device| (request, device)));
+        serializer.collect_seq(devices.map(|(request, device)| {
+            let mut value = json!(device);
+            value["request"] = short(&request.name).into();
+            value
+        }))
+    }
 }

@@ -27,8 +27,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     match arguments.command {
         Command::List { output } => list::run(&reader()?, output),
         Command::Read { request, output, to } => read::run(&reader()?, &request.into_query(), output, to),
-        Command::Get { request, attribute, device } => {
-            get::run(&reader()?, &request.into_query(), &attribute, device.as_ref())
+        Command::Get { request, attribute, device, raw } => {
+            get::run(&reader()?, &request.into_query(), &attribute, device.as_ref(), raw)
         }
         Command::Env { variables, export, requests } => environment::print(&reader()?, &requests, &variables, export),
         Command::Exec { variables, requests, command } => {

@@ -1,26 +1,29 @@
 //! `drakkar read`: all about one request.
 
-use std::fmt::Write as _;
+use std::borrow::Cow;
+use std::io::{self, Write};
 
 use drakkar_metadata::read::{ReadError, RequestMetadata};
-use drakkar_metadata::show::Printable;
-use drakkar_metadata::{Device, DeviceMetadata, Format, Query, Reader, Version, encode};
-use serde_json::Value;
+use drakkar_metadata::{Device, DeviceMetadata, Format, KIND, Query, Reader, Request, Version, encode};
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::args::Output;
 use crate::exit::Failure;
 use crate::output::table::Table;
-use crate::output::{print, print_bytes, print_yaml, style};
+use crate::output::{cell, plain, print_bytes, style, styled, write_yaml};
 
 pub(crate) fn run(reader: &Reader, query: &Query, output: Output, to: Option<Version>) -> Result<(), Failure> {
     let request = reader.read(query)?;
     match output {
-        Output::Table => print(&tables(&request))?,
-        Output::Json => print_bytes(&document(&request, to))?,
+        Output::Table => styled(|output| write_tables(output, &request))?,
+        Output::Json => {
+            let (metadata, version) = document(&request, to);
+            print_bytes(&encode(metadata, &version.into()))?;
+        }
         Output::Yaml => {
-            // What was encoded a moment ago is one JSON document.
-            let value: Value = serde_json::from_slice(&document(&request, to)).map_err(std::io::Error::from)?;
-            print_yaml(&value)?;
+            let (metadata, version) = document(&request, to);
+            plain(|output| write_yaml(output, &Document::of(metadata, version)))?;
         }
     }
     problems(&request.problems)
@@ -31,68 +34,88 @@ pub(crate) fn problems(problems: &[ReadError]) -> Result<(), Failure> {
     Failure::all(problems).map_or(Ok(()), Err)
 }
 
-/// One document: the file as it is if there is only one, all of them merged otherwise.
-fn document(request: &RequestMetadata, to: Option<Version>) -> Vec<u8> {
+/// One document, and its version: the file as it is if there is only one, all of them merged otherwise.
+fn document(request: &RequestMetadata, to: Option<Version>) -> (&DeviceMetadata, Version) {
     let mut written = request.files.iter().filter_map(|file| file.content.as_ref().ok());
-    let (first, more) = (written.next(), written.next().is_some());
+    let first = written.next();
     let version = match first.map(|decoded| decoded.format) {
         Some(Format::Released(version)) => version,
         _ => Version::V1Beta1,
     };
-    let metadata: &DeviceMetadata = match first {
-        Some(only) if !more => &only.metadata,
+    let metadata = match (first, written.next()) {
+        (Some(only), None) => &only.metadata,
         _ => &request.metadata,
     };
-    encode(metadata, &to.unwrap_or(version).into())
+    (metadata, to.unwrap_or(version))
 }
 
-fn tables(request: &RequestMetadata) -> String {
-    let mut text = String::new();
+/// A metadata document for YAML, with the fields in the order of the JSON.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    /// As a value, because parts of it are kept as JSON text.
+    metadata: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pod_claim_name: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[Request]>::is_empty")]
+    requests: &'a [Request],
+}
+
+impl<'a> Document<'a> {
+    fn of(metadata: &'a DeviceMetadata, version: Version) -> Self {
+        Self {
+            kind: KIND,
+            api_version: version.api_version(),
+            metadata: json!(metadata.metadata),
+            pod_claim_name: metadata.pod_claim_name.as_deref(),
+            requests: &metadata.requests,
+        }
+    }
+}
+
+fn write_tables(output: &mut dyn Write, request: &RequestMetadata) -> io::Result<()> {
     let bold = style::HEADER;
     for file in &request.files {
         let Ok(decoded) = &file.content else { continue };
         let meta = &decoded.metadata.metadata;
-        let _ = writeln!(
-            text,
+        writeln!(
+            output,
             "{bold}{}{bold:#}  claim {}/{}, generation {}, from {}",
-            Printable::whole(file.claim_label()),
-            Printable::whole(&meta.namespace),
-            Printable::whole(&meta.name),
+            cell(file.claim_label()),
+            cell(&meta.namespace),
+            cell(&meta.name),
             meta.generation,
-            Printable::whole(&file.driver),
-        );
+            cell(&file.driver),
+        )?;
         for request in &decoded.metadata.requests {
             for device in &request.devices {
-                let _ = writeln!(
-                    text,
-                    "  {}  {}/{}/{}",
-                    Printable::whole(&request.name),
-                    Printable::whole(&device.driver),
-                    Printable::whole(&device.pool),
-                    Printable::whole(&device.name)
-                );
-                text.push_str(&device_table(device));
+                let [request, driver, pool, name] =
+                    [&request.name, &device.driver, &device.pool, &device.name].map(|text| cell(text));
+                writeln!(output, "  {request}  {driver}/{pool}/{name}")?;
+                write_device(output, device)?;
             }
         }
     }
-    text
+    Ok(())
 }
 
-fn device_table(device: &Device) -> String {
-    let mut table = Table::new(["ATTRIBUTE", "KIND", "VALUE"]).indent(4);
-    for (name, attribute) in &device.attributes {
-        let kinds: Vec<&str> = attribute.set_values().map(|value| value.kind()).collect();
-        table.row([name.clone(), kinds.join(","), attribute.to_string()]);
-    }
-    if let Some(data) = &device.network_data {
-        let mut row = |name: &str, kind: &str, value: String| {
-            if !value.is_empty() {
-                table.row([format!("networkData.{name}"), kind.to_owned(), value]);
-            }
-        };
-        row("interfaceName", "string", data.interface_name.clone());
-        row("ips", "strings", data.ips.join(","));
-        row("hardwareAddress", "string", data.hardware_address.clone());
-    }
-    table.render()
+fn write_device(output: &mut dyn Write, device: &Device) -> io::Result<()> {
+    Table::new(["ATTRIBUTE", "KIND", "VALUE"]).indent(4).write(output, |sink| {
+        for (name, attribute) in &device.attributes {
+            let kinds: Vec<&str> = attribute.set_values().map(|value| value.kind()).collect();
+            sink([name.into(), kinds.join(",").into(), attribute.to_string().into()])?;
+        }
+        let Some(data) = &device.network_data else { return Ok(()) };
+        let rows = [
+            ("networkData.interfaceName", "string", Cow::from(&data.interface_name)),
+            ("networkData.ips", "strings", data.ips.join(",").into()),
+            ("networkData.hardwareAddress", "string", Cow::from(&data.hardware_address)),
+        ];
+        for (name, kind, value) in rows.into_iter().filter(|(_, _, value)| !value.is_empty()) {
+            sink([name.into(), kind.into(), value])?;
+        }
+        Ok(())
+    })
 }

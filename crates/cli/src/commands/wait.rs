@@ -6,6 +6,7 @@ use drakkar_metadata::read::{ReadError, RequestMetadata};
 use drakkar_metadata::{Query, Reader};
 
 use crate::exit::{Code, Failure};
+use crate::output::cell;
 
 /// How much of what is missing is told.
 const SHOWN: usize = 5;
@@ -38,7 +39,7 @@ fn missing_attributes(request: &RequestMetadata, attributes: &[String]) -> Vec<S
     let mut missing = Vec::new();
     for device in request.devices() {
         for attribute in attributes.iter().filter(|attribute| device.lookup(attribute).is_none()) {
-            missing.push(format!("device {} has no {attribute}", device.name));
+            missing.push(format!("device {} has no {attribute}", cell(&device.name)));
         }
     }
     missing

@@ -1,10 +1,18 @@
 //! What people see: text that is safe for a terminal, and tables.
+//!
+//! All of it is written while it is made, so that what is printed never has to be in memory as a whole.
 
+mod cell;
+mod safe;
 pub(crate) mod table;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 
-use drakkar_metadata::show::is_harmless;
+pub(crate) use cell::cell;
+use safe::SafeWriter;
+#[cfg(feature = "demo")]
+pub(crate) use safe::terminal_safe;
+use serde::Serialize;
 
 /// The few styles there are.
 pub(crate) mod style {
@@ -19,51 +27,68 @@ pub(crate) mod style {
 
 /// Writes to standard output, in colour if that is a terminal that has colours. A reader that has gone away, as
 /// `head` does, is not an error.
+pub(crate) fn styled(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut output = BufWriter::new(anstream::stdout());
+    ignore_broken_pipe(write(&mut output).and_then(|()| output.flush()))
+}
+
+/// Writes text to standard output, as [`styled`] does.
 pub(crate) fn print(text: &str) -> io::Result<()> {
-    ignore_broken_pipe(anstream::stdout().write_all(text.as_bytes()))
+    styled(|output| output.write_all(text.as_bytes()))
 }
 
 /// Writes to standard output, byte for byte; to a terminal, without what a terminal would obey.
-pub(crate) fn print_bytes(bytes: &[u8]) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    let written =
-        if stdout.is_terminal() { stdout.write_all(terminal_safe(bytes).as_bytes()) } else { stdout.write_all(bytes) };
-    ignore_broken_pipe(written.and_then(|()| stdout.flush()))
-}
-
-/// Text in which everything but lines and what shows itself is escaped as in a JSON string, so that JSON stays JSON.
-pub(crate) fn terminal_safe(bytes: &[u8]) -> String {
-    let escape = |c: char| match c {
-        '\n' | '\t' => c.to_string(),
-        c if is_harmless(c) => c.to_string(),
-        c => format!("\\u{:04x}", u32::from(c)),
+pub(crate) fn plain(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let stdout = io::stdout().lock();
+    let written = if stdout.is_terminal() {
+        let mut output = SafeWriter::new(BufWriter::new(stdout));
+        write(&mut output).and_then(|()| output.flush())
+    } else {
+        let mut output = BufWriter::new(stdout);
+        write(&mut output).and_then(|()| output.flush())
     };
-    String::from_utf8_lossy(bytes).chars().map(escape).collect()
+    ignore_broken_pipe(written)
 }
 
-/// Writes a JSON value to standard output as YAML.
-pub(crate) fn print_yaml(value: &serde_json::Value) -> io::Result<()> {
-    let yaml = serde_saphyr::to_string(value).map_err(io::Error::other)?;
-    print_bytes(yaml.as_bytes())
+/// Writes bytes to standard output, as [`plain`] does.
+pub(crate) fn print_bytes(bytes: &[u8]) -> io::Result<()> {
+    plain(|output| output.write_all(bytes))
+}
+
+/// Writes a value as YAML.
+pub(crate) fn write_yaml(output: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
+    let mut output = Remembering { output, failed: None };
+    let written = serde_saphyr::to_io_writer(&mut output, value);
+    // The library's error does not say what was wrong with the writer, and a broken pipe is not an error.
+    match (output.failed, written) {
+        (Some(error), _) => Err(error),
+        (None, written) => written.map_err(io::Error::other),
+    }
+}
+
+/// A writer that keeps its first error.
+struct Remembering<'a> {
+    output: &'a mut dyn Write,
+    failed: Option<io::Error>,
+}
+
+impl Write for Remembering<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.output.write(bytes).map_err(|error| {
+            let kind = error.kind();
+            self.failed.get_or_insert(error);
+            kind.into()
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
+    }
 }
 
 fn ignore_broken_pipe(outcome: io::Result<()>) -> io::Result<()> {
     match outcome {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         outcome => outcome,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_terminal_would_obey_is_escaped_as_json_has_it() {
-        let raw = "{\n\t\"a\": \"\u{1b}[2J \u{9b}31m \u{202e} é\"\n}\n";
-        let safe = terminal_safe(raw.as_bytes());
-        assert_eq!(safe, "{\n\t\"a\": \"\\u001b[2J \\u009b31m \\u202e é\"\n}\n");
-        let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
-        assert_eq!(read(&safe), read(&raw.replace('\u{1b}', "\\u001b")));
     }
 }

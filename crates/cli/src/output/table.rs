@@ -1,22 +1,31 @@
 //! Columns of text, as wide as what is in them.
 
-use std::fmt::Write as _;
+use std::borrow::Cow;
+use std::io::{self, Write};
 
-use drakkar_metadata::show::Printable;
-
+use super::cell::{cell, width};
 use super::style;
 
-/// Rows under a header. Cells may hold anything; control characters are escaped.
+/// How wide a column is made for its cells; wider ones push the rest of their own line to the right. So one long name
+/// does not make every other line as long.
+const MAX_COLUMN: usize = 80;
+
+/// Rows under a header. Cells may hold anything: they are made safe to print and cut to what can be read.
 #[derive(Debug)]
 pub(crate) struct Table<const COLUMNS: usize> {
     header: [&'static str; COLUMNS],
-    rows: Vec<[String; COLUMNS]>,
     indent: usize,
 }
 
+/// A row of a table.
+pub(crate) type Row<'a, const COLUMNS: usize> = [Cow<'a, str>; COLUMNS];
+
+/// What takes the rows of a table, one by one.
+pub(crate) type Sink<'a, const COLUMNS: usize> = dyn FnMut(Row<'_, COLUMNS>) -> io::Result<()> + 'a;
+
 impl<const COLUMNS: usize> Table<COLUMNS> {
     pub(crate) fn new(header: [&'static str; COLUMNS]) -> Self {
-        Self { header, rows: Vec::new(), indent: 0 }
+        Self { header, indent: 0 }
     }
 
     /// Moves the table to the right.
@@ -25,47 +34,61 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
         self
     }
 
-    pub(crate) fn row(&mut self, cells: [String; COLUMNS]) {
-        self.rows.push(cells.map(|cell| Printable::whole(cell).to_string()));
-    }
-
-    pub(crate) fn render(&self) -> String {
-        let mut widths = self.header.map(|title| title.chars().count());
-        for row in &self.rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.chars().count());
+    /// Writes the table. The rows are asked for twice, to measure and to write them, and none is kept.
+    pub(crate) fn write(
+        &self,
+        output: &mut dyn Write,
+        rows: impl Fn(&mut Sink<'_, COLUMNS>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut widths = self.header.map(width);
+        rows(&mut |row| {
+            for (widest, text) in widths.iter_mut().zip(&row) {
+                *widest = (*widest).max(width(&cell(text)).min(MAX_COLUMN));
             }
-        }
-        let mut text = String::new();
+            Ok(())
+        })?;
         let bold = style::HEADER;
-        let header = self.line(&self.header.map(str::to_owned), widths);
-        let _ = writeln!(text, "{:indent$}{bold}{header}{bold:#}", "", indent = self.indent);
-        for row in &self.rows {
-            let _ = writeln!(text, "{:indent$}{}", "", self.line(row, widths), indent = self.indent);
-        }
-        text
+        let header = line(self.header.map(str::to_owned), widths);
+        writeln!(output, "{:indent$}{bold}{header}{bold:#}", "", indent = self.indent)?;
+        rows(&mut |row| {
+            let row = line(row.map(|text| cell(&text)), widths);
+            writeln!(output, "{:indent$}{row}", "", indent = self.indent)
+        })
     }
+}
 
-    fn line(&self, cells: &[String; COLUMNS], widths: [usize; COLUMNS]) -> String {
-        let mut line = String::new();
-        for (cell, width) in cells.iter().zip(widths) {
-            let _ = write!(line, "{cell:width$}  ");
-        }
-        line.truncate(line.trim_end().len());
-        line
+fn line<const COLUMNS: usize>(cells: [String; COLUMNS], widths: [usize; COLUMNS]) -> String {
+    let mut line = String::new();
+    for (cell, column) in cells.iter().zip(widths) {
+        line.push_str(cell);
+        line.extend(std::iter::repeat_n(' ', column.saturating_sub(width(cell)) + 2));
     }
+    line.truncate(line.trim_end().len());
+    line
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn rendered(rows: &[[&str; 3]]) -> String {
+        let mut written = Vec::new();
+        let all = |sink: &mut Sink<'_, 3>| rows.iter().try_for_each(|row| sink(row.map(Cow::from)));
+        Table::new(["A", "LONGER", "C"]).indent(1).write(&mut written, all).unwrap();
+        anstream::adapter::strip_str(&String::from_utf8(written).unwrap()).to_string()
+    }
+
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let mut table = Table::new(["A", "LONGER", "C"]).indent(1);
-        table.row(["äöü".into(), "x".into(), "1".into()]);
-        table.row([String::new(), "\u{1b}".into(), "2".into()]);
-        let plain = anstream::adapter::strip_str(&table.render()).to_string();
-        assert_eq!(plain, " A    LONGER  C\n äöü  x       1\n      \\u{1b}  2\n");
+        let plain = rendered(&[["äöü", "x", "1"], ["", "\u{1b}", "2"], ["日本", "", "3"]]);
+        assert_eq!(plain, " A     LONGER  C\n äöü   x       1\n       \\u{1b}  2\n 日本          3\n");
+    }
+
+    #[test]
+    fn one_long_cell_makes_one_long_line() {
+        let long = "x".repeat(100_000);
+        let plain = rendered(&[[&long, "a", "1"], ["y", "b", "2"]]);
+        let lengths: Vec<usize> = plain.lines().map(|line| line.chars().count()).collect();
+        assert_eq!(lengths, [92, 268, 92]);
     }
 }

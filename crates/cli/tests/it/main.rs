@@ -7,11 +7,13 @@
     reason = "a test that cannot go on fails, and one that cannot run says so"
 )]
 
+mod campaign;
 mod demo;
 mod documentation;
 mod environment;
 mod files;
 mod help;
+mod hostile;
 mod mounts;
 mod support;
 mod wait;

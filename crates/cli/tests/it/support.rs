@@ -20,6 +20,11 @@ impl Container {
         self.0.path()
     }
 
+    /// Leaves it on disk, to be looked at.
+    pub(crate) fn keep(self) -> PathBuf {
+        self.0.keep()
+    }
+
     /// The command, looking at this container.
     pub(crate) fn drakkar<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
         drakkar().env("DRAKKAR_ROOT", self.root()).args(arguments)

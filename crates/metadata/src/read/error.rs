@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::query::Query;
-use super::{MAX_FILE_SIZE, MAX_FILES, MAX_TOTAL_SIZE};
+use super::{MAX_COST, MAX_FILE_SIZE, MAX_FILES, MAX_TOTAL_SIZE};
 use crate::decode::DecodeError;
 use crate::name::{NameError, RequestName};
 use crate::show::{Printable, Quoted};
@@ -93,10 +93,30 @@ pub enum ReadError {
         found: Vec<String>,
     },
     /// There is more metadata than any container has.
-    #[error("{}: not read: there are more than {MAX_FILES} metadata files or {} MiB here, which no container has", Printable::path(.path), MAX_TOTAL_SIZE / 1024 / 1024)]
+    #[error("{}: not read: with it there are more than {MAX_FILES} metadata files or {} MiB here, which no container has", Printable::path(.path), MAX_TOTAL_SIZE / 1024 / 1024)]
     TooMuch {
         /// The first file that was not read.
         path: PathBuf,
+    },
+    /// There are more entries than one look takes.
+    #[error("{}: not looked into: it has more entries than one look takes, {MAX_COST} for all directories", Printable::path(.path))]
+    TooManyEntries {
+        /// The directory or file that was not looked into.
+        path: PathBuf,
+    },
+    /// The time for one look is over.
+    #[error("{}: not looked at: the time was over before it was its turn", Printable::path(.path))]
+    OutOfTime {
+        /// The first directory or file that was not looked at.
+        path: PathBuf,
+    },
+    /// There are more problems than anybody reads.
+    #[error("and {count} more problems")]
+    MoreProblems {
+        /// How many.
+        count: usize,
+        /// The class of the worst.
+        class: ErrorClass,
     },
     /// The file is larger than any metadata file.
     #[error("{}: larger than {} MiB, which no metadata file is", Printable::path(.path), MAX_FILE_SIZE / 1024 / 1024)]
@@ -105,7 +125,7 @@ pub enum ReadError {
         path: PathBuf,
     },
     /// The file changed with every look.
-    #[error("{}: is being written all the time; no two reads agreed", Printable::path(.path))]
+    #[error("{}: is being written all the time; no read of it could be trusted", Printable::path(.path))]
     Unsettled {
         /// The file.
         path: PathBuf,
@@ -167,9 +187,11 @@ impl ReadError {
             | Self::NotAFile { .. }
             | Self::OtherRequest { .. }
             | Self::TooLarge { .. }
+            | Self::TooManyEntries { .. }
             | Self::TooMuch { .. } => ErrorClass::Invalid,
             Self::Io { error, .. } if error.kind() == io::ErrorKind::NotFound => ErrorClass::NotFound,
-            Self::Unsettled { .. } | Self::Io { .. } => ErrorClass::Unreadable,
+            Self::MoreProblems { class, .. } => *class,
+            Self::Unsettled { .. } | Self::OutOfTime { .. } | Self::Io { .. } => ErrorClass::Unreadable,
             Self::Several(problems) => problems.iter().map(Self::class).max().unwrap_or(ErrorClass::Invalid),
         }
     }

@@ -4,15 +4,15 @@
 //! layouts has the same inode, or at least the same claim UID, request and driver; it is reported once, under its
 //! path in the Kubernetes layout, with its other path beside it.
 
-use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::found::{FileKey, Found};
 use super::query::{ClaimKey, ClaimSelector, Query};
-use super::root::Identity;
+use super::root::{Identity, ListError};
 use super::snapshot::Patience;
-use super::{MAX_FILES, MAX_TOTAL_SIZE, ReadError, Reader};
+use super::{ReadError, Reader};
 use crate::decode::Decoded;
 use crate::name::{ClaimName, DriverName, NameError, PodClaimName, RequestName};
 use crate::path::{
@@ -26,8 +26,10 @@ use crate::types::Request;
 pub struct MetadataFile {
     /// Where it is.
     pub path: PathBuf,
-    /// Where else it is: the same file in the other layout.
+    /// Where else it is: the same file in the other layout. Of a file with very many paths, the first.
     pub also_at: Vec<PathBuf>,
+    /// How many paths of the same file are not in `also_at`, because there are so many.
+    pub also_at_omitted: usize,
     /// The claim, as the path has it, or, in the early draft, as the file has it.
     pub claim: ClaimKey,
     /// The request, as the path has it; `None` for a file of VEP 10, which has all requests of a claim.
@@ -65,25 +67,26 @@ impl MetadataFile {
     /// Whether another file is about the same claim: it goes by the same name, or has the same UID. A file that is not
     /// written yet has none.
     pub fn is_of_same_claim(&self, other: &Self) -> bool {
-        let uid = |file: &Self| match &file.content {
-            Ok(decoded) if !decoded.metadata.metadata.uid.is_empty() => Some(decoded.metadata.metadata.uid.clone()),
-            _ => None,
-        };
-        self.claim == other.claim || uid(self).is_some_and(|own| uid(other) == Some(own))
+        self.claim == other.claim || self.uid().is_some_and(|own| other.uid() == Some(own))
+    }
+
+    fn uid(&self) -> Option<&str> {
+        let uid = self.content.as_ref().ok().map(|decoded| decoded.metadata.metadata.uid.as_str());
+        uid.filter(|uid| !uid.is_empty())
     }
 
     /// What tells that two findings are one file: the inode, and, for copies, whose it is. The claim's name is part
     /// of both because an early draft has several claims in one file.
-    fn keys(&self) -> impl Iterator<Item = FileKey> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = FileKey> {
         let meta = self.content.as_ref().ok().map(|decoded| &decoded.metadata.metadata);
         let claim = meta.map(|meta| meta.name.clone()).unwrap_or_default();
-        let uid = meta.map(|meta| meta.uid.clone()).filter(|uid| !uid.is_empty());
+        let uid = self.uid().map(str::to_owned);
         let by_inode = self.identity.map(|identity| FileKey::Inode(identity, claim));
         let by_owner = uid.map(|uid| FileKey::Owner(uid, self.request.clone(), self.driver.clone()));
         by_inode.into_iter().chain(by_owner)
     }
 
-    fn generation(&self) -> i64 {
+    pub(super) fn generation(&self) -> i64 {
         self.content.as_ref().map_or(-1, |decoded| decoded.metadata.metadata.generation)
     }
 
@@ -110,19 +113,18 @@ impl MetadataFile {
 impl Reader {
     /// Everything that can be seen: every claim, request, driver and device.
     ///
+    /// A look has budgets ([`MAX_COST`](super::MAX_COST), [`MAX_FILES`](super::MAX_FILES),
+    /// [`MAX_TOTAL_SIZE`](super::MAX_TOTAL_SIZE), [`MAX_CONTENT`](super::MAX_CONTENT), and ten seconds); what goes
+    /// beyond one is among the problems.
+    ///
     /// Applications that know their claim and request had better [`read`](Reader::read) those.
     pub fn discover(&self) -> Discovery {
         let mut found = Found::new(Patience::default());
-        for key in [ClaimDirectory::Claims, ClaimDirectory::Templates] {
-            let directory = Path::new(KUBERNETES_DIR).join(key.name());
-            self.each_directory(&directory, &mut found, |path, name, found| {
-                match key.parse(name) {
-                    Ok(claim) => self.requests_of(path, &claim, found),
-                    Err(error) => found.problem(ReadError::Name { path: self.root.outside(path), error }),
-                };
-            });
-        }
-        self.discover_kep(&mut found);
+        let layouts = vec![Some(ClaimDirectory::Claims), Some(ClaimDirectory::Templates), None];
+        found.share(layouts, |found, layout| match layout {
+            Some(claims) => self.discover_kubernetes(claims, found),
+            None => self.discover_kep(found),
+        });
         found.into_discovery()
     }
 
@@ -155,8 +157,12 @@ impl Reader {
             // wrong with others is no concern of this query.
             let mut all = Found::new(patience);
             self.discover_kep(&mut all);
-            found.files = all.files;
+            found.files = std::mem::take(&mut all.files);
             found.files.retain(|file| file.belongs_to(query));
+            if found.files.is_empty() {
+                // It may be where there was no looking any more.
+                found.problems_of_budgets(all);
+            }
             if let [first, others @ ..] = &found.files[..]
                 && others.iter().any(|file| !file.is_of_same_claim(first))
             {
@@ -174,35 +180,45 @@ impl Reader {
         Ok(Discovery { files, problems })
     }
 
+    fn discover_kubernetes(&self, claims: ClaimDirectory, found: &mut Found) {
+        let directory = Path::new(KUBERNETES_DIR).join(claims.name());
+        self.each_directory(&directory, found, |path, name, found| match claims.parse(name) {
+            Ok(claim) => self.requests_of(path, &claim, found),
+            Err(error) => found.problem(ReadError::Name { path: self.root.outside(path), error }),
+        });
+    }
+
     /// Everything below [`KEP_DIR`]: the KEP's layout, VEP 10's and the early draft's.
     fn discover_kep(&self, found: &mut Found) {
-        let Some(names) = self.list(Path::new(KEP_DIR), found) else { return };
-        for name in names {
+        let names = self.list(Path::new(KEP_DIR), found).unwrap_or_default();
+        found.share(names, |found, name| {
             let path = Path::new(KEP_DIR).join(&name);
-            let Some(name) = self.text(&path, &name, found) else { continue };
-            if let Some((driver, _, request)) = draft_names(name) {
-                match RequestName::new(request) {
-                    Ok(request) => self.early_draft(&path, driver, &request, found),
-                    Err(error) => found.problem(ReadError::Name { path: self.root.outside(&path), error }),
-                }
-                continue;
+            let Some(name) = self.text(&path, &name, found) else { return };
+            match draft_names(name).map(|(driver, _, request)| (driver, RequestName::new(request))) {
+                Some((driver, Ok(request))) => self.early_draft(&path, driver, &request, found),
+                Some((_, Err(error))) => found.problem(ReadError::Name { path: self.root.outside(&path), error }),
+                None => self.each_directory(&path, found, |below, below_name, found| {
+                    self.kep_directory(&path, name, below, below_name, found);
+                }),
             }
-            self.each_directory(&path, found, |below, below_name, found| {
-                // {claim}/{request}/{driver}-metadata.json, or {driver}/{claim}/metadata.json
-                let names = self.list(below, found).unwrap_or_default();
-                if names.iter().any(|file| file == HOST_FILE) {
-                    match below_name.parse().map(ClaimKey::Claim) {
-                        Ok(claim) => self.file(&below.join(HOST_FILE), &claim, None, name, found),
-                        Err(error) => found.problem(ReadError::Name { path: self.root.outside(below), error }),
-                    }
-                }
-                if names.iter().any(is_metadata_file) {
-                    match name.parse().map(ClaimKey::Claim) {
-                        Ok(claim) => self.request_directory(below, below_name, &claim, found),
-                        Err(error) => found.problem(ReadError::Name { path: self.root.outside(&path), error }),
-                    }
-                }
-            });
+        });
+    }
+
+    /// {claim}/{request}/{driver}-metadata.json, or {driver}/{claim}/metadata.json
+    fn kep_directory(&self, path: &Path, name: &str, below: &Path, below_name: &str, found: &mut Found) {
+        let names = self.list(below, found).unwrap_or_default();
+        if names.iter().any(|file| file == HOST_FILE) {
+            match below_name.parse().map(ClaimKey::Claim) {
+                Ok(claim) => self.file(&below.join(HOST_FILE), &claim, None, name, found),
+                Err(error) => found.problem(ReadError::Name { path: self.root.outside(below), error }),
+            }
+        }
+        if names.iter().any(is_metadata_file) {
+            match (name.parse().map(ClaimKey::Claim), RequestName::new(below_name)) {
+                (Ok(claim), Ok(request)) => self.listed_files(below, names, &claim, &request, None, found),
+                (Err(error), _) => found.problem(ReadError::Name { path: self.root.outside(path), error }),
+                (_, Err(error)) => found.problem(ReadError::Name { path: self.root.outside(below), error }),
+            }
         }
     }
 
@@ -231,7 +247,20 @@ impl Reader {
         only_driver: Option<&str>,
         found: &mut Found,
     ) {
-        for name in self.list(directory, found).unwrap_or_default() {
+        let names = self.list(directory, found).unwrap_or_default();
+        self.listed_files(directory, names, claim, request, only_driver, found);
+    }
+
+    fn listed_files(
+        &self,
+        directory: &Path,
+        names: Vec<OsString>,
+        claim: &ClaimKey,
+        request: &RequestName,
+        only_driver: Option<&str>,
+        found: &mut Found,
+    ) {
+        for name in names {
             if !is_metadata_file(&name) {
                 continue;
             }
@@ -252,6 +281,7 @@ impl Reader {
         found.add(MetadataFile {
             path: self.root.outside(path),
             also_at: Vec::new(),
+            also_at_omitted: 0,
             claim: claim.clone(),
             request: request.cloned(),
             driver: driver.to_owned(),
@@ -266,9 +296,25 @@ impl Reader {
             found.problem(ReadError::TooMuch { path: self.root.outside(path) });
             return None;
         }
+        if !self.may_open(path, found) {
+            return None;
+        }
         let loaded = self.load(path, found.patience);
-        found.size += loaded.as_ref().map_or(0, |(_, bytes)| bytes.len() as u64);
+        found.count_bytes(loaded.as_ref().map_or(0, |(_, bytes)| bytes.len()));
         Some(loaded)
+    }
+
+    /// Whether there is time for something, and whether the budget allows it; a problem otherwise.
+    fn may_open(&self, path: &Path, found: &mut Found) -> bool {
+        if found.is_out_of_time() {
+            found.problem(ReadError::OutOfTime { path: self.root.outside(path) });
+            return false;
+        }
+        let is_paid = found.pay_for_opening();
+        if !is_paid {
+            found.problem(ReadError::TooManyEntries { path: self.root.outside(path) });
+        }
+        is_paid
     }
 
     /// An early draft's file: the claims are named inside only, the driver outside only.
@@ -293,6 +339,7 @@ impl Reader {
             found.add(MetadataFile {
                 path: self.root.outside(path),
                 also_at: Vec::new(),
+                also_at_omitted: 0,
                 claim,
                 request: Some(request.clone()),
                 driver: driver.to_owned(),
@@ -303,24 +350,36 @@ impl Reader {
     }
 
     fn each_directory(&self, path: &Path, found: &mut Found, mut visit: impl FnMut(&Path, &str, &mut Found)) {
-        for name in self.list(path, found).unwrap_or_default() {
+        let names = self.list(path, found).unwrap_or_default();
+        found.share(names, |found, name| {
             let below = path.join(&name);
             if let Some(name) = self.text(&below, &name, found) {
                 visit(&below, name, found);
             }
-        }
+        });
     }
 
     /// The entries of a directory; `None` if it is not there or is not a directory.
     fn list(&self, path: &Path, found: &mut Found) -> Option<Vec<OsString>> {
-        match self.root.list(path) {
-            Ok(names) => Some(names),
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
-            Err(error) => {
-                found.problem(ReadError::Io { path: self.root.outside(path), error });
-                None
+        if !self.may_open(path, found) {
+            return None;
+        }
+        let outside = || self.root.outside(path);
+        match self.root.list(path, found.allowance(), found.patience.walk_until()) {
+            Ok(names) => {
+                found.pay_for_names(names.len());
+                return Some(names);
+            }
+            Err(ListError::Io(error))
+                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+            Err(ListError::Io(error)) => found.problem(ReadError::Io { path: outside(), error }),
+            Err(ListError::OutOfTime) => found.problem(ReadError::OutOfTime { path: outside() }),
+            Err(ListError::TooMany) => {
+                found.pay_for_names(found.allowance());
+                found.problem(ReadError::TooManyEntries { path: outside() });
             }
         }
+        None
     }
 
     fn text<'a>(&self, path: &Path, name: &'a OsStr, found: &mut Found) -> Option<&'a str> {
@@ -329,65 +388,6 @@ impl Reader {
             found.problem(ReadError::NameNotUnicode { path: self.root.outside(path) });
         }
         text
-    }
-}
-
-/// Files as they are found, each once.
-struct Found {
-    files: Vec<MetadataFile>,
-    positions: HashMap<FileKey, usize>,
-    problems: Vec<ReadError>,
-    patience: Patience,
-    /// How many bytes have been read.
-    size: u64,
-}
-
-#[derive(PartialEq, Eq, Hash)]
-enum FileKey {
-    Inode(Identity, String),
-    Owner(String, Option<RequestName>, String),
-}
-
-impl Found {
-    fn new(patience: Patience) -> Self {
-        Self { files: Vec::new(), positions: HashMap::new(), problems: Vec::new(), patience, size: 0 }
-    }
-
-    /// Whether there is already more than any container has; then one problem is enough.
-    fn is_full(&self) -> bool {
-        self.files.len() >= MAX_FILES || self.size >= MAX_TOTAL_SIZE
-    }
-
-    fn add(&mut self, file: MetadataFile) {
-        let known = file.keys().find_map(|key| self.positions.get(&key).copied());
-        let position = known.unwrap_or(self.files.len());
-        self.positions.extend(file.keys().map(|key| (key, position)));
-        let Some(known) = self.files.get_mut(position) else {
-            return self.files.push(file);
-        };
-        known.also_at.push(file.path.clone());
-        // Two copies that differ: the one that was written later is right.
-        if file.generation() > known.generation() {
-            known.content = file.content;
-        }
-    }
-
-    /// Notes a problem; that there is too much, once.
-    fn problem(&mut self, problem: ReadError) {
-        let is_full = matches!(problem, ReadError::TooMuch { .. });
-        let is_known = || self.problems.iter().any(|known| matches!(known, ReadError::TooMuch { .. }));
-        if self.problems.len() < MAX_FILES && !(is_full && is_known()) {
-            self.problems.push(problem);
-        }
-    }
-
-    fn into_discovery(self) -> Discovery {
-        let Self { mut files, problems, .. } = self;
-        files.sort_by(|a, b| {
-            let by_name = a.claim.as_str().cmp(b.claim.as_str());
-            by_name.then_with(|| (&a.claim, &a.request, &a.driver).cmp(&(&b.claim, &b.request, &b.driver)))
-        });
-        Discovery { files, problems }
     }
 }
 

@@ -6,7 +6,9 @@
 //! them.
 
 mod error;
+mod filesystem;
 mod find;
+mod found;
 mod query;
 mod root;
 mod snapshot;
@@ -31,6 +33,14 @@ pub const MAX_FILE_SIZE: u64 = 1024 * 1024;
 pub const MAX_FILES: usize = 4096;
 /// How many bytes all files together may have that are read at once.
 pub const MAX_TOTAL_SIZE: u64 = 8 * 1024 * 1024;
+
+/// How much memory the content of all files together may take.
+pub const MAX_CONTENT: usize = 8 * 1024 * 1024;
+/// What one look may cost: 1 for each name in a directory, 4 for each directory and file that is opened.
+///
+/// Each entry of a directory has an equal part of what is left, so a directory full of links to other directories takes
+/// nothing from the claims beside it.
+pub const MAX_COST: usize = 500_000;
 
 /// Reads the metadata files that are mounted into this container, or into another one.
 ///
@@ -69,7 +79,11 @@ impl Reader {
     }
 
     /// Reads below another root directory, for example `/proc/PID/root` for another container. No symbolic link
-    /// below it leads out of it; for that the kernel must have `openat2` (Linux 5.6).
+    /// below it leads out of it; for that the kernel must have `openat2` (Linux 5.6). What is there on procfs, sysfs and
+    /// the like is not opened.
+    ///
+    /// The path itself must have no symbolic links but those of procfs: part of it may be in the hands of the container
+    /// that is looked at. One that has is an error that says how to resolve it.
     pub fn with_root(root: impl AsRef<Path>) -> Result<Self, ReadError> {
         let path = root.as_ref();
         let root = Root::new(path).map_err(|error| ReadError::Io { path: path.to_owned(), error })?;

@@ -2,21 +2,28 @@
 //!
 //! Two promises. Nothing outside the root is reached: below another root than `/` every path is resolved by the
 //! kernel as after `chroot`, symbolic links included, so a hostile container whose files an operator looks at through
-//! `/proc/PID/root` cannot point the reader at the host. And opening never hangs or has effects: what is not a
-//! regular file is refused before it is opened for reading. Below another root, what was looked at is then opened by
-//! its handle, through `/proc`, so that nothing can take its place in between.
+//! `/proc/PID/root` cannot point the reader at the host. The way to the root itself has no symbolic link but those of
+//! procfs, because part of it may be in a container's hands. And opening never hangs or has effects: what is not a
+//! regular file, or is on a file system of the kernel's own ([`filesystem`]), is refused before it is opened for
+//! reading. Below another root, what was looked at is then opened by its handle, through `/proc`, so that nothing can
+//! take its place in between.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+use std::time::Instant;
 
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2};
 use rustix::io::Errno;
 
+use super::filesystem;
+
 /// How many entries a directory may have.
 const MAX_ENTRIES: usize = 10_000;
+/// How many entries are read between two looks at the clock.
+const ENTRIES_AT_ONCE: usize = 1024;
 
 /// Where paths start.
 #[derive(Debug)]
@@ -48,6 +55,22 @@ pub(super) enum OpenError {
     NotAFile(&'static str),
 }
 
+/// Why a directory could not be listed.
+#[derive(Debug)]
+pub(super) enum ListError {
+    Io(io::Error),
+    /// It has more entries than the caller takes.
+    TooMany,
+    /// The caller's time is over.
+    OutOfTime,
+}
+
+impl From<Errno> for ListError {
+    fn from(errno: Errno) -> Self {
+        Self::Io(errno.into())
+    }
+}
+
 impl From<Errno> for OpenError {
     fn from(errno: Errno) -> Self {
         Self::Io(errno.into())
@@ -59,8 +82,7 @@ impl Root {
         if path == Path::new("/") {
             return Ok(Self::Own);
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = openat(CWD, path, flags, Mode::empty())?;
+        let directory = open_root(path)?;
         Ok(Self::Confined { directory, path: path.to_owned() })
     }
 
@@ -76,6 +98,9 @@ impl Root {
         // Opening alone can have effects on what is not a file: a FIFO blocks, /dev/watchdog reboots the machine.
         let looked_at = self.open(path, OFlags::PATH)?;
         expect_file(&fstat(&looked_at)?)?;
+        if filesystem::is_of_the_kernel(&looked_at)? {
+            return Err(OpenError::NotAFile("on one of the kernel's own file systems"));
+        }
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = match self {
             Self::Own => self.open(path, flags)?,
@@ -91,10 +116,13 @@ impl Root {
         })
     }
 
-    /// The entries of a directory in lexical order, without `.` and `..`; an error if there are more than
-    /// [`MAX_ENTRIES`].
-    pub(super) fn list(&self, path: &Path) -> io::Result<Vec<OsString>> {
+    /// The entries of a directory in lexical order, without `.` and `..`; at most `limit`.
+    pub(super) fn list(&self, path: &Path, limit: usize, until: Instant) -> Result<Vec<OsString>, ListError> {
         let directory = self.open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK)?;
+        if matches!(self, Self::Confined { .. }) && filesystem::is_of_the_kernel(&directory)? {
+            let problem = "is on one of the kernel's own file systems, not a directory of metadata";
+            return Err(ListError::Io(io::Error::new(io::ErrorKind::InvalidData, problem)));
+        }
         let mut names = Vec::new();
         for entry in Dir::new(directory)? {
             let entry = entry?;
@@ -104,7 +132,13 @@ impl Root {
             }
             if names.len() > MAX_ENTRIES {
                 let problem = format!("more than {MAX_ENTRIES} entries, which no metadata directory has");
-                return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+                return Err(ListError::Io(io::Error::new(io::ErrorKind::InvalidData, problem)));
+            }
+            if names.len() > limit {
+                return Err(ListError::TooMany);
+            }
+            if names.len().is_multiple_of(ENTRIES_AT_ONCE) && Instant::now() >= until {
+                return Err(ListError::OutOfTime);
             }
         }
         names.sort_unstable();
@@ -142,6 +176,43 @@ impl Root {
                 outcome
             }
         }
+    }
+}
+
+/// Opens the directory that is to be the root, and follows no symbolic link on the way but those of procfs.
+///
+/// `/proc/PID/root` is such a link, and the kernel itself resolves it. Any other may have been made by the container
+/// that is to be looked at, and lead anywhere on the host.
+fn open_root(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let start = if path.is_absolute() { "/" } else { "." };
+    let mut directory = openat(CWD, start, flags | OFlags::DIRECTORY, Mode::empty())?;
+    let mut so_far = PathBuf::new();
+    for component in path.components() {
+        so_far.push(component);
+        let name = match component {
+            Component::Normal(name) => name,
+            Component::ParentDir => "..".as_ref(),
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => continue,
+        };
+        let mut next = openat(&directory, name, flags | OFlags::NOFOLLOW, Mode::empty())?;
+        if FileType::from_raw_mode(fstat(&next)?.st_mode) == FileType::Symlink {
+            if !filesystem::is_proc(&next)? {
+                let problem = format!(
+                    "{} is a symbolic link, which a container may have made; if it can be trusted, resolve it first, \
+                     with `readlink -f`",
+                    so_far.display()
+                );
+                return Err(io::Error::other(problem));
+            }
+            next = openat(&directory, name, flags, Mode::empty())?;
+        }
+        directory = next;
+    }
+    if FileType::from_raw_mode(fstat(&directory)?.st_mode) == FileType::Directory {
+        Ok(directory)
+    } else {
+        Err(Errno::NOTDIR.into())
     }
 }
 

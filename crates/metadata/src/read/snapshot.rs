@@ -1,28 +1,44 @@
 //! A consistent read: the whole content of a file that may be written to meanwhile.
 //!
 //! A metadata file is updated in place, because a running container holds on to the inode that was mounted into it.
-//! A single write is not atomic to a concurrent read, so two things keep a mix of old and new from being returned:
+//! A single write is not atomic to a concurrent read, so three things keep a mix of old and new from being returned:
 //!
 //! 1. The writer holds an exclusive `flock` on the file while it writes, the reader a shared one while it reads. Then
 //!    no read of ours overlaps with a write of ours.
 //! 2. The content counts only when two reads, one after the other, are equal byte by byte.
+//! 3. Between the two reads the reader waits for the write that is under way, if there is one
+//!    ([`Source::finish_write`]): a write that was interrupted in its middle cannot let both reads see the same half.
 //!
 //! Whoever can read the file can also lock it, and must not be able to keep others from reading. So the lock is waited
-//! for only briefly, and a reader that did not get it believes only a file that has not been written to for
-//! [`QUIET`]. What remains is a writer without the lock, or one that is held up for longer than that in the middle of
-//! its write: against those, two equal reads are as good as it gets and no guarantee.
+//! for only briefly. A reader that did not get it also asks that nobody has begun a write for some time:
+//! [`MAX_QUIET`] at first, and less as the call's time runs out, down to [`MIN_QUIET`], so that a file which is
+//! rewritten again and again is read as well.
+//!
+//! What remains, while somebody else holds the lock: a writer that needs several writes for one update and pauses
+//! between two of them for longer than that time. On file systems whose `lseek` does not wait for writes (ext4, btrfs,
+//! tmpfs and overlays of them do; XFS needs no waiting) the same holds for a pause within a write.
 
 use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant};
+
+use rustix::fs::{SeekFrom, seek};
 
 /// How long a reader waits for writers' locks, all files together.
 const LOCK_WAIT: Duration = Duration::from_millis(100);
 /// How long a reader goes on when files are being written, all files together.
 const SETTLE_WAIT: Duration = Duration::from_secs(5);
-/// For how long a file that is locked must not have been written to.
-const QUIET: Duration = Duration::from_secs(2);
+/// How long a look at many files goes on, all directories and files together.
+const WALK_WAIT: Duration = Duration::from_secs(10);
+/// How long a look may take at least, however little time its caller has.
+const SHORTEST_WALK: Duration = Duration::from_secs(1);
+/// For how long a file that is locked must not have been written to, while there is plenty of time.
+const MAX_QUIET: Duration = Duration::from_secs(1);
+/// The same when there is no time left. More than the steps in which kernels count the times of files.
+const MIN_QUIET: Duration = Duration::from_millis(20);
+/// How long a lock is tried for without sleeping. A writer that takes it again at once leaves it free for a microsecond.
+const LOCK_SPIN: Duration = Duration::from_micros(500);
 /// How much is compared at a time.
 const CHUNK: usize = 16 * 1024;
 
@@ -31,20 +47,40 @@ const CHUNK: usize = 16 * 1024;
 pub(super) struct Patience {
     lock_until: Instant,
     settle_until: Instant,
+    walk_until: Instant,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        let now = Instant::now();
-        Self { lock_until: now + LOCK_WAIT, settle_until: now + SETTLE_WAIT }
+        Self::from(Instant::now())
     }
 }
 
 impl Patience {
+    fn from(now: Instant) -> Self {
+        Self { lock_until: now + LOCK_WAIT, settle_until: now + SETTLE_WAIT, walk_until: now + WALK_WAIT }
+    }
+
     /// The same, but not beyond a deadline.
     pub(super) fn until(deadline: Instant) -> Self {
-        let Self { lock_until, settle_until } = Self::default();
-        Self { lock_until: lock_until.min(deadline), settle_until: settle_until.min(deadline) }
+        let now = Instant::now();
+        let Self { lock_until, settle_until, walk_until } = Self::from(now);
+        Self {
+            lock_until: lock_until.min(deadline),
+            settle_until: settle_until.min(deadline),
+            // Somebody who has no time at all still wants one look.
+            walk_until: walk_until.min(deadline.max(now + SHORTEST_WALK)),
+        }
+    }
+
+    /// When a look at many files ends.
+    pub(super) fn walk_until(&self) -> Instant {
+        self.walk_until
+    }
+
+    /// For how long a file that is locked must not have been written to.
+    fn quiet_time(&self, now: Instant) -> Duration {
+        (self.settle_until.saturating_duration_since(now) / 4).clamp(MIN_QUIET, MAX_QUIET)
     }
 }
 
@@ -61,7 +97,15 @@ impl From<io::Error> for SnapshotError {
     }
 }
 
-/// What a snapshot needs of a file; a test can stand in for a writer.
+/// What changes with every write, as far as the file system tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// What a snapshot needs of a file and of time; a test can stand in for a writer and for the clock.
 trait Source {
     /// Reads what is at an offset, as `pread` does.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
@@ -69,8 +113,19 @@ trait Source {
     /// Takes a shared lock if it is to be had in time; it is released when the answer is dropped.
     fn lock(&self, until: Instant) -> SharedLock<'_>;
 
-    /// Whether nobody has written to it for some time.
-    fn is_quiet(&self) -> io::Result<bool>;
+    /// Returns when the write that is under way is finished.
+    fn finish_write(&self);
+
+    /// What changes with every write, and how long ago the last one began; a time in the future says nothing.
+    fn stamp(&self) -> io::Result<(Stamp, Duration)>;
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn sleep(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
 }
 
 impl Source for File {
@@ -82,9 +137,21 @@ impl Source for File {
         SharedLock::wait(self, until)
     }
 
-    fn is_quiet(&self) -> io::Result<bool> {
-        // A time of writing that lies in the future says nothing.
-        Ok(self.metadata()?.modified()?.elapsed().is_ok_and(|age| age >= QUIET))
+    fn finish_write(&self) {
+        // A write holds the inode's lock from its first byte to its last, and the search for a hole takes it. The
+        // answer is of no interest, and neither is an error: an empty file has no hole, and not all file systems know
+        // of them. Nobody uses the file's position.
+        let _ = seek(self, SeekFrom::Hole(0));
+    }
+
+    fn stamp(&self) -> io::Result<(Stamp, Duration)> {
+        let metadata = self.metadata()?;
+        let stamp = Stamp {
+            size: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        };
+        Ok((stamp, metadata.modified()?.elapsed().unwrap_or_default()))
     }
 }
 
@@ -95,19 +162,57 @@ pub(super) fn read(file: &File, size: u64, limit: u64, patience: Patience) -> Re
 
 fn settle(source: &impl Source, size: u64, limit: u64, patience: Patience) -> Result<Vec<u8>, SnapshotError> {
     let mut pauses = Pauses::default();
+    let mut watch = None;
     loop {
         {
             let lock = source.lock(patience.lock_until);
-            let content = read_whole(source, size, limit)?;
-            if is_still(source, &content)? && (!lock.is_refused() || source.is_quiet()?) {
+            if !lock.is_refused() {
+                let content = read_whole(source, size, limit)?;
+                source.finish_write();
+                if is_still(source, &content)? {
+                    return Ok(content);
+                }
+            } else if let Some(content) = read_unlocked(source, size, limit, patience, &mut watch)? {
                 return Ok(content);
             }
         }
-        if Instant::now() >= patience.settle_until {
+        if source.now() >= patience.settle_until {
             return Err(SnapshotError::Unsettled);
         }
-        pauses.pause();
+        pauses.pause(source);
     }
+}
+
+/// Since when a file has looked as it does.
+struct Watch {
+    stamp: Stamp,
+    since: Instant,
+}
+
+/// The content of a file that somebody else has locked, if nobody has written to it for long enough.
+fn read_unlocked(
+    source: &impl Source,
+    size: u64,
+    limit: u64,
+    patience: Patience,
+    watch: &mut Option<Watch>,
+) -> Result<Option<Vec<u8>>, SnapshotError> {
+    let (before, _) = source.stamp()?;
+    let since = match watch {
+        Some(watch) if watch.stamp == before => watch.since,
+        _ => source.now(),
+    };
+    *watch = Some(Watch { stamp: before, since });
+    let content = read_whole(source, size, limit)?;
+    source.finish_write();
+    if !is_still(source, &content)? {
+        return Ok(None);
+    }
+    let (after, age) = source.stamp()?;
+    let now = source.now();
+    // The file's own time tells at once what watching tells only after a while, and also if its clock is another one.
+    let quiet = age.max(now.saturating_duration_since(since));
+    Ok((before == after && quiet >= patience.quiet_time(now)).then_some(content))
 }
 
 fn read_whole(file: &impl Source, size: u64, limit: u64) -> Result<Vec<u8>, SnapshotError> {
@@ -165,15 +270,23 @@ enum SharedLock<'a> {
 }
 
 impl<'a> SharedLock<'a> {
+    /// Tries for [`LOCK_SPIN`] at least, and again and again until the time is over.
     fn wait(file: &'a File, until: Instant) -> Self {
         let mut pauses = Pauses::default();
         loop {
-            match file.try_lock_shared() {
-                Ok(()) => return Self::Held(file),
-                Err(TryLockError::Error(_)) => return Self::Impossible,
-                Err(TryLockError::WouldBlock) if Instant::now() < until => pauses.pause(),
-                Err(TryLockError::WouldBlock) => return Self::Refused,
+            let spin_until = Instant::now() + LOCK_SPIN;
+            loop {
+                match file.try_lock_shared() {
+                    Ok(()) => return Self::Held(file),
+                    Err(TryLockError::Error(_)) => return Self::Impossible,
+                    Err(TryLockError::WouldBlock) if Instant::now() < spin_until => std::hint::spin_loop(),
+                    Err(TryLockError::WouldBlock) => break,
+                }
             }
+            if Instant::now() >= until {
+                return Self::Refused;
+            }
+            pauses.pause(file);
         }
     }
 
@@ -196,83 +309,14 @@ impl Drop for SharedLock<'_> {
 struct Pauses(u32);
 
 impl Pauses {
-    fn pause(&mut self) {
+    fn pause(&mut self, source: &impl Source) {
         match self.0 {
             0..3 => std::thread::yield_now(),
-            count => std::thread::sleep(Duration::from_micros(50 << (count - 3).min(6))),
+            count => source.sleep(Duration::from_micros(50 << (count - 3).min(6))),
         }
         self.0 += 1;
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-
-    use super::*;
-
-    /// A file whose writer comes between two system calls: the content after that many reads.
-    struct Changing {
-        contents: [&'static [u8]; 2],
-        changes_after: usize,
-        reads: Cell<usize>,
-        /// After how many looks at a file that is locked it is quiet.
-        quiet_after: Option<usize>,
-        looks: Cell<usize>,
-    }
-
-    impl Changing {
-        fn new(old: &'static [u8], new: &'static [u8], changes_after: usize) -> Self {
-            let (reads, looks) = (Cell::new(0), Cell::new(0));
-            Self { contents: [old, new], changes_after, reads, quiet_after: None, looks }
-        }
-    }
-
-    impl Source for Changing {
-        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-            let content = self.contents[usize::from(self.reads.get() >= self.changes_after)];
-            self.reads.set(self.reads.get() + 1);
-            let rest = content.get(offset as usize..).unwrap_or_default();
-            // Short reads, so that the writer can come in the middle of the file.
-            let count = rest.len().min(buffer.len()).min(4);
-            buffer[..count].copy_from_slice(&rest[..count]);
-            Ok(count)
-        }
-
-        fn lock(&self, _: Instant) -> SharedLock<'_> {
-            if self.quiet_after.is_some() { SharedLock::Refused } else { SharedLock::Impossible }
-        }
-
-        fn is_quiet(&self) -> io::Result<bool> {
-            self.looks.set(self.looks.get() + 1);
-            Ok(self.quiet_after.is_some_and(|quiet| self.looks.get() > quiet))
-        }
-    }
-
-    #[test]
-    fn a_write_between_any_two_reads_never_gives_a_mix() {
-        let (old, new): (&[u8], &[u8]) = (b"old old old old", b"new new new new, and longer");
-        for changes_after in 0..24 {
-            let content =
-                settle(&Changing::new(old, new, changes_after), old.len() as u64, 1000, Patience::default()).unwrap();
-            assert!(content == old || content == new, "{}", String::from_utf8_lossy(&content));
-        }
-    }
-
-    #[test]
-    fn a_file_that_has_grown_beyond_the_limit_is_too_large() {
-        let source = Changing::new(b"", b"0123456789", 0);
-        assert!(matches!(settle(&source, 0, 9, Patience::default()), Err(SnapshotError::TooLarge)));
-        assert_eq!(settle(&source, 0, 10, Patience::default()).unwrap(), b"0123456789");
-    }
-
-    #[test]
-    fn a_file_that_stays_locked_is_believed_only_when_nobody_writes_to_it() {
-        let source = Changing { quiet_after: Some(3), ..Changing::new(b"half", b"half", 0) };
-        assert_eq!(settle(&source, 4, 10, Patience::default()).unwrap(), b"half");
-        assert_eq!(source.looks.get(), 4);
-        let never = Changing { quiet_after: Some(usize::MAX), ..Changing::new(b"half", b"half", 0) };
-        let impatient = Patience::until(Instant::now());
-        assert!(matches!(settle(&never, 4, 10, impatient), Err(SnapshotError::Unsettled)));
-    }
-}
+mod tests;

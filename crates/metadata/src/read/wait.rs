@@ -5,6 +5,7 @@
 //! into a container gets no event through the directory it is mounted in, on the directories that hold them, and, on
 //! the way there, on the deepest directory that exists.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use rustix::io::{Errno, read};
 
 use super::find::{Directories, is_metadata_file};
 use super::query::{ClaimSelector, Query};
+use super::root::ListError;
 use super::snapshot::Patience;
 use super::{ReadError, Reader, RequestMetadata};
 use crate::path::KEP_DIR;
@@ -31,7 +33,8 @@ impl Reader {
     ///
     /// Whole means that at least one file exists and none is unwritten or broken: a driver that is still to write
     /// its part is waited for, and so is one whose file is broken, because it may yet mend it. When time runs out,
-    /// the error says what was missing to the last.
+    /// the error says what was missing to the last. The time holds whatever is on disk: a look that would take longer is
+    /// cut short, though never to less than a second.
     ///
     /// ```no_run
     /// use std::time::Duration;
@@ -52,9 +55,9 @@ impl Reader {
         let deadline = start.checked_add(timeout);
         let mut watches = Watches::new();
         loop {
-            watches.cover(self, query);
             // A deadline that no clock reaches is none.
             let patience = deadline.map_or_else(Patience::default, Patience::until);
+            watches.cover(self, query, patience.walk_until());
             let missing = match self.read_within(query, patience).and_then(RequestMetadata::complete) {
                 Ok(request) if ready(&request) => return Ok(request),
                 Ok(_) => ReadError::NotReady { query: Box::new(query.clone()) },
@@ -87,23 +90,41 @@ impl Watches {
     }
 
     /// Watches all that could make a difference to the query. Watching again what is watched already is harmless.
-    fn cover(&mut self, reader: &Reader, query: &Query) {
+    /// What there is no time or no watch left for is looked at more often instead.
+    fn cover(&mut self, reader: &Reader, query: &Query, until: Instant) {
         self.unwatched = self.inotify.is_none();
         self.targets = 0;
         for directory in Directories::of(query).all() {
-            self.cover_directory(reader, directory);
+            self.cover_directory(reader, directory, until);
         }
         // Which claim of the KEP's layout is meant by a pod claim's name, only its files say.
         if !matches!(query.claim, ClaimSelector::Claim(_)) {
-            self.cover_directory(reader, Path::new(KEP_DIR));
-            for claim in reader.root.list(Path::new(KEP_DIR)).unwrap_or_default().into_iter().take(MAX_WATCHES) {
-                self.cover_directory(reader, &Path::new(KEP_DIR).join(claim).join(query.request.as_str()));
+            self.cover_directory(reader, Path::new(KEP_DIR), until);
+            for claim in self.list(reader, Path::new(KEP_DIR), until) {
+                self.cover_directory(reader, &Path::new(KEP_DIR).join(claim).join(query.request.as_str()), until);
+            }
+        }
+    }
+
+    /// The entries of a directory, if they are no more than can be watched.
+    fn list(&mut self, reader: &Reader, directory: &Path, until: Instant) -> Vec<OsString> {
+        match reader.root.list(directory, MAX_WATCHES, until) {
+            Ok(names) => names,
+            // Not there, or cannot be read: the look says so.
+            Err(ListError::Io(_)) => Vec::new(),
+            Err(ListError::TooMany | ListError::OutOfTime) => {
+                self.unwatched = true;
+                Vec::new()
             }
         }
     }
 
     /// Watches a directory and the files in it or, where it is not there, the deepest one above it that is.
-    fn cover_directory(&mut self, reader: &Reader, directory: &Path) {
+    fn cover_directory(&mut self, reader: &Reader, directory: &Path, until: Instant) {
+        if self.targets >= MAX_WATCHES || Instant::now() >= until {
+            self.unwatched = true;
+            return;
+        }
         let mut levels: Vec<&Path> = directory.ancestors().collect();
         levels.reverse();
         // A directory that appears between the look for it and the watch on the one above it is found by the second look.
@@ -116,7 +137,7 @@ impl Watches {
             }
         }
         self.watch(reader, directory);
-        for name in reader.root.list(directory).unwrap_or_default() {
+        for name in self.list(reader, directory, until) {
             if is_metadata_file(&name) {
                 self.watch(reader, &directory.join(name));
             }

@@ -9,6 +9,7 @@
 )]
 
 mod bad_input;
+mod budgets;
 mod codec;
 mod codec_text;
 mod decode;
@@ -19,6 +20,7 @@ mod paths;
 mod properties;
 mod read;
 mod read_merge;
+mod root;
 mod schema;
 mod snapshot;
 mod support;

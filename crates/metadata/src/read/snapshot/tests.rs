@@ -1,0 +1,181 @@
+use std::cell::Cell;
+
+use super::*;
+
+/// A file whose writer comes between two system calls: the content after that many reads.
+struct Changing {
+    contents: [&'static [u8]; 2],
+    changes_after: usize,
+    reads: Cell<usize>,
+}
+
+impl Changing {
+    fn new(old: &'static [u8], new: &'static [u8], changes_after: usize) -> Self {
+        Self { contents: [old, new], changes_after, reads: Cell::new(0) }
+    }
+}
+
+/// Short reads, so that a writer can come in the middle of the file.
+fn read_short(content: &[u8], buffer: &mut [u8], offset: u64) -> usize {
+    let rest = content.get(usize::try_from(offset).unwrap()..).unwrap_or_default();
+    let count = rest.len().min(buffer.len()).min(4);
+    buffer[..count].copy_from_slice(&rest[..count]);
+    count
+}
+
+impl Source for Changing {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let content = self.contents[usize::from(self.reads.get() >= self.changes_after)];
+        self.reads.set(self.reads.get() + 1);
+        Ok(read_short(content, buffer, offset))
+    }
+
+    fn lock(&self, _: Instant) -> SharedLock<'_> {
+        SharedLock::Impossible
+    }
+
+    fn finish_write(&self) {}
+
+    fn stamp(&self) -> io::Result<(Stamp, Duration)> {
+        unreachable!("only a file that is locked is watched")
+    }
+}
+
+#[test]
+fn a_write_between_any_two_reads_never_gives_a_mix() {
+    let (old, new): (&[u8], &[u8]) = (b"old old old old", b"new new new new, and longer");
+    for changes_after in 0..24 {
+        let content =
+            settle(&Changing::new(old, new, changes_after), old.len() as u64, 1000, Patience::default()).unwrap();
+        assert!(content == old || content == new, "{}", String::from_utf8_lossy(&content));
+    }
+}
+
+#[test]
+fn a_file_that_has_grown_beyond_the_limit_is_too_large() {
+    let source = Changing::new(b"", b"0123456789", 0);
+    assert!(matches!(settle(&source, 0, 9, Patience::default()), Err(SnapshotError::TooLarge)));
+    assert_eq!(settle(&source, 0, 10, Patience::default()).unwrap(), b"0123456789");
+}
+
+/// A file that somebody has locked for good, and a clock that only goes on when the reader sleeps.
+struct Locked {
+    start: Instant,
+    elapsed: Cell<Duration>,
+    /// How often it is rewritten.
+    period: Duration,
+    /// Whether its clock can be compared with ours.
+    has_age: bool,
+}
+
+impl Locked {
+    fn new(period: Duration) -> Self {
+        Self { start: Instant::now(), elapsed: Cell::new(Duration::ZERO), period, has_age: true }
+    }
+
+    fn patience(&self) -> Patience {
+        Patience::from(self.start)
+    }
+
+    /// How many updates there have been.
+    fn updates(&self) -> u32 {
+        u32::try_from(self.elapsed.get().as_nanos() / self.period.as_nanos()).unwrap()
+    }
+
+    fn read(&self, patience: Patience) -> Result<(), SnapshotError> {
+        settle(self, 4, 10, patience).map(|content| assert_eq!(content.len(), 4))
+    }
+}
+
+impl Source for Locked {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(read_short(&self.updates().to_be_bytes(), buffer, offset))
+    }
+
+    fn lock(&self, _: Instant) -> SharedLock<'_> {
+        SharedLock::Refused
+    }
+
+    fn finish_write(&self) {}
+
+    fn stamp(&self) -> io::Result<(Stamp, Duration)> {
+        let last = self.period * self.updates();
+        let stamp = Stamp { size: 4, modified: (0, i64::from(self.updates())), changed: (0, 0) };
+        Ok((stamp, if self.has_age { self.elapsed.get() - last } else { Duration::ZERO }))
+    }
+
+    fn now(&self) -> Instant {
+        self.start + self.elapsed.get()
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.elapsed.set(self.elapsed.get() + time);
+    }
+}
+
+#[test]
+fn a_locked_file_is_believed_when_nobody_has_written_to_it_for_a_second() {
+    for has_age in [true, false] {
+        let source = Locked { has_age, ..Locked::new(Duration::from_secs(3600)) };
+        source.read(source.patience()).unwrap();
+        let waited = source.elapsed.get();
+        assert!(waited >= MAX_QUIET && waited < MAX_QUIET * 2, "{waited:?}");
+    }
+}
+
+#[test]
+fn a_locked_file_that_was_written_long_ago_is_believed_at_once() {
+    let source = Locked::new(Duration::from_secs(3600));
+    source.elapsed.set(Duration::from_secs(60));
+    let patience = Patience::from(source.now());
+    source.read(patience).unwrap();
+    assert_eq!(source.elapsed.get(), Duration::from_secs(60));
+}
+
+#[test]
+fn a_locked_file_that_is_rewritten_again_and_again_is_read_before_the_time_is_over() {
+    for period in [3000, 1000, 500, 100, 50] {
+        for has_age in [true, false] {
+            let source = Locked { has_age, ..Locked::new(Duration::from_millis(period)) };
+            source.read(source.patience()).unwrap_or_else(|error| panic!("every {period} ms: {error:?}"));
+            assert!(source.elapsed.get() <= SETTLE_WAIT + Duration::from_millis(10), "{:?}", source.elapsed.get());
+        }
+    }
+}
+
+#[test]
+fn a_locked_file_that_is_written_all_the_time_is_not_believed() {
+    let source = Locked::new(Duration::from_millis(5));
+    assert!(matches!(source.read(source.patience()), Err(SnapshotError::Unsettled)));
+    let impatient = Patience { settle_until: source.now(), ..source.patience() };
+    assert!(matches!(source.read(impatient), Err(SnapshotError::Unsettled)));
+}
+
+/// Looks at a file in the middle of a write, as often as it takes to come upon one.
+#[test]
+fn what_is_read_after_waiting_for_a_write_is_whole() {
+    const SIZE: usize = 16 * 1024 * 1024;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let writer = file.reopen().unwrap();
+    let reader = File::open(file.path()).unwrap();
+    let byte_at = |offset: usize| {
+        let mut byte = [0];
+        FileExt::read_at(&reader, &mut byte, offset as u64).unwrap();
+        byte[0]
+    };
+    writer.write_all_at(&vec![0; SIZE], 0).unwrap();
+    let mut in_the_middle = 0;
+    for generation in 1..=20_u8 {
+        let content = vec![generation; SIZE];
+        std::thread::scope(|scope| {
+            let writing = scope.spawn(|| writer.write_all_at(&content, 0).unwrap());
+            while !writing.is_finished() && byte_at(0) != generation {
+                std::hint::spin_loop();
+            }
+            in_the_middle += usize::from(byte_at(SIZE - 1) != generation);
+            reader.finish_write();
+            assert_eq!(byte_at(SIZE - 1), generation);
+        });
+    }
+    eprintln!("came upon {in_the_middle} of 20 writes");
+}
