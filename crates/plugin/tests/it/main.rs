@@ -18,6 +18,7 @@ mod example;
 mod metadata;
 mod node;
 mod prepare;
+mod recorded;
 mod recovery;
 mod rolling;
 mod slices;
