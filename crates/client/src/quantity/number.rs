@@ -107,10 +107,15 @@ impl Number {
             return self.clone();
         }
         let kept = usize::try_from(self.digits_before_point() - exponent).unwrap_or(0);
-        // The last digit is not zero, so something is always cut off.
-        let cut = Self::new(self.is_negative, self.digits[..kept].to_vec(), exponent);
-        let unit = Self::new(self.is_negative, vec![1], exponent);
-        cut.plus(&unit, false)
+        // The last digit is not zero, so something is always cut off, and one is added to what is kept.
+        let mut digits = self.digits[..kept].to_vec();
+        let nines = digits.iter().rev().take_while(|digit| **digit == 9).count();
+        digits[kept - nines..].fill(0);
+        match digits[..kept - nines].last_mut() {
+            Some(digit) => *digit += 1,
+            None => digits.insert(0, 1),
+        }
+        Self::new(self.is_negative, digits, exponent)
     }
 
     /// The number in units of ten to the power of `exponent`, rounded away from zero.
@@ -149,8 +154,7 @@ impl Number {
             _ => (self, other, self.is_negative),
         };
         let exponent = self.exponent.min(other.exponent);
-        let gap = (self.exponent - other.exponent).abs();
-        if gap > MAX_GAP + length(&smaller.digits) {
+        if larger.exponent - exponent > MAX_GAP + length(&smaller.digits) {
             return larger.clone().negated_if(is_negative);
         }
         let sum = if self.is_negative == other_negative {

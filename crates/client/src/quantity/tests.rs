@@ -76,6 +76,11 @@ fn numbers_are_exact_however_large() {
     assert!(quantity("100000000000000000000000000000000000001") > quantity("100000000000000000000000000000000000000"));
     assert!(quantity("1e1000000000") > quantity("9e999999999"));
     assert!(quantity("-1e30") < quantity("-1"));
+    let huge = format!("1{}", "0".repeat(20_000));
+    assert!(quantity(&format!("{huge}.00000000001")) > quantity(&huge), "rounded up");
+    let nines = "9".repeat(20_000);
+    assert_eq!(&quantity(&nines) + &quantity("1"), quantity(&huge));
+    assert_eq!(&quantity(&nines) - &quantity("9e19999"), quantity(&nines[1..]));
     assert_ne!(quantity("100E").exact().to_string(), quantity("200E").exact().to_string());
     assert_eq!(quantity("1Gi").exact().to_string(), quantity("1048576Ki").exact().to_string());
 }

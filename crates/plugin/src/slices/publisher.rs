@@ -1,5 +1,6 @@
 //! The task that publishes: it alone knows what is wanted and what the API server has, and writes the difference.
 
+mod learn;
 mod outcome;
 #[cfg(test)]
 mod tests;
@@ -23,7 +24,6 @@ use super::overview::Overview;
 use super::pool::PoolState;
 use super::resources::{DriverResources, Pool};
 use super::source::{self, Change};
-use super::stored::is_newer;
 use super::turn::Turn;
 use super::validate::Place;
 use super::wanted::Checked;
@@ -249,79 +249,6 @@ impl Task {
                 tracing::warn!(path = %path.display(), %error, "cannot tell which instance is the newest");
             }
         }
-    }
-
-    /// Takes over what happened to slices.
-    fn learn(&mut self, change: Change) {
-        match change {
-            Change::Listing(paused) => {
-                self.is_list_awaited = true;
-                // Whoever asked may be gone.
-                let _ = paused.send(self.newest_version());
-                return;
-            }
-            Change::Trouble { what, error } => {
-                self.is_list_awaited = false;
-                let error = explain(what.to_owned(), &error);
-                let kind = std::mem::discriminant(&error);
-                let is_new = self.source_trouble.as_ref().is_none_or(|known| std::mem::discriminant(known) != kind);
-                self.report(&error, is_new);
-                self.source_trouble = Some(error);
-                return;
-            }
-            Change::All(listed) => {
-                let mut by_pool: BTreeMap<String, Vec<_>> = BTreeMap::new();
-                for pool in self.pools.keys() {
-                    by_pool.insert(pool.clone(), Vec::new());
-                }
-                for slice in listed.slices {
-                    by_pool.entry(slice.pool.clone()).or_default().push(slice);
-                }
-                self.is_list_awaited = false;
-                let was_listed = std::mem::replace(&mut self.is_listed, true);
-                if !was_listed {
-                    self.take_turn();
-                }
-                for (pool, slices) in by_pool {
-                    let state = self.pools.entry(pool).or_default();
-                    if state.replace(slices, listed.is_current) && was_listed {
-                        state.disturb();
-                    }
-                }
-                if self.checked.is_some() {
-                    self.want();
-                }
-            }
-            Change::Fine => {}
-            Change::Put(slice) => {
-                let state = self.pools.entry(slice.pool.clone()).or_default();
-                if state.put(*slice) {
-                    state.disturb();
-                }
-            }
-            Change::Gone(slice) => {
-                if let Some(state) = self.pools.get_mut(&slice.pool) {
-                    let is_news = state.gone(&slice.uid);
-                    if state.is_forgotten() {
-                        // Nothing is left of the pool: the next pass drops it.
-                        state.due = Some(Instant::now());
-                    } else if is_news {
-                        tracing::info!(slice = slice.name, pool = slice.pool, "somebody else deleted a slice");
-                        state.disturb();
-                        // The node may be another of the same name: slices of a node that is gone are collected again and
-                        // again.
-                        self.owner_uid.clone_from(&self.settings.node_uid);
-                    }
-                }
-            }
-        }
-        self.source_trouble = None;
-    }
-
-    /// The newest version of a slice that is known.
-    fn newest_version(&self) -> Option<String> {
-        let versions = self.pools.values().flat_map(|state| &state.stored).map(|slice| &slice.resource_version);
-        versions.reduce(|newest, version| if is_newer(version, newest) { version } else { newest }).cloned()
     }
 
     /// When there is something to do. Times that nothing can be done at must not be among them, or the task would spin.
