@@ -7,9 +7,10 @@
 //	interop generate random objects -> objects and files
 //	interop driver   a driver without hardware on the package kubeletplugin
 //	interop protobuf a claim in JSON -> what an API server sends of it
+//	interop quantity pairs of texts -> whether they are quantities, in canonical form, compared, added and subtracted
 //	interop time     how long the library takes to decode and to encode a file
 //
-// The first four speak lines of JSON; see files.go.
+// The first four and quantity speak lines of JSON; see files.go and quantity.go.
 package main
 
 import (
@@ -27,7 +28,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return errors.New("say what to do: decode, encode, write, generate, driver, protobuf or time")
+		return errors.New("say what to do: decode, encode, write, generate, driver, protobuf, quantity or time")
 	}
 	switch command, rest := args[0], args[1:]; command {
 	case "decode":
@@ -44,9 +45,11 @@ func run(args []string) error {
 		return runDriver(rest)
 	case "protobuf":
 		return claimInProtobuf(rest)
+	case "quantity":
+		return quantities(os.Stdin, os.Stdout)
 	case "time":
 		return timeFiles(rest)
 	default:
-		return fmt.Errorf("%q is none of decode, encode, write, generate, driver, protobuf, time", command)
+		return fmt.Errorf("%q is none of decode, encode, write, generate, driver, protobuf, quantity, time", command)
 	}
 }

@@ -151,7 +151,8 @@ impl PluginBuilder {
     /// How to reach the API server. By default as in the pod's service account or the user's kubeconfig.
     ///
     /// The framework itself tries again what failed, and differently on every node. A client had better not do so too: turn off
-    /// `default_retry` in its `kube::Config`, as the default client has it.
+    /// `default_retry` in its `kube::Config`, as the default client has it. The default client also has its connections probed
+    /// by TCP, so that a watch whose other end is gone is noticed within half a minute, not two.
     pub fn client(mut self, client: kube::Client) -> Self {
         self.client = Some(client);
         self

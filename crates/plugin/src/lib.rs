@@ -4,6 +4,7 @@ pub mod attributes;
 mod builder;
 mod claim;
 mod claims;
+mod connection;
 mod disk;
 mod driver;
 #[cfg(feature = "clap")]

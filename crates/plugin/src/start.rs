@@ -134,7 +134,7 @@ impl PluginBuilder {
         let (store, locks) = checked.open().await?;
         let client = match self.client {
             Some(client) => client,
-            None => client().await.map_err(|error| StartError::Client(Box::new(error)))?,
+            None => crate::connection::client().await.map_err(|error| StartError::Client(Box::new(error)))?,
         };
         let plugin = Arc::new(plugin);
         let metrics = Metrics::new(&checked.driver);
@@ -280,14 +280,6 @@ impl PluginBuilder {
             driver,
         })
     }
-}
-
-/// A client as the environment describes it. It does not try again by itself: it would do so after milliseconds, or exactly when
-/// the server says, which is when all nodes do.
-async fn client() -> Result<kube::Client, kube::Error> {
-    let mut config = kube::Config::infer().await.map_err(kube::Error::InferConfig)?;
-    config.default_retry = false;
-    kube::Client::try_from(config)
 }
 
 /// What is told of trouble in the background.

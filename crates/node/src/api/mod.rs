@@ -50,6 +50,7 @@ pub use self::faults::{Faults, Filter, Partition, Times, Trouble};
 pub use self::identity::Identity;
 pub use self::resource::Resource;
 pub use self::rules::{GateError, Gates, Policy, Rule, Subject};
+pub use self::store::Snapshot;
 pub use self::tls::TlsError;
 pub use self::version::DraVersion;
 
@@ -193,6 +194,18 @@ impl ApiServer {
         let token = token(&self.inner.core, who)?;
         let ca = self.inner.tls.as_ref().map(|tls| tls.ca_pem.as_str());
         Ok(kubeconfig::kubeconfig(&self.url(), ca, &who.user_name(), &token))
+    }
+
+    /// All objects as they are now, for [`Self::restore`].
+    pub fn snapshot(&self) -> Snapshot {
+        self.inner.core.store.snapshot()
+    }
+
+    /// Has the objects of a snapshot again, as a cluster whose `etcd` is restored from a backup: resource versions go back,
+    /// what was written since is gone without an event, and watches end.
+    pub fn restore(&self, snapshot: &Snapshot) {
+        self.inner.core.store.restore(snapshot);
+        self.faults().drop_watches();
     }
 
     /// Trouble on demand.

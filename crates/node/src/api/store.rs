@@ -51,6 +51,13 @@ pub(crate) struct Event {
     pub(crate) deleted: Option<Arc<Object>>,
 }
 
+/// All objects at one time, as a backup of `etcd` has them.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    version: u64,
+    objects: Vec<BTreeMap<Key, Arc<Object>>>,
+}
+
 /// The version that was asked for is older than the window.
 #[derive(Debug)]
 pub(crate) struct Expired {
@@ -149,6 +156,23 @@ impl Store {
         let deleted = Arc::new(Object::new(last, version));
         self.record(state, resource, before, None, Some(deleted.clone()));
         Ok(deleted)
+    }
+
+    /// All objects as they are now.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let state = self.state();
+        let objects = state.tables.iter().map(|table| table.objects.clone()).collect();
+        Snapshot { version: state.version, objects }
+    }
+
+    /// Has the objects of a snapshot again, and its version: versions that were given out since will be given out again.
+    /// Nothing is remembered of what happened.
+    pub(crate) fn restore(&self, snapshot: &Snapshot) {
+        let mut state = self.state();
+        state.version = snapshot.version;
+        for (table, objects) in state.tables.iter_mut().zip(&snapshot.objects) {
+            *table = Table { objects: objects.clone(), events: VecDeque::new(), forgotten: snapshot.version };
+        }
     }
 
     /// What happened after `version`, at most `most` events, and the version up to which this is all.

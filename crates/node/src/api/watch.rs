@@ -211,7 +211,9 @@ impl Watch {
     }
 
     fn bookmark(&mut self, ends_initial: bool, out: &mut Vec<u8>) {
-        let mut metadata = json!({ "resourceVersion": self.cursor.to_string(), "creationTimestamp": null });
+        // Where the storage was restored from a backup, a watch can be ahead of it.
+        let version = self.cursor.min(self.call.core.store.version());
+        let mut metadata = json!({ "resourceVersion": version.to_string(), "creationTimestamp": null });
         if ends_initial {
             metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
         }

@@ -14,7 +14,6 @@ mod controller;
 mod job;
 mod node;
 mod pods;
-mod quantity;
 mod watch;
 
 #[cfg(test)]

@@ -58,6 +58,8 @@ pub(super) enum Freshness {
 pub(super) struct Listed {
     pub(super) slices: Vec<Stored>,
     pub(super) resource_version: String,
+    /// Whether it is the newest state, and not one that the server had at hand.
+    pub(super) is_current: bool,
 }
 
 /// Where slices are.
@@ -157,7 +159,8 @@ impl Api {
 
     async fn list_pages(&self, freshness: &Freshness) -> Result<Listed, ApiError> {
         let selector = self.selector(self.lists_pool.load(Ordering::Relaxed));
-        let mut listed = Listed { slices: Vec::new(), resource_version: String::new() };
+        let is_current = *freshness == Freshness::Now;
+        let mut listed = Listed { slices: Vec::new(), resource_version: String::new(), is_current };
         let mut next: Option<String> = None;
         loop {
             let more = match (&next, freshness) {

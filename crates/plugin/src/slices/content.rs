@@ -16,7 +16,6 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::quantity;
 use super::resources::{DeviceNodes, NodeSelection, Pool, PublishedDevice};
 
 /// What something means, in 16 bytes.
@@ -224,8 +223,8 @@ fn drop_empty<T>(list: &mut Option<Vec<T>>) {
 
 /// One text for each number.
 fn normalize(quantity: &mut Quantity) {
-    if let Some(nanos) = quantity::parse(&quantity.0) {
-        quantity.0 = nanos.0.to_string();
+    if let Ok(number) = quantity.0.parse::<drakkar_client::Quantity>() {
+        quantity.0 = number.exact().to_string();
     }
 }
 

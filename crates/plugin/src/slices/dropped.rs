@@ -1,5 +1,6 @@
 //! What an API server did not keep of a slice, and which of its features explain that.
 
+use drakkar_client::Quantity;
 use k8s_openapi::api::resource::v1::ResourceSliceSpec;
 use serde_json::Value;
 
@@ -84,9 +85,9 @@ fn normal(mut spec: ResourceSliceSpec) -> Value {
         for counter in
             set.get_mut("counters").and_then(Value::as_object_mut).into_iter().flat_map(|map| map.values_mut())
         {
-            let number = counter.get("value").and_then(Value::as_str).and_then(super::quantity::parse);
+            let number = counter.get("value").and_then(Value::as_str).and_then(|text| text.parse::<Quantity>().ok());
             if let Some(number) = number {
-                counter["value"] = Value::String(number.0.to_string());
+                counter["value"] = Value::String(number.exact().to_string());
             }
         }
     }

@@ -27,7 +27,6 @@ mod name;
 mod overview;
 mod pool;
 mod publisher;
-mod quantity;
 mod resources;
 mod source;
 mod stored;

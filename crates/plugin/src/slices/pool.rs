@@ -12,7 +12,7 @@ use super::backoff::{Backoff, random};
 use super::content::{Digest, TaintTime};
 use super::diff::{Known, Writes, diff};
 use super::name;
-use super::stored::{Stored, is_newer};
+use super::stored::Stored;
 use super::wanted::{Checked, Wanted};
 
 /// How long after a change by somebody else the next one is waited for: a kubelet that wipes slices deletes one after the
@@ -34,8 +34,8 @@ pub(super) struct PoolState {
     /// Whether what the driver published last is not valid, so that everything stays as it was.
     pub(super) is_held: bool,
     pub(super) stored: Vec<Stored>,
-    /// Slices that were deleted by us, of which the watch may still tell older things.
-    buried: Vec<String>,
+    /// The UIDs of slices that were deleted here. The watch may still tell older things of them.
+    deleted: Vec<String>,
     /// Since when taints are there, by device, also while no slice says so.
     taints: HashMap<String, Vec<TaintTime>>,
     /// What the API server made of what it was sent, where it dropped fields.
@@ -77,6 +77,10 @@ impl PoolState {
         let wanted = self.wanted.as_ref();
         self.settled_for
             .retain(|sent, _| wanted.is_some_and(|wanted| wanted.slices.iter().any(|slice| slice.digest == *sent)));
+        if self.settled_for.is_empty() {
+            self.retry_dropped = None;
+            self.probe = None;
+        }
         self.calm();
         self.due = Some(Instant::now());
         Ok(())
@@ -129,7 +133,7 @@ impl PoolState {
 
     /// Takes over what the API server has now of a slice, and says whether that is news.
     pub(super) fn put(&mut self, slice: Stored) -> bool {
-        if self.buried.contains(&slice.uid) {
+        if self.deleted.contains(&slice.uid) {
             return false;
         }
         self.learn_taints(&slice);
@@ -160,36 +164,42 @@ impl PoolState {
 
     /// A slice is gone. Says whether that is news: not if it was deleted here.
     pub(super) fn gone(&mut self, uid: &str) -> bool {
-        self.buried.retain(|buried| buried != uid);
+        self.deleted.retain(|deleted| deleted != uid);
         let before = self.stored.len();
         self.stored.retain(|slice| slice.uid != uid);
         self.stored.len() < before
     }
 
-    /// A slice was deleted here.
-    pub(super) fn bury(&mut self, uid: &str) {
+    /// Records that a slice was deleted here.
+    pub(super) fn record_deletion(&mut self, uid: &str) {
         self.stored.retain(|slice| slice.uid != uid);
-        self.buried.push(uid.to_owned());
+        self.deleted.push(uid.to_owned());
     }
 
-    /// Takes over all that the API server had at some time, and says whether that is news.
-    pub(super) fn reset(&mut self, listed: Vec<Stored>, resource_version: &str) -> bool {
-        let mut is_news = false;
-        self.buried.retain(|uid| listed.iter().any(|slice| slice.uid == *uid));
-        // What is not in the list is gone, unless it was written after the list was made.
-        let before = self.stored.len();
-        self.stored.retain(|slice| {
-            listed.iter().any(|other| other.uid == slice.uid) || is_newer(&slice.resource_version, resource_version)
-        });
-        is_news |= self.stored.len() < before;
-        for slice in listed {
-            is_news |= self.put(slice);
+    /// Replaces what is known by a list, and says whether that is news.
+    ///
+    /// Versions are not compared: a list is never older than what was written here (`source` sees to it), and in a cluster
+    /// that was restored from a backup the older version is the true one. Only a list that is not `is_current` may still have
+    /// slices that were deleted here.
+    pub(super) fn replace(&mut self, mut listed: Vec<Stored>, is_current: bool) -> bool {
+        if is_current {
+            self.deleted.clear();
         }
+        self.deleted.retain(|uid| listed.iter().any(|slice| slice.uid == *uid));
+        listed.retain(|slice| !self.deleted.contains(&slice.uid));
+        listed.sort_by(|one, other| one.name.cmp(&other.name));
+        listed.iter().for_each(|slice| self.learn_taints(slice));
+        let state = |slice: &Stored| (slice.uid.clone(), slice.resource_version.clone());
+        let is_news = !listed.iter().map(state).eq(self.stored.iter().map(state));
+        self.stored = listed;
         is_news
     }
 
     /// Somebody else has changed something.
     pub(super) fn disturb(&mut self) {
+        if self.is_left_alone() {
+            return;
+        }
         let now = Instant::now();
         let was_disturbed = self.disturbed.is_some();
         let since = *self.disturbed.get_or_insert(now);
@@ -204,7 +214,7 @@ impl PoolState {
 
     /// What has to be written. None while it must not be.
     pub(super) fn writes(&mut self, remembered: i64) -> Option<Writes> {
-        if self.is_held && self.wanted.is_none() {
+        if self.is_left_alone() {
             self.due = None;
             return None;
         }
@@ -272,19 +282,31 @@ impl PoolState {
         }
     }
 
-    /// When to look next.
+    /// Whether the pool is to stay as it is: what the driver wants is not valid, and it wanted nothing before.
+    fn is_left_alone(&self) -> bool {
+        self.is_held && self.wanted.is_none()
+    }
+
+    /// When to look next. A time that has come is only told where looking leads somewhere: it is the task's next wake-up.
     pub(super) fn next(&self) -> Option<Instant> {
-        [self.due, self.retry_dropped].into_iter().flatten().min()
+        if self.is_left_alone() { None } else { [self.due, self.retry_dropped].into_iter().flatten().min() }
     }
 
     /// Whether nothing is left of the pool.
     pub(super) fn is_forgotten(&self) -> bool {
-        self.wanted.is_none() && !self.is_held && self.stored.is_empty() && self.due.is_none() && self.buried.is_empty()
+        self.wanted.is_none()
+            && !self.is_held
+            && self.stored.is_empty()
+            && self.due.is_none()
+            && self.deleted.is_empty()
     }
 
     /// Waits, because a newer instance publishes.
     pub(super) fn stand_by(&mut self, pause: Duration) {
-        self.due = Some(Instant::now() + pause.mul_f64(1.0 + random()));
+        let until = Instant::now() + pause.mul_f64(1.0 + random());
+        self.due = Some(until);
+        // Neither is it the time to see whether dropped fields are kept by now.
+        self.retry_dropped = self.retry_dropped.map(|when| when.max(until));
         self.disturbed = None;
     }
 }

@@ -1,13 +1,16 @@
 //! The task that publishes: it alone knows what is wanted and what the API server has, and writes the difference.
 
+mod learn;
 mod outcome;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -101,7 +104,8 @@ async fn run(
     let node = settings.node.clone().filter(|_| settings.only_pool.is_none());
     let scope = Scope { driver: settings.driver.clone(), node, pool: settings.only_pool.clone() };
     let api = Arc::new(Api::new(client, scope));
-    let (changes, source) = source::follow(api.clone());
+    let relist = Arc::new(Notify::new());
+    let (changes, source) = source::follow(api.clone(), relist.clone());
     // Prepares may need what was published at once. The API server is not asked for anything before the list.
     let delay = settings.within.mul_f64(random());
     let source = AbortOnDropHandle::new(tokio::spawn(async move {
@@ -110,13 +114,15 @@ async fn run(
     }));
     let task = Task {
         api,
-        generations: Generations::load(settings.generations_file.clone()),
+        generations: Generations::load(settings.generations_file.clone()).await,
+        relist,
         owner_uid: settings.node_uid.clone(),
         settings,
         turn: None,
         pools: BTreeMap::new(),
         checked: None,
         is_listed: false,
+        is_list_awaited: false,
         source_trouble: None,
         last_error: None,
         is_on_stand_by: false,
@@ -142,6 +148,10 @@ struct Task {
     /// What was published before it was known what the API server has.
     checked: Option<CheckedPools>,
     is_listed: bool,
+    /// Whether a list is under way or asked for, so that nothing may be written.
+    is_list_awaited: bool,
+    /// Asks for a list.
+    relist: Arc<Notify>,
     source_trouble: Option<PublishError>,
     /// When something went wrong last, and what.
     last_error: Option<(SystemTime, &'static str)>,
@@ -241,66 +251,13 @@ impl Task {
         }
     }
 
-    /// Takes over what happened to slices.
-    fn learn(&mut self, change: Change) {
-        match change {
-            Change::Trouble { what, error } => {
-                let error = explain(what.to_owned(), &error);
-                let kind = std::mem::discriminant(&error);
-                let is_new = self.source_trouble.as_ref().is_none_or(|known| std::mem::discriminant(known) != kind);
-                self.report(&error, is_new);
-                self.source_trouble = Some(error);
-                return;
-            }
-            Change::All(listed) => {
-                let mut by_pool: BTreeMap<String, Vec<_>> = BTreeMap::new();
-                for pool in self.pools.keys() {
-                    by_pool.insert(pool.clone(), Vec::new());
-                }
-                for slice in listed.slices {
-                    by_pool.entry(slice.pool.clone()).or_default().push(slice);
-                }
-                let was_listed = std::mem::replace(&mut self.is_listed, true);
-                if !was_listed {
-                    self.take_turn();
-                }
-                for (pool, slices) in by_pool {
-                    let state = self.pools.entry(pool).or_default();
-                    if state.reset(slices, &listed.resource_version) && was_listed {
-                        state.disturb();
-                    }
-                }
-                if self.checked.is_some() {
-                    self.want();
-                }
-            }
-            Change::Fine => {}
-            Change::Put(slice) => {
-                let state = self.pools.entry(slice.pool.clone()).or_default();
-                if state.put(*slice) {
-                    state.disturb();
-                }
-            }
-            Change::Gone(slice) => {
-                if let Some(state) = self.pools.get_mut(&slice.pool)
-                    && state.gone(&slice.uid)
-                {
-                    tracing::info!(slice = slice.name, pool = slice.pool, "somebody else deleted a slice");
-                    state.disturb();
-                    // The node may be another of the same name: slices of a node that is gone are collected again and again.
-                    self.owner_uid.clone_from(&self.settings.node_uid);
-                }
-            }
-        }
-        self.source_trouble = None;
-    }
-
-    /// When there is something to do.
+    /// When there is something to do. Times that nothing can be done at must not be among them, or the task would spin.
     fn next(&self) -> Option<Instant> {
-        if !self.is_listed {
+        if !self.is_listed || self.is_list_awaited {
             return None;
         }
-        self.pools.values().filter_map(PoolState::next).min()
+        let prune = self.generations.next().filter(|_| !self.is_on_stand_by);
+        self.pools.values().filter_map(PoolState::next).chain(prune).min()
     }
 
     /// Brings all pools in order whose time has come.
@@ -317,12 +274,17 @@ impl Task {
                 }
                 continue;
             }
-            if self.mailbox.is_full() {
+            if self.is_list_awaited || self.mailbox.is_full() {
                 return;
             }
             self.sync_pool(&pool).await;
         }
         self.pools.retain(|_, state| !state.is_forgotten());
+        if !self.is_on_stand_by {
+            let pools = &self.pools;
+            self.generations.prune(|pool| pools.contains_key(pool));
+            self.generations.save().await;
+        }
         let published = self
             .pools
             .values()
@@ -375,6 +337,7 @@ impl Task {
         let done = writer.write(pool, state, &writes, &|| mailbox.is_full() || !is_ours(turn)).await;
         let is_complete = done.len() == writes.len();
         self.wrote(pool, done, is_complete);
+        self.generations.save().await;
     }
 
     /// The node that slices belong to; or why that is not known, and how long not to ask.

@@ -4,6 +4,7 @@
 
 mod capacity;
 mod device;
+mod node_selector;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -12,9 +13,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
 use drakkar_metadata::name::{DriverName, NameError, PoolName};
-use k8s_openapi::api::core::v1::NodeSelector;
 use k8s_openapi::api::resource::v1::{Counter, CounterSet, DeviceCounterConsumption};
 
+use self::node_selector::node_selector;
 use super::layout::{MAX_DEVICES, MAX_HEAVY_DEVICES};
 use super::resources::{DriverResources, NodeSelection, Pool, PublishedDevice};
 use super::{InvalidField, PublishError};
@@ -56,7 +57,7 @@ pub(super) fn pool(name: &str, pool: &Pool, place: Option<Place<'_>>) -> Result<
         nodes(&pool.nodes, place, &mut errors);
     }
     if let NodeSelection::Selector(selector) = &pool.nodes {
-        node_selector("nodeSelector", selector, &mut errors);
+        node_selector(format_args!("nodeSelector"), selector, true, &mut errors);
     }
     if pool.generation < 0 {
         errors.push("generation", format_args!("{} is not valid: must not be negative", pool.generation));
@@ -175,12 +176,6 @@ fn nodes(nodes: &NodeSelection, place: Place<'_>, errors: &mut Errors) {
             "a driver that runs on a node publishes for that node; for a pool of other nodes use reconcile_pool_with_name",
         ),
         (_, _, _) => {}
-    }
-}
-
-fn node_selector(path: impl fmt::Display, selector: &NodeSelector, errors: &mut Errors) {
-    if selector.node_selector_terms.len() != 1 {
-        errors.push(format_args!("{path}.nodeSelectorTerms"), "must be exactly one");
     }
 }
 

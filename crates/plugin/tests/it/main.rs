@@ -20,6 +20,7 @@ mod log;
 mod metadata;
 mod node;
 mod prepare;
+mod recorded;
 mod recovery;
 mod rolling;
 mod slices;

@@ -7,6 +7,7 @@ mod cluster;
 mod conformance;
 mod files;
 mod gaps;
+mod quantities;
 mod readme;
 mod support;
 mod verdicts;

@@ -4,7 +4,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::super::resource::Resource;
-use super::quantity::Quantity;
+use super::quantity as quantities;
 use super::schema::seconds;
 use super::value::{at_mut, default_to, get, list, list_mut, remove, text};
 
@@ -193,7 +193,7 @@ fn quantity(object: &mut Value, field: &str, required: bool) {
 
 fn canonical(value: &mut Value) {
     // What is no quantity is refused later.
-    if let Ok(quantity) = Quantity::of(Some(value)) {
+    if let Ok(quantity) = quantities::read(Some(value)) {
         *value = quantity.to_string().into();
     }
 }

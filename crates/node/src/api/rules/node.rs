@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::field::{Errors, Path};
-use super::quantity::Quantity;
+use super::quantity;
 use super::value::{at, entries, get, text};
 
 pub(super) fn validate(node: &Value, errors: &mut Errors) {
@@ -12,7 +12,7 @@ pub(super) fn validate(node: &Value, errors: &mut Errors) {
         for (name, amount) in entries(status, field) {
             let path = Path::root("status").child(field).child(name);
             let shown = amount.as_str().unwrap_or_default();
-            match Quantity::of(Some(amount)) {
+            match quantity::read(Some(amount)) {
                 Ok(amount) if amount.is_negative() => {
                     errors.invalid(&path, shown, "must be greater than or equal to 0");
                 }

@@ -3,3 +3,4 @@
 mod access;
 mod formats;
 mod real_server;
+mod recorded;

@@ -98,3 +98,20 @@ async fn a_silent_watch_catches_up_when_the_partition_heals() {
     api.server.faults().heal();
     assert_eq!(watch.brief().await.1, "a");
 }
+
+/// As after a restore of `etcd` from a backup: what was written since is gone, and versions are given out again.
+#[tokio::test]
+async fn a_server_that_is_restored_has_the_objects_and_versions_of_the_snapshot() {
+    let api = server().await;
+    assert_eq!(api.post(SLICES, &slice("a")).await.0, 201);
+    let snapshot = api.server.snapshot();
+    let before = api.get(SLICES).await.1;
+    assert_eq!(api.post(SLICES, &slice("b")).await.0, 201);
+    let version = api.get(SLICES).await.1["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    api.server.restore(&snapshot);
+    assert_eq!(api.get(SLICES).await.1, before);
+    let newer = format!("{SLICES}?resourceVersion={version}&resourceVersionMatch=NotOlderThan");
+    assert_eq!(api.get(&newer).await.0, 504, "it does not have that version any more");
+    let (code, again) = api.post(SLICES, &slice("c")).await;
+    assert_eq!((code, again["metadata"]["resourceVersion"].as_str()), (201, Some(version.as_str())));
+}

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use drakkar_client::{ParseQuantityError, Quantity};
 use k8s_openapi::api::resource::v1::{CapacityRequestPolicy, DeviceCapacity};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 use super::inventory::Candidate;
-use crate::scheduler::quantity::Quantity;
 
 /// Amounts by the full names of capacities, `domain/name`.
 pub(crate) type Amounts = BTreeMap<String, Quantity>;
@@ -18,7 +18,7 @@ pub(crate) fn qualified(name: &str, driver: &str) -> String {
 
 pub(crate) fn add(to: &mut Amounts, amounts: &Amounts) {
     for (name, amount) in amounts {
-        let sum = to.get(name).map_or(*amount, |before| before.add(*amount));
+        let sum = to.get(name).map_or_else(|| amount.clone(), |before| before + amount);
         to.insert(name.clone(), sum);
     }
 }
@@ -26,7 +26,7 @@ pub(crate) fn add(to: &mut Amounts, amounts: &Amounts) {
 pub(crate) fn subtract(from: &mut Amounts, amounts: &Amounts) {
     for (name, amount) in amounts {
         if let Some(before) = from.get_mut(name) {
-            *before = before.sub(*amount);
+            *before = &*before - amount;
         }
     }
 }
@@ -53,9 +53,8 @@ pub(crate) fn wanted(
     }
     let mut amounts = Amounts::new();
     for (name, capacity) in capacities {
-        let (amount, total) =
-            take(asked.get(&name).copied(), capacity).map_err(|why| format!("capacity {name}: {why}"))?;
-        if consumed(&name).add(amount) > total {
+        let (amount, total) = take(asked.remove(&name), capacity).map_err(|why| format!("capacity {name}: {why}"))?;
+        if &consumed(&name) + &amount > total {
             return Err(format!("not enough of capacity {name}"));
         }
         amounts.insert(name, amount);
@@ -79,7 +78,7 @@ fn take(asked: Option<Quantity>, capacity: &DeviceCapacity) -> Result<(Quantity,
     let policy = capacity.request_policy.as_ref();
     let amount = match (asked, policy) {
         (None, Some(CapacityRequestPolicy { default: Some(default), .. })) => return Ok((parse(default)?, total)),
-        (None, _) => total,
+        (None, _) => total.clone(),
         (Some(asked), None) => asked,
         (Some(asked), Some(policy)) => allowed(asked, policy)?,
     };
@@ -93,7 +92,7 @@ fn allowed(asked: Quantity, policy: &CapacityRequestPolicy) -> Result<Quantity, 
         let amount = match &range.step {
             _ if asked < min => min,
             None => asked,
-            Some(step) => min.step_up_to(asked, parse(step)?),
+            Some(step) => min.step_up_to(&asked, &parse(step)?),
         };
         return match range.max.as_ref().map(parse).transpose()? {
             Some(max) if amount > max => Err(format!("{amount} is more than the {max} that one request can have")),
@@ -107,5 +106,5 @@ fn allowed(asked: Quantity, policy: &CapacityRequestPolicy) -> Result<Quantity, 
 }
 
 fn parse(quantity: &ApiQuantity) -> Result<Quantity, String> {
-    quantity.0.parse().map_err(|error: crate::scheduler::quantity::NotAQuantity| error.to_string())
+    quantity.0.parse().map_err(|error: ParseQuantityError| format!("{:?}: {error}", quantity.0))
 }

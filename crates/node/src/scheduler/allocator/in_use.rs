@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use drakkar_client::Quantity;
 use k8s_openapi::api::resource::v1::AllocationResult;
 
 use super::capacity::{self, Amounts};
 use super::inventory::DeviceId;
-use crate::scheduler::quantity::Quantity;
 
 /// The devices that claims have. A claim counts with what was last [set](Self::set) for it.
 #[derive(Debug, Default)]
@@ -89,7 +89,7 @@ impl InUse {
     /// What all shares of the device take of one of its capacities.
     pub(crate) fn consumed_of(&self, id: &DeviceId, capacity: &str) -> Quantity {
         let consumed = self.shares.get(id).and_then(|shares| shares.consumed.get(capacity));
-        consumed.copied().unwrap_or_else(|| Quantity::whole(0))
+        consumed.cloned().unwrap_or_default()
     }
 }
 

@@ -8,12 +8,12 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use drakkar_client::Quantity;
 use k8s_openapi::api::core::v1::NodeSelector;
 use k8s_openapi::api::resource::v1::{Device, DeviceCounterConsumption, ResourceSlice};
 
 use crate::scheduler::cel::{DeviceValue, Selector, SelectorError};
 use crate::scheduler::node::NodeInfo;
-use crate::scheduler::quantity::Quantity;
 
 /// A device's full name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -215,7 +215,7 @@ fn counters(
     counters: &BTreeMap<String, k8s_openapi::api::resource::v1::Counter>,
 ) -> impl Iterator<Item = ((String, String), Quantity)> {
     counters.iter().map(move |(name, counter)| {
-        let value = counter.value.0.parse().unwrap_or_else(|_| Quantity::whole(0));
+        let value = counter.value.0.parse().unwrap_or_default();
         ((set.to_owned(), name.clone()), value)
     })
 }

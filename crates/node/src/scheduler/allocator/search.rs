@@ -11,7 +11,6 @@ use super::constraint::Progress;
 use super::in_use::InUse;
 use super::inventory::{Counters, Inventory};
 use super::{MAX_RESULTS, Refusal, taint};
-use crate::scheduler::quantity::Quantity;
 
 /// How many devices are looked at before the search gives up.
 const MAX_STEPS: usize = 200_000;
@@ -164,8 +163,8 @@ impl<'a> Search<'a> {
             return Ok(None);
         }
         let consumed = |name: &str| {
-            let taking = self.shares.get(&index).and_then(|(_, amounts)| amounts.get(name).copied());
-            self.in_use.consumed_of(&candidate.id, name).add(taking.unwrap_or_else(|| Quantity::whole(0)))
+            let taking = self.shares.get(&index).and_then(|(_, amounts)| amounts.get(name).cloned());
+            &self.in_use.consumed_of(&candidate.id, name) + &taking.unwrap_or_default()
         };
         let Ok(amounts) = capacity::wanted(want.capacity, candidate, consumed) else { return Ok(None) };
         let taints = candidate.device.taints.as_deref().unwrap_or_default();
@@ -250,7 +249,7 @@ impl<'a> Search<'a> {
         }
         for (name, amount) in wanted {
             if let Some(left) = left.get_mut(name) {
-                *left = left.sub(*amount);
+                *left = &*left - amount;
             }
         }
         true
@@ -260,7 +259,7 @@ impl<'a> Search<'a> {
         let Some(left) = self.counters.get_mut(&pool) else { return };
         for (name, amount) in amounts {
             if let Some(left) = left.get_mut(name) {
-                *left = left.add(*amount);
+                *left = &*left + amount;
             }
         }
     }
@@ -283,7 +282,7 @@ pub(super) fn left_of_counters(inventory: &Inventory, in_use: &InUse, pool: usiz
         if in_use.has_any(id) {
             for (name, amount) in consumed {
                 if let Some(left) = left.get_mut(name) {
-                    *left = left.sub(*amount);
+                    *left = &*left - amount;
                 }
             }
         }

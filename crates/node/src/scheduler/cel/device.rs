@@ -8,10 +8,10 @@ use cel::ExecutionError;
 use cel::common::traits::{Container, Indexer, Iterable, Iterator as CelIterator, Sizer};
 use cel::common::types::{CelBool, CelInt, CelList, CelMap, CelMapKey, CelString, MAP_TYPE, Type};
 use cel::common::value::{CowVal, StaticVal, Val};
+use drakkar_client::{ParseQuantityError, Quantity};
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 
 use super::values::{QuantityValue, SemverValue};
-use crate::scheduler::quantity::Quantity;
 
 static DEVICE: Type = Type::new_unspecified_type("kubernetes.DRADevice");
 
@@ -50,12 +50,11 @@ impl DeviceValue {
         }
         let mut capacity = Domains::default();
         for (name, published) in device.capacity.iter().flatten() {
-            let value: Quantity =
-                published.value.0.parse().map_err(|error: crate::scheduler::quantity::NotAQuantity| BadDevice {
-                    kind: "capacity",
-                    name: name.clone(),
-                    message: error.to_string(),
-                })?;
+            let value: Quantity = published.value.0.parse().map_err(|error: ParseQuantityError| BadDevice {
+                kind: "capacity",
+                name: name.clone(),
+                message: error.to_string(),
+            })?;
             capacity.insert(driver, name, Box::new(QuantityValue(value)));
         }
         Ok(Self(Arc::new(Fields {

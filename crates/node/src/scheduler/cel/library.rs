@@ -7,10 +7,10 @@ use cel::common::types::{CelBool, CelDouble, CelInt, CelList, CelString, DYN_TYP
 use cel::common::value::{CowVal, Val};
 use cel::parser::{Macro, MacroExprHelper};
 use cel::{DeclarationError, Env, ExecutionError, ParseError, add_member_overload, add_overload, extensions};
+use drakkar_client::{ParseQuantityError, Quantity};
 use semver::Version;
 
 use super::values::{QuantityValue, SemverValue};
-use crate::scheduler::quantity::Quantity;
 
 /// The standard library with what Kubernetes adds.
 pub(super) fn environment() -> Result<Env, DeclarationError> {
@@ -30,7 +30,11 @@ fn quantities(env: &mut Env) -> Result<(), DeclarationError> {
         CelBool::from(text.inner().parse::<Quantity>().is_ok())
     }
     fn quantity(text: &CelString<'_>) -> Result<QuantityValue, ExecutionError> {
-        text.inner().parse().map(QuantityValue).map_err(|error| ExecutionError::function_error("quantity", error))
+        let problem = |error: ParseQuantityError| format!("{:?} is not a quantity: {error}", text.inner());
+        text.inner()
+            .parse()
+            .map(QuantityValue)
+            .map_err(|error| ExecutionError::function_error("quantity", problem(error)))
     }
     fn is_less_than(a: &QuantityValue, b: &QuantityValue) -> CelBool {
         CelBool::from(a.0 < b.0)
@@ -42,29 +46,29 @@ fn quantities(env: &mut Env) -> Result<(), DeclarationError> {
         order(a.0.cmp(&b.0))
     }
     fn is_integer(a: &QuantityValue) -> CelBool {
-        CelBool::from(a.0.as_whole().is_some())
+        CelBool::from(a.0.to_i64().is_some())
     }
     fn as_integer(a: &QuantityValue) -> Result<CelInt, ExecutionError> {
-        let whole = a.0.as_whole();
+        let whole = a.0.to_i64();
         whole.map(CelInt::from).ok_or_else(|| ExecutionError::function_error("asInteger", "not a whole number"))
     }
     fn as_approximate_float(a: &QuantityValue) -> CelDouble {
-        CelDouble::from(a.0.as_float())
+        CelDouble::from(a.0.to_f64())
     }
     fn sign(a: &QuantityValue) -> CelInt {
-        CelInt::from(a.0.sign())
+        CelInt::from(i64::from(a.0.signum()))
     }
     fn add(a: &QuantityValue, b: &QuantityValue) -> QuantityValue {
-        QuantityValue(a.0.add(b.0))
+        QuantityValue(&a.0 + &b.0)
     }
     fn add_int(a: &QuantityValue, b: &CelInt) -> QuantityValue {
-        QuantityValue(a.0.add(Quantity::whole(*b.inner())))
+        QuantityValue(&a.0 + &Quantity::from(*b.inner()))
     }
     fn sub(a: &QuantityValue, b: &QuantityValue) -> QuantityValue {
-        QuantityValue(a.0.sub(b.0))
+        QuantityValue(&a.0 - &b.0)
     }
     fn sub_int(a: &QuantityValue, b: &CelInt) -> QuantityValue {
-        QuantityValue(a.0.sub(Quantity::whole(*b.inner())))
+        QuantityValue(&a.0 - &Quantity::from(*b.inner()))
     }
     add_overload!(env, fn is_quantity: (CelString<'_>) -> CelBool)?;
     add_overload!(env, fn quantity: (CelString<'_>) -> Result<QuantityValue>)?;

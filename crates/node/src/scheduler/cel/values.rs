@@ -4,14 +4,13 @@ use std::any::Any;
 
 use cel::common::types::Type;
 use cel::common::value::{StaticVal, Val};
-
-use crate::scheduler::quantity::Quantity;
+use drakkar_client::Quantity;
 
 static QUANTITY: Type = Type::new_unspecified_type("kubernetes.Quantity");
 static SEMVER: Type = Type::new_unspecified_type("kubernetes.Semver");
 
 /// A quantity: a device's capacity, or what `quantity("10Gi")` is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct QuantityValue(pub(super) Quantity);
 
 impl Val for QuantityValue {
@@ -28,7 +27,7 @@ impl Val for QuantityValue {
     }
 
     fn clone_as_boxed<'v>(&self) -> Box<dyn Val + 'v> {
-        Box::new(*self)
+        Box::new(self.clone())
     }
 
     fn as_any(&self) -> Option<&dyn Any> {

@@ -70,6 +70,28 @@ async fn fields_that_were_dropped_are_tried_again_slowly_with_one_slice() {
     assert_eq!(state.writes(1).unwrap().len(), 2, "all are written");
 }
 
+/// Nothing that is due may wake the task as long as it must not write.
+#[tokio::test(start_paused = true)]
+async fn a_pool_on_stand_by_is_not_looked_at_before_the_stand_by_is_over() {
+    let mut state = dropped();
+    advance(Duration::from_secs(900)).await;
+    assert!(state.next().unwrap() <= Instant::now(), "dropped fields are to be tried again");
+    state.stand_by(Duration::from_secs(2));
+    assert!(state.next().unwrap() >= Instant::now() + Duration::from_secs(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_is_held_and_was_not_wanted_before_is_not_looked_at() {
+    let mut state = dropped();
+    state.want(None).unwrap();
+    state.due = None;
+    state.is_held = true;
+    advance(Duration::from_secs(900)).await;
+    assert_eq!(state.next(), None);
+    state.disturb();
+    assert_eq!(state.next(), None, "there is nothing to repair");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_slice_that_is_kept_among_others_that_are_not_changes_nothing() {
     let mut state = dropped();
@@ -85,23 +107,35 @@ async fn news_that_are_older_than_what_is_known_are_none() {
     assert!(!state.put(stored(0, "u0", 7, 1)), "the echo of a write");
     assert!(!state.put(stored(0, "u0", 6, 1)));
     assert!(state.put(stored(0, "u0", 10, 2)), "ten is more than seven, also as a text");
-    state.bury("u0");
+    state.record_deletion("u0");
     assert!(!state.put(stored(0, "u0", 11, 2)), "it was deleted here");
     assert!(!state.gone("u0"));
     assert!(!state.gone("u1"));
 }
 
+/// After a restore from a backup what the server has is older than what is known, and true.
 #[tokio::test(start_paused = true)]
-async fn a_list_does_not_undo_what_was_written_after_it() {
+async fn a_list_replaces_what_is_known_whatever_the_versions_are() {
     let mut state = PoolState::default();
-    state.put(stored(0, "old", 5, 1));
-    state.put(stored(1, "new", 20, 1));
-    state.put(stored(2, "deleted", 6, 1));
-    state.bury("deleted");
-    assert!(state.reset(vec![stored(2, "deleted", 6, 1), stored(3, "other", 9, 1)], "10"));
-    let uids: Vec<&str> = state.stored.iter().map(|slice| slice.uid.as_str()).collect();
-    assert_eq!(uids, ["new", "other"]);
-    assert!(!state.reset(vec![stored(3, "other", 9, 1), stored(1, "new", 20, 1)], "21"), "nothing new");
+    state.put(stored(0, "kept", 20, 2));
+    state.put(stored(1, "lost", 21, 2));
+    assert!(state.replace(vec![stored(2, "other", 9, 1), stored(0, "kept", 8, 1)], false));
+    let known: Vec<_> = state.stored.iter().map(|slice| (&*slice.uid, &*slice.resource_version)).collect();
+    assert_eq!(known, [("kept", "8"), ("other", "9")]);
+    assert!(!state.replace(vec![stored(0, "kept", 8, 1), stored(2, "other", 9, 1)], false), "nothing new");
+    assert!(state.put(stored(0, "kept", 10, 1)), "versions go on from there");
+}
+
+/// A list of what the server has at hand may be from before a deletion; one of the newest state is not.
+#[tokio::test(start_paused = true)]
+async fn a_slice_that_was_deleted_here_is_back_only_in_a_list_of_the_newest_state() {
+    let mut state = PoolState::default();
+    state.put(stored(0, "u0", 5, 1));
+    state.record_deletion("u0");
+    assert!(!state.replace(vec![stored(0, "u0", 5, 1)], false));
+    assert_eq!(state.stored.len(), 0);
+    assert!(state.replace(vec![stored(0, "u0", 5, 1)], true), "a backup had it");
+    assert_eq!(state.stored.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,7 +20,7 @@ const FORBIDDEN: Backoff = Backoff { first: Duration::from_secs(2), longest: Dur
 /// After a refusal of what was sent.
 const REFUSED: Backoff = Backoff { first: Duration::from_secs(60), longest: Duration::from_secs(1800) };
 /// After somebody else was faster.
-const CONFLICT: Backoff = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(5) };
+const CONFLICT: Backoff = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(30) };
 
 impl Task {
     /// Takes over what became of the writes of a pool.
@@ -53,7 +53,7 @@ impl Task {
                         }
                     }
                 }
-                Done::Deleted { uid } => state.bury(&uid),
+                Done::Deleted { uid } => state.record_deletion(&uid),
                 Done::Gone { uid } => is_gone |= state.gone(&uid),
                 Done::Conflict => has_conflict = true,
                 Done::Failed { what, error } => {
@@ -66,9 +66,13 @@ impl Task {
             self.fail(pool, &error);
             self.not_before(pool, least);
         } else if has_conflict {
-            // The watch tells what it is now.
-            state.failures += 1;
+            // The watch tells what it is now; if it does not, what is known here is not true.
+            state.failures = state.failures.saturating_add(1);
             state.due = Some(Instant::now() + CONFLICT.after(state.failures));
+            if state.failures > 1 {
+                self.is_list_awaited = true;
+                self.relist.notify_one();
+            }
         } else if is_gone || !is_complete {
             state.due = Some(Instant::now());
         } else {

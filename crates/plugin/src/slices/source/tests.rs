@@ -6,7 +6,10 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Mutex;
 
+use futures::stream::{self, StreamExt as _};
 use http::{Request, Response};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Bytes, Frame};
 use kube::client::Body;
 use serde_json::json;
 use tokio::sync::Notify;
@@ -20,6 +23,8 @@ enum Answer {
     List(&'static str),
     /// A watch that tells this and ends at once.
     Watch(&'static str),
+    /// A watch that tells this, each a while after the one before, and then nothing more.
+    Silent(&'static [(u64, &'static str)]),
     /// A status, and when to come back.
     Refusal(u16, Option<u32>),
 }
@@ -53,6 +58,14 @@ async fn follow_and_hear(answers: impl IntoIterator<Item = Answer>) -> (Vec<(Ins
             let mut response = Response::builder();
             let body = match answer {
                 None => std::future::pending().await,
+                Some(Answer::Silent(lines)) => {
+                    let lines = stream::iter(lines).then(|(seconds, line)| async move {
+                        sleep(Duration::from_secs(*seconds)).await;
+                        Ok::<_, Infallible>(Frame::data(Bytes::from_static(line.as_bytes())))
+                    });
+                    let body = StreamBody::new(lines.chain(stream::pending())).boxed_unsync();
+                    return Ok(response.body(body).unwrap());
+                }
                 Some(Answer::List(version)) => json!({"metadata": {"resourceVersion": version}}).to_string(),
                 Some(Answer::Watch(events)) => events.to_owned(),
                 Some(Answer::Refusal(status, after)) => {
@@ -64,15 +77,21 @@ async fn follow_and_hear(answers: impl IntoIterator<Item = Answer>) -> (Vec<(Ins
                     json!({"kind": "Status", "message": message}).to_string()
                 }
             };
-            Ok::<_, Infallible>(response.body(Body::from(body.into_bytes())).unwrap())
+            let body = http_body_util::Full::new(Bytes::from(body)).boxed_unsync();
+            Ok::<_, Infallible>(response.body(body).unwrap())
         }
     });
     let scope = Scope { driver: "d".into(), node: Some("n".into()), pool: None };
-    let (mut changes, source) = follow(Arc::new(Api::new(kube::Client::new(service, "default"), scope)));
+    let api = Arc::new(Api::new(kube::Client::new(service, "default"), scope));
+    let (mut changes, source) = follow(api, Arc::default());
     let mut heard = Vec::new();
     let drained = async {
         while let Some(change) = changes.recv().await {
             heard.push(match change {
+                Change::Listing(paused) => {
+                    paused.send(None).unwrap();
+                    continue;
+                }
                 Change::All(_) => "all",
                 Change::Put(_) => "put",
                 Change::Gone(_) => "gone",
@@ -99,6 +118,38 @@ async fn the_end_of_trouble_is_told() {
 
 const EXPIRED: &str = "{\"type\":\"ERROR\",\"object\":{\"code\":410,\"message\":\"too old\"}}\n";
 const BOOKMARK: &str = "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"7\"}}}\n";
+
+/// A server that is well sends a bookmark every minute or so. One that sends nothing may be gone without a word.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_silent_for_too_long_is_made_again_from_where_it_was() {
+    const BOOKMARKS: &[(u64, &str)] = &[(75, BOOKMARK), (75, BOOKMARK), (75, BOOKMARK)];
+    let log = follow_until_the_end([Answer::List("5"), Answer::Silent(BOOKMARKS)]).await;
+    assert!(log[2].1.contains("watch=true") && log[2].1.contains("resourceVersion=7"), "{log:?}");
+    let silent = (log[2].0 - log[1].0).saturating_sub(Duration::from_secs(225));
+    assert!(
+        (80..=120).contains(&silent.as_secs()),
+        "it lasts while there are bookmarks, and not much longer: {silent:?}"
+    );
+}
+
+/// A server without bookmarks is well, and so is one in which nothing happens: that is nothing to tell.
+#[tokio::test(start_paused = true)]
+async fn silence_is_not_told_as_trouble() {
+    let silent = (0..5).map(|_| Answer::Silent(&[]));
+    let (log, heard) = follow_and_hear([Answer::List("5")].into_iter().chain(silent)).await;
+    assert_eq!(heard.iter().filter(|change| **change == "trouble").count(), 0, "{heard:?}");
+    let longest = log.windows(2).map(|pair| pair[1].0 - pair[0].0).max().unwrap();
+    assert!(longest <= Duration::from_secs(120), "it is watched all the time: {longest:?}");
+}
+
+/// A cluster that was restored from a backup: the server is behind what was seen, so its events would not be seen.
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_versions_go_back_is_asked_for_all_that_it_has_now() {
+    const BACK: &[(u64, &str)] =
+        &[(1, "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"3\"}}}\n")];
+    let log = follow_until_the_end([Answer::List("5"), Answer::Silent(BACK)]).await;
+    assert!(!log[2].1.contains("watch=true") && !log[2].1.contains("resourceVersion="), "{log:?}");
+}
 
 /// The pauses before the last request of many nodes to which the same happens at the same time.
 async fn pauses_before_the_last(answers: fn() -> Vec<Answer>) -> Vec<Duration> {

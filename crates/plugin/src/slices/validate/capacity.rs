@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use drakkar_client::Quantity as Amount;
 use k8s_openapi::api::resource::v1::{CapacityRequestPolicy, CapacityRequestPolicyRange};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::super::quantity::{self, Nanos};
 use super::super::resources::Capacity;
 use super::Errors;
 
@@ -13,8 +13,9 @@ use super::Errors;
 const MAX_VALUES: usize = 10;
 
 /// The number that a quantity means.
-pub(super) fn quantity(quantity: &Quantity) -> Result<Nanos, String> {
-    quantity::parse(&quantity.0).ok_or_else(|| format!("{:?} is not a quantity, such as 4, 1500m or 80Gi", quantity.0))
+pub(super) fn quantity(quantity: &Quantity) -> Result<Amount, String> {
+    let problem = |error| format!("{:?} is not a quantity, such as 4, 1500m or 80Gi: {error}", quantity.0);
+    quantity.0.parse().map_err(problem)
 }
 
 pub(super) fn capacity(path: fmt::Arguments<'_>, capacity: &Capacity, is_shared: bool, errors: &mut Errors) {
@@ -38,23 +39,23 @@ pub(super) fn capacity(path: fmt::Arguments<'_>, capacity: &Capacity, is_shared:
     }
     match (values, &policy.valid_range) {
         (values, Some(_)) if !values.is_empty() => errors.push(path, "validValues and validRange exclude each other"),
-        (_, Some(range)) => valid_range(format_args!("{path}.validRange"), range, default, most, errors),
-        _ => valid_values(format_args!("{path}.validValues"), policy, default, most, errors),
+        (_, Some(range)) => valid_range(format_args!("{path}.validRange"), range, default.as_ref(), &most, errors),
+        _ => valid_values(format_args!("{path}.validValues"), policy, default.as_ref(), &most, errors),
     }
 }
 
 fn valid_values(
     path: fmt::Arguments<'_>,
     policy: &CapacityRequestPolicy,
-    default: Option<Nanos>,
-    most: Nanos,
+    default: Option<&Amount>,
+    most: &Amount,
     errors: &mut Errors,
 ) {
     let values = policy.valid_values.as_deref().unwrap_or_default();
     if values.is_empty() || !errors.fits(path, values.len(), MAX_VALUES) {
         return;
     }
-    let mut before: Option<Nanos> = None;
+    let mut before: Option<Amount> = None;
     let mut has_default = default.is_none();
     for (index, text) in values.iter().enumerate() {
         let value = match quantity(text) {
@@ -64,10 +65,10 @@ fn valid_values(
         if before.is_some_and(|before| before >= value) {
             errors.push(format_args!("{path}[{index}]"), "must be larger than the one before");
         }
-        if value > most {
+        if value > *most {
             errors.push(format_args!("{path}[{index}]"), format_args!("{} is more than the capacity", text.0));
         }
-        has_default |= default == Some(value);
+        has_default |= default == Some(&value);
         before = Some(value);
     }
     if !has_default {
@@ -78,8 +79,8 @@ fn valid_values(
 fn valid_range(
     path: fmt::Arguments<'_>,
     range: &CapacityRequestPolicyRange,
-    default: Option<Nanos>,
-    most: Nanos,
+    default: Option<&Amount>,
+    most: &Amount,
     errors: &mut Errors,
 ) {
     let mut read = |field: &str, text: &Quantity| {
@@ -88,32 +89,67 @@ fn valid_range(
     let Some(min) = read("min", &range.min) else { return };
     let max = range.max.as_ref().and_then(|max| read("max", max));
     let step = range.step.as_ref().and_then(|step| read("step", step));
-    if min > most {
+    if min > *most {
         errors.push(format_args!("{path}.min"), "is more than the capacity");
     }
-    if let Some(max) = max {
-        if max < min {
+    if let Some(max) = &max {
+        if *max < min {
             errors.push(format_args!("{path}.max"), "is less than min");
         }
-        if max > most {
+        if *max > *most {
             errors.push(format_args!("{path}.max"), "is more than the capacity");
         }
     }
     if let Some(default) = default
-        && (default < min || max.is_some_and(|max| default > max))
+        && (*default < min || max.as_ref().is_some_and(|max| default > max))
     {
         errors.push(path, "the default is not in it");
     }
-    let Some(Nanos(step)) = step else { return };
-    if step <= 0 {
+    let Some(step) = step else { return };
+    if !step.is_positive() {
         return errors.push(format_args!("{path}.step"), "must be positive");
     }
-    if min.0 + step > most.0 {
+    if &min + &step > *most {
         errors.push(format_args!("{path}.step"), "one step from min is more than the capacity");
     }
-    for (what, value) in [("the default", default), ("max", max)] {
-        if value.is_some_and(|value| (value.0 - min.0) % step != 0) {
-            errors.push(format_args!("{path}.step"), format_args!("{what} is not a number of steps from min"));
+    let steps = Steps { min, step, ends: [default.cloned(), max] };
+    errors.check(format_args!("{path}.step"), steps.check());
+}
+
+/// A range that is taken in steps, whose default and largest value must be a number of steps from the least.
+struct Steps {
+    min: Amount,
+    step: Amount,
+    ends: [Option<Amount>; 2],
+}
+
+impl Steps {
+    /// API servers count in whole numbers, rounded up; those with the feature gate `DRAFractionalCapacityRange` count in
+    /// thousandths where there are fractions. A range that one of them takes is left to the server.
+    fn check(&self) -> Result<(), String> {
+        let in_units = self.check_in(0);
+        let has_fractions = self.parts().any(|part| !part.is_multiple_of(0));
+        let is_in_millis = has_fractions && self.parts().all(|part| part.is_multiple_of(-3));
+        if is_in_millis && self.check_in(-3).is_ok() { Ok(()) } else { in_units }
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &Amount> {
+        [&self.min, &self.step].into_iter().chain(self.ends.iter().flatten())
+    }
+
+    /// Counts in units of ten to the power of this exponent.
+    fn check_in(&self, exponent: i32) -> Result<(), String> {
+        let count = |amount: &Amount| {
+            let counted = amount.scaled(exponent).filter(|count| (0..=i128::from(i64::MAX)).contains(count));
+            counted.ok_or_else(|| format!("{amount} is not valid in a range with steps: must be from 0 to 2^63-1"))
+        };
+        let min = count(&self.min)?;
+        let step = count(&self.step)?.max(1);
+        for end in self.ends.iter().flatten() {
+            if (count(end)? - min) % step != 0 {
+                return Err(format!("{end} is not a number of steps of {} from {}", self.step, self.min));
+            }
         }
+        Ok(())
     }
 }

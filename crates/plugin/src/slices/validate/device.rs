@@ -7,7 +7,6 @@ use drakkar_metadata::DeviceAttribute;
 use drakkar_metadata::name::DeviceName;
 use k8s_openapi::api::resource::v1::{DeviceCounterConsumption, DeviceTaint, NodeAllocatableResource};
 
-use super::super::quantity::Nanos;
 use super::super::resources::{DeviceNodes, PublishedDevice};
 use super::{DevicePath, Errors, capacity, counters, node_selector, text};
 
@@ -87,8 +86,11 @@ fn attribute(path: fmt::Arguments<'_>, attribute: &DeviceAttribute, errors: &mut
 
 fn version(version: &str) -> Result<(), String> {
     text::length(version, MAX_VALUE)?;
-    let problem = |error| format!("{version:?} is not a semantic version (2.0.0), such as 1.2.3: {error}");
-    semver::Version::parse(version).map(drop).map_err(problem)
+    if text::is_semantic_version(version) {
+        Ok(())
+    } else {
+        Err(format!("{version:?} is not a semantic version (2.0.0), such as 1.2.3"))
+    }
 }
 
 fn taint(path: fmt::Arguments<'_>, taint: &DeviceTaint, errors: &mut Errors) {
@@ -119,6 +121,9 @@ fn consumptions(path: DevicePath, consumptions: &[DeviceCounterConsumption], err
             for (index, group) in groups.iter().enumerate() {
                 let path = format_args!("{path}.compatibilityGroups[{index}]");
                 errors.check(path, text::label("compatibility group", group));
+                if groups[..index].contains(group) {
+                    errors.push(path, format_args!("{group:?} is there already"));
+                }
             }
         }
     }
@@ -133,7 +138,7 @@ fn device_nodes(path: DevicePath, device: &PublishedDevice, per_device: bool, er
             errors.push(format_args!("{path}.nodes"), "allowed only in a pool with NodeSelection::PerDevice");
         }
         (Some(DeviceNodes::Selector(selector)), true) => {
-            node_selector(format_args!("{path}.nodeSelector"), selector, errors);
+            node_selector(format_args!("{path}.nodeSelector"), selector, false, errors);
         }
         (Some(DeviceNodes::Node(name)), true) => {
             errors.check(format_args!("{path}.nodeName"), text::subdomain("node name", name));
@@ -180,10 +185,10 @@ fn node_allocatable(
     if resource.mapping.is_none() && resource.overhead.is_none() {
         errors.push(path, "required: a mapping or an overhead");
     }
-    let mut signed = |field: fmt::Arguments<'_>, quantity: Option<&_>, least: i128| {
+    let mut signed = |field: fmt::Arguments<'_>, quantity: Option<&_>, least: i8| {
         let Some(quantity) = quantity else { return };
         match capacity::quantity(quantity) {
-            Ok(Nanos(nanos)) if nanos >= least => {}
+            Ok(amount) if amount.signum() >= least => {}
             Ok(_) => errors.push(
                 format_args!("{path}.{field}"),
                 if least > 0 { "must be positive" } else { "must not be negative" },
@@ -217,6 +222,9 @@ fn node_allocatable(
                 errors.push(format_args!("{path}.mapping.capacityKey"), "required with capacityMultiplier");
             }
             _ => {}
+        }
+        if mapping.capacity_key.is_some() == mapping.device_multiplier.is_some() {
+            errors.push(format_args!("{path}.mapping"), "must have exactly one of capacityKey and deviceMultiplier");
         }
     }
 }

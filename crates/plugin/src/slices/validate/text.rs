@@ -74,3 +74,19 @@ fn label_text(text: &str) -> Result<(), String> {
         "{text:?} is not valid: must be letters, digits, '-', '_' and '.', starting and ending with a letter or digit"
     ))
 }
+
+/// Whether a text is a semantic version (2.0.0). Numbers can have any length, as the API server has it.
+pub(super) fn is_semantic_version(text: &str) -> bool {
+    let (version, build) = text.split_once('+').map_or((text, None), |(version, build)| (version, Some(build)));
+    let (core, release) = version.split_once('-').map_or((version, None), |(core, release)| (core, Some(release)));
+    let is_number =
+        |part: &str| part.bytes().all(|byte| byte.is_ascii_digit()) && (part == "0" || !part.starts_with('0'));
+    let is_identifier =
+        |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let is_release_part =
+        |part: &str| is_identifier(part) && (is_number(part) || part.bytes().any(|byte| !byte.is_ascii_digit()));
+    core.split('.').count() == 3
+        && core.split('.').all(|part| !part.is_empty() && is_number(part))
+        && release.is_none_or(|release| release.split('.').all(is_release_part))
+        && build.is_none_or(|build| build.split('.').all(is_identifier))
+}

@@ -26,3 +26,16 @@ fn a_device_that_has_not_changed_is_the_same_as_before_wherever_it_is_now() {
     };
     assert_eq!(contents(&after), contents(&fresh), "as if there had been nothing before");
 }
+
+/// Capacities are numbers of any size: one that changes is always published.
+#[test]
+fn a_capacity_that_changes_is_another_device_and_another_text_of_it_is_not() {
+    let digest = |capacity: &str| {
+        let device = PublishedDevice::new("a").capacity("memory", capacity);
+        Checked::new("pool", Pool::default().device(device), PLACE, None).unwrap().devices.items[0].digest
+    };
+    assert_ne!(digest("100E"), digest("200E"));
+    assert_ne!(digest("1e30"), digest("1e31"));
+    assert_eq!(digest("1Gi"), digest("1048576Ki"));
+    assert_eq!(digest("1500m"), digest("1.5"));
+}

@@ -11,7 +11,7 @@ mod slices;
 use std::io::Write as _;
 
 use drakkar_node::ApiServer;
-use drakkar_node::api::{Config, DraVersion, Gates, Identity};
+use drakkar_node::api::{Config, DraVersion, Gates, Identity, Snapshot};
 use drakkar_plugin::{Helper, PluginBuilder};
 use http::Request;
 use serde_json::{Value, json};
@@ -99,6 +99,32 @@ impl Server {
 impl Cluster {
     pub async fn new() -> Self {
         Self::with(&[], DraVersion::V1).await.expect("a server with resource.k8s.io/v1")
+    }
+
+    /// With an embedded server, which can be restored from a snapshot. None if the server is real.
+    pub async fn embedded() -> Option<Self> {
+        let cluster = Self::new().await;
+        if let Server::Real(_) = cluster.server {
+            skip("it cannot be restored from a backup");
+            return None;
+        }
+        Some(cluster)
+    }
+
+    /// All objects of the server as they are now.
+    pub fn snapshot(&self) -> Snapshot {
+        match &self.server {
+            Server::Embedded(server) => server.snapshot(),
+            Server::Real(_) => panic!("a real server has no snapshots"),
+        }
+    }
+
+    /// Restores the server from a backup.
+    pub fn restore(&self, snapshot: &Snapshot) {
+        match &self.server {
+            Server::Embedded(server) => server.restore(snapshot),
+            Server::Real(_) => panic!("a real server has no snapshots"),
+        }
     }
 
     /// With feature gates on or off. None if the server is real and otherwise.

@@ -4,7 +4,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::super::super::resource::Resource;
-use super::super::quantity::Quantity;
+use super::super::quantity;
 use super::{Kind, Type, of};
 
 /// Takes fields out of an object that its type does not have, and says which; or says, in the words of the server, why it
@@ -111,7 +111,7 @@ fn decode_kind(kind: Kind, value: &mut Value, place: &mut Place, unknown: &mut V
             }
             true
         }
-        Kind::Quantity => return Quantity::of(Some(value)).map(|_| ()).map_err(|error| error.to_string()),
+        Kind::Quantity => return quantity::read(Some(value)).map(|_| ()).map_err(|error| error.to_string()),
         Kind::Time => return decode_time(value, place),
         Kind::Raw => true,
         Kind::Text | Kind::Named(_) => value.is_string(),

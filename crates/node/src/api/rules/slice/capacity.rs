@@ -5,10 +5,13 @@ use serde_json::Value;
 use super::super::field::{Errors, Path};
 use super::super::formats::{qualified_name, shown_key};
 use super::super::gates::Gates;
-use super::super::quantity::{Quantity, QuantityError};
+use super::super::quantity::{ParseQuantityError, Quantity, read};
 use super::super::value::{entries, flag, get, list, text};
 use super::attribute::SHOWN_NAME_BYTES;
 
+/// The exponents of the units that amounts are compared in.
+const UNITS: i32 = 0;
+const MILLIS: i32 = -3;
 /// The values that a policy may list.
 const VALID_VALUES: usize = 10;
 
@@ -17,7 +20,7 @@ pub(super) fn validate(device: &Value, path: &Path, gates: &Gates, errors: &mut 
     for (name, capacity) in entries(device, "capacity") {
         qualified_name(name, path, errors);
         let path = path.key(&shown_key(name, SHOWN_NAME_BYTES));
-        let value = match Quantity::of(get(capacity, "value")) {
+        let value = match read(get(capacity, "value")) {
             Ok(value) => value,
             Err(error) => {
                 errors.invalid(&path.child("value"), text(capacity, "value"), &error.to_string());
@@ -57,8 +60,8 @@ fn validate_policy(value: &Quantity, policy: &Value, path: &Path, gates: &Gates,
     }
 }
 
-fn optional(object: &Value, field: &str) -> Result<Option<Quantity>, QuantityError> {
-    get(object, field).map(|value| Quantity::of(Some(value))).transpose()
+fn optional(object: &Value, field: &str) -> Result<Option<Quantity>, ParseQuantityError> {
+    get(object, field).map(|value| read(Some(value))).transpose()
 }
 
 fn validate_values(
@@ -71,7 +74,7 @@ fn validate_values(
 ) {
     let mut quantities = Vec::with_capacity(values.len());
     for (index, value) in values.iter().enumerate() {
-        match Quantity::of(Some(value)) {
+        match read(Some(value)) {
             Ok(quantity) => quantities.push(quantity),
             Err(error) => {
                 return errors.invalid(&path.index(index), value.as_str().unwrap_or_default(), &error.to_string());
@@ -96,10 +99,13 @@ fn validate_values(
         let fractions = gates.enabled("DRAFractionalCapacityRange");
         for (index, quantity) in quantities.iter().enumerate() {
             let is_same = |other: &Quantity| {
-                if fractions { other == quantity } else { other.units() == quantity.units() }
+                if fractions { other == quantity } else { other.scaled(UNITS) == quantity.scaled(UNITS) }
             };
             if quantities[..index].iter().any(is_same) {
-                let shown = if fractions { quantity.to_string() } else { quantity.units().to_string() };
+                let shown = match quantity.scaled(UNITS) {
+                    Some(units) if !fractions => units.to_string(),
+                    _ => quantity.to_string(),
+                };
                 errors.duplicate(&path.index(index), &shown);
             }
         }
@@ -150,9 +156,10 @@ fn validate_range(
     };
     let range = Range { default: default.clone(), min, max, step };
     validate_bounds(capacity, &range, path, errors);
-    let in_millis = gates.enabled("DRAFractionalCapacityRange") && range.parts().any(|(_, part)| part.is_fractional());
+    let in_millis =
+        gates.enabled("DRAFractionalCapacityRange") && range.parts().any(|(_, part)| !part.is_multiple_of(UNITS));
     if in_millis {
-        let mut unsafe_parts = range.parts().filter(|(_, part)| !part.is_whole_millis()).peekable();
+        let mut unsafe_parts = range.parts().filter(|(_, part)| !is_whole_millis(part)).peekable();
         if unsafe_parts.peek().is_some() {
             for (name, part) in unsafe_parts {
                 errors.invalid(&path.child(name), &part.to_string(), "value cannot be represented as a milli value");
@@ -200,7 +207,7 @@ fn validate_step(
     if !step.is_positive() {
         return errors.invalid(&at_step, &step.to_string(), "must be greater than zero");
     }
-    let first = range.min.plus(step);
+    let first = &range.min + step;
     if first > *capacity {
         let detail = format!("one step {first} is larger than capacity value: {capacity}");
         errors.invalid(&at_step, &step.to_string(), &detail);
@@ -210,7 +217,7 @@ fn validate_step(
         for (name, part) in range.parts() {
             let detail = if part.is_negative() {
                 "must be greater than or equal to 0"
-            } else if part.units() > i128::from(i64::MAX) {
+            } else if part.scaled(UNITS).is_none_or(|units| units > i128::from(i64::MAX)) {
                 "must not be larger than 9223372036854775807"
             } else {
                 continue;
@@ -222,11 +229,17 @@ fn validate_step(
             return;
         }
     }
-    let amount = |quantity: &Quantity| if in_millis { quantity.millis() } else { quantity.units() };
+    // All fit by now; 1 for the step only where it would not.
+    let amount = |quantity: &Quantity| quantity.scaled(if in_millis { MILLIS } else { UNITS });
+    let step_size = amount(step).unwrap_or(1);
     for value in [Some(&range.default), range.max.as_ref()].into_iter().flatten() {
-        if (amount(value) - amount(&range.min)) % amount(step) != 0 {
+        if (amount(value).unwrap_or(0) - amount(&range.min).unwrap_or(0)) % step_size != 0 {
             let detail = format!("value is not a multiple of a given step ({step}) from ({})", range.min);
             errors.invalid(&at_step, &value.to_string(), &detail);
         }
     }
+}
+
+fn is_whole_millis(quantity: &Quantity) -> bool {
+    quantity.is_multiple_of(MILLIS) && quantity.scaled(MILLIS).is_some_and(|millis| i64::try_from(millis).is_ok())
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::super::field::{Bad, Errors, Path};
 use super::super::formats::declared_label;
 use super::super::names::{self, Wording};
-use super::super::quantity::Quantity;
+use super::super::quantity;
 use super::super::schema::{COUNTER_CONSUMPTION, COUNTER_SET, show};
 use super::super::value::{entries, get, list, text, texts};
 
@@ -58,7 +58,7 @@ fn counters(set: &Value, path: &Path, errors: &mut Errors) {
     errors.too_many(path, counters.len(), COUNTERS);
     for (name, counter) in counters {
         errors.invalid_each(path, name, names::label(name, Wording::Bytes));
-        if let Err(error) = Quantity::of(get(counter, "value")) {
+        if let Err(error) = quantity::read(get(counter, "value")) {
             errors.invalid(&path.key(name).child("value"), text(counter, "value"), &error.to_string());
         }
     }

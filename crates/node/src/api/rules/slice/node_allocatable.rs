@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::field::{Errors, Path};
-use super::super::quantity::Quantity;
+use super::super::quantity;
 use super::super::value::{entries, get, optional_text, text};
 
 pub(super) fn validate(device: &Value, path: &Path, errors: &mut Errors) {
@@ -58,7 +58,7 @@ fn validate_mapping(mapping: &Value, capacities: &Value, path: &Path, errors: &m
 }
 
 fn multiplier(mapping: &Value, field: &str, path: &Path, errors: &mut Errors) {
-    match Quantity::of(get(mapping, field)) {
+    match quantity::read(get(mapping, field)) {
         Ok(quantity) if !quantity.is_positive() => {
             errors.invalid(&path.child(field), &quantity.to_string(), "must be positive");
         }
@@ -73,7 +73,7 @@ fn validate_overhead(overhead: &Value, path: &Path, errors: &mut Errors) {
         return errors.invalid(path, "", "at least one of perPod or perContainer must be set");
     }
     for field in fields {
-        match Quantity::of(get(overhead, field)) {
+        match quantity::read(get(overhead, field)) {
             Ok(quantity) if quantity.is_negative() => {
                 errors.invalid(&path.child(field), &quantity.to_string(), "must be non-negative");
             }

@@ -36,7 +36,7 @@ fn prefixes_may_end_with_a_dash(#[case] prefix: &str, #[case] checked: &str) {
 proptest! {
     #[test]
     fn no_text_breaks_quantities(text in "\\PC{0,20}") {
-        let _ = Quantity::parse(&text);
+        let _ = text.parse::<Quantity>();
     }
 
     #[test]
@@ -44,8 +44,8 @@ proptest! {
         amount in -1_000_000_000_000i64..1_000_000_000_000,
         suffix in prop::sample::select(vec!["", "n", "u", "m", "k", "M", "G", "Ki", "Mi", "Gi", "e3", "e-3"]),
     ) {
-        let quantity = Quantity::parse(&format!("{amount}{suffix}")).unwrap();
-        let again = Quantity::parse(&quantity.to_string()).unwrap();
+        let quantity: Quantity = format!("{amount}{suffix}").parse().unwrap();
+        let again: Quantity = quantity.to_string().parse().unwrap();
         prop_assert!(quantity == again, "{amount}{suffix} became {quantity}, which is {again}");
         prop_assert_eq!(again.to_string(), quantity.to_string());
     }

@@ -1,74 +1,16 @@
-//! A table of objects, each with the answer of a kube-apiserver 1.37.1: refused with these causes, or stored like that.
-//!
-//! Objects are made from a base by setting fields. `$repeat`, `$join`, `$list` and `$map` stand for texts, lists and maps
-//! that would be long.
+//! The recorded answers of a kube-apiserver 1.37.1, replayed on the rules of the embedded one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::recorded::{Case, Table, with};
 use crate::api::resource::Resource;
 use crate::api::rules::value::remove;
 use crate::api::rules::{
     FieldError, Gates, admin_access, complete, decode, default_fields, drop_disabled, validate_create, validate_update,
     warnings,
 };
-
-#[derive(Deserialize)]
-struct Table {
-    /// Texts that many answers have, by the short form in which they have them.
-    words: BTreeMap<String, String>,
-    servers: Map<String, Value>,
-    bases: Map<String, Value>,
-    cases: Vec<Case>,
-}
-
-#[derive(Deserialize)]
-struct Case {
-    name: String,
-    base: String,
-    on: String,
-    #[serde(default)]
-    old: Vec<(String, Value)>,
-    set: Vec<(String, Value)>,
-    #[serde(default)]
-    server: String,
-    refused: Option<Refused>,
-    stored: Option<Value>,
-    #[serde(default)]
-    warnings: BTreeSet<String>,
-}
-
-#[derive(Deserialize)]
-struct Refused {
-    code: u16,
-    #[serde(default)]
-    causes: BTreeSet<(String, String, String)>,
-    #[serde(default)]
-    message: String,
-}
-
-fn expand(value: &Value) -> Value {
-    let text = |value: &Value| expand(value).as_str().unwrap().to_owned();
-    match value {
-        Value::Array(list) => list.iter().map(expand).collect(),
-        Value::Object(fields) => {
-            let (name, args) = fields.iter().next().map_or(("", &Value::Null), |(name, args)| (name.as_str(), args));
-            let times = |at: usize| usize::try_from(args[at].as_u64().unwrap()).unwrap();
-            match name {
-                "$repeat" => text(&args[0]).repeat(times(1)).into(),
-                "$join" => args.as_array().unwrap().iter().map(text).collect::<String>().into(),
-                "$list" => (0..times(0)).map(|index| number(&expand(&args[1]), index)).collect(),
-                "$map" => (0..times(0))
-                    .map(|index| (text(&args[1]).replace('#', &index.to_string()), expand(&args[2])))
-                    .collect(),
-                _ => fields.iter().map(|(name, value)| (name.clone(), expand(value))).collect(),
-            }
-        }
-        other => other.clone(),
-    }
-}
 
 /// A message with the words that its short forms stand for; `⟨a*64⟩` is a letter that is repeated.
 fn in_full(message: &str, words: &BTreeMap<String, String>) -> String {
@@ -82,39 +24,6 @@ fn in_full(message: &str, words: &BTreeMap<String, String>) -> String {
         full += rest;
     }
     full
-}
-
-/// Puts a number in the place of every `#`.
-fn number(value: &Value, index: usize) -> Value {
-    match value {
-        Value::String(text) => text.replace('#', &index.to_string()).into(),
-        Value::Array(list) => list.iter().map(|value| number(value, index)).collect(),
-        Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), number(value, index))).collect(),
-        other => other.clone(),
-    }
-}
-
-fn with(mut object: Value, sets: &[(String, Value)]) -> Value {
-    for (path, value) in sets {
-        let (parent, field) = path.rsplit_once('/').unwrap();
-        let mut at = &mut object;
-        for step in parent.split('/').skip(1) {
-            at = match step.parse::<usize>() {
-                Ok(index) if at.is_array() => &mut at[index],
-                _ => {
-                    if at[step].is_null() {
-                        at[step] = json!({});
-                    }
-                    &mut at[step]
-                }
-            };
-        }
-        match value {
-            Value::Null => remove(at, &[field]),
-            value => at[field] = expand(value),
-        }
-    }
-    object
 }
 
 fn resource(object: &Value) -> Resource {
@@ -227,7 +136,7 @@ const KNOWN: [&str; 2] = ["expression type(device.driver) == string", "attribute
 
 #[test]
 fn answers_are_those_of_the_real_server() {
-    let table: Table = serde_json::from_str(include_str!("kubernetes_1_37_1.json")).unwrap();
+    let table: Table = Table::read();
     let different: Vec<_> = table
         .cases
         .iter()

@@ -1,0 +1,5 @@
+#![doc = include_str!("../README.md")]
+
+mod quantity;
+
+pub use quantity::{Format, ParseQuantityError, Quantity};

@@ -1,0 +1,71 @@
+//! Publishing to a cluster whose `etcd` was restored from a backup: versions go back, and objects are gone or older.
+
+use super::look::{names, publish, published};
+use super::{gpu, gpus, resources};
+use crate::support::{Cluster, TestDriver, Times, Trouble, eventually};
+use drakkar_plugin::Pool;
+
+fn model(model: &str) -> Pool {
+    Pool::default().device(gpu("gpu-0").attribute("model", model))
+}
+
+/// The model that the only device of the only slice has.
+async fn stored_model(cluster: &Cluster) -> Option<String> {
+    let slices = cluster.slices().await;
+    let device = slices.first()?.spec.devices.as_ref()?.first()?;
+    device.attributes.as_ref()?.get("model")?.string.clone()
+}
+
+#[tokio::test]
+async fn slices_that_a_backup_does_not_have_are_published_again() {
+    let Some(cluster) = Cluster::embedded().await else { return };
+    let helper = cluster.start(&TestDriver::default()).await;
+    let backup = cluster.snapshot();
+    publish(&helper, resources(gpus(300))).await;
+    // The watch begins where the server is no more, so that there has to be a list.
+    cluster.wire.fail("watch", "resourceslices", Trouble::Expired, Times::Next(1));
+    cluster.restore(&backup);
+    let count = |slices: &[_]| slices.iter().map(|slice| names(slice).len()).sum::<usize>();
+    cluster.until("all devices are there again", |slices| count(slices) == 300).await;
+    published(&helper).await;
+}
+
+#[tokio::test]
+async fn slices_that_are_older_in_a_backup_are_brought_up_to_date() {
+    let Some(cluster) = Cluster::embedded().await else { return };
+    let helper = cluster.start(&TestDriver::default()).await;
+    publish(&helper, resources(model("m1"))).await;
+    let backup = cluster.snapshot();
+    publish(&helper, resources(model("m2"))).await;
+    publish(&helper, resources(model("m3"))).await;
+    cluster.wire.fail("watch", "resourceslices", Trouble::Expired, Times::Next(1));
+    cluster.restore(&backup);
+    assert_eq!(stored_model(&cluster).await.as_deref(), Some("m1"));
+    cluster
+        .until("what was published last is there", |slices| {
+            let device = slices[0].spec.devices.iter().flatten().next().unwrap();
+            device.attributes.as_ref().unwrap()["model"].string.as_deref() == Some("m3")
+        })
+        .await;
+    publish(&helper, resources(model("m4"))).await;
+    assert_eq!(stored_model(&cluster).await.as_deref(), Some("m4"));
+}
+
+/// Nothing tells that the cluster was restored: the watch goes on, and only writes fail.
+#[tokio::test]
+async fn writes_that_conflict_again_and_again_lead_to_a_list() {
+    let Some(cluster) = Cluster::embedded().await else { return };
+    let helper = cluster.start(&TestDriver::default()).await;
+    publish(&helper, resources(model("m1"))).await;
+    let backup = cluster.snapshot();
+    publish(&helper, resources(model("m2"))).await;
+    let watches = || cluster.wire.asked().iter().filter(|asked| asked.verb == "watch").count();
+    eventually("there is a watch", || (watches() > 0).then_some(())).await;
+    cluster.restore(&backup);
+    cluster.take_requests();
+    publish(&helper, resources(model("m3"))).await;
+    assert_eq!(stored_model(&cluster).await.as_deref(), Some("m3"));
+    let asked = cluster.take_requests();
+    let count = |verb: &str| asked.iter().filter(|asked| **asked == verb).count();
+    assert!((1..=3).contains(&count("list")) && count("update") <= 6, "{asked:?}");
+}
