@@ -20,7 +20,7 @@ pub use parse::ParseQuantityError;
 /// The exponent of the finest fraction that a quantity keeps.
 const NANO: i64 = -9;
 /// The digits before the point up to which a quantity is written in the binary format. Parsed ones never have more than 19.
-const MAX_BINARY_DIGITS: i64 = 64;
+const MAX_BINARY_DIGITS: i64 = 10_000;
 
 /// How the canonical text of a quantity is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

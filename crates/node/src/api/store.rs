@@ -173,6 +173,10 @@ impl Store {
         for (table, objects) in state.tables.iter_mut().zip(&snapshot.objects) {
             *table = Table { objects: objects.clone(), events: VecDeque::new(), forgotten: snapshot.version };
         }
+        drop(state);
+        for changed in &self.changed {
+            changed.send_replace(snapshot.version);
+        }
     }
 
     /// What happened after `version`, at most `most` events, and the version up to which this is all.

@@ -1,9 +1,11 @@
 //! Publishing to a cluster whose `etcd` was restored from a backup: versions go back, and objects are gone or older.
 
+use drakkar_node::api::Snapshot;
+use drakkar_plugin::Pool;
+
 use super::look::{names, publish, published};
 use super::{gpu, gpus, resources};
 use crate::support::{Cluster, TestDriver, Times, Trouble, eventually};
-use drakkar_plugin::Pool;
 
 fn model(model: &str) -> Pool {
     Pool::default().device(gpu("gpu-0").attribute("model", model))
@@ -16,15 +18,22 @@ async fn stored_model(cluster: &Cluster) -> Option<String> {
     device.attributes.as_ref()?.get("model")?.string.clone()
 }
 
+/// Restores the server, and waits until the driver lists slices because its watch cannot go on.
+async fn restore_and_list(cluster: &Cluster, backup: &Snapshot) {
+    cluster.take_requests();
+    cluster.wire.fail("watch", "resourceslices", Trouble::Expired, Times::Next(1));
+    cluster.restore(backup);
+    let lists = || cluster.wire.asked().iter().filter(|asked| asked.verb == "list").count();
+    eventually("slices are listed", || (lists() > 0).then_some(())).await;
+}
+
 #[tokio::test]
 async fn slices_that_a_backup_does_not_have_are_published_again() {
     let Some(cluster) = Cluster::embedded().await else { return };
     let helper = cluster.start(&TestDriver::default()).await;
     let backup = cluster.snapshot();
     publish(&helper, resources(gpus(300))).await;
-    // The watch begins where the server is no more, so that there has to be a list.
-    cluster.wire.fail("watch", "resourceslices", Trouble::Expired, Times::Next(1));
-    cluster.restore(&backup);
+    restore_and_list(&cluster, &backup).await;
     let count = |slices: &[_]| slices.iter().map(|slice| names(slice).len()).sum::<usize>();
     cluster.until("all devices are there again", |slices| count(slices) == 300).await;
     published(&helper).await;
@@ -38,9 +47,7 @@ async fn slices_that_are_older_in_a_backup_are_brought_up_to_date() {
     let backup = cluster.snapshot();
     publish(&helper, resources(model("m2"))).await;
     publish(&helper, resources(model("m3"))).await;
-    cluster.wire.fail("watch", "resourceslices", Trouble::Expired, Times::Next(1));
-    cluster.restore(&backup);
-    assert_eq!(stored_model(&cluster).await.as_deref(), Some("m1"));
+    restore_and_list(&cluster, &backup).await;
     cluster
         .until("what was published last is there", |slices| {
             let device = slices[0].spec.devices.iter().flatten().next().unwrap();
