@@ -19,6 +19,7 @@ use drakkar_metadata::name::DriverName;
 use drakkar_metadata::show::Printable;
 use tokio::sync::{Mutex, watch};
 
+use super::Pulse;
 use crate::metrics::{self, Metrics};
 use crate::registration::RegistrationStatus;
 use crate::slices::Overview;
@@ -41,6 +42,8 @@ pub(crate) struct Pages {
     pub(crate) registration: watch::Receiver<RegistrationStatus>,
     /// Why the driver cannot go on, once that is so. Everybody can read it: it is not to name claims.
     pub(crate) fatal: watch::Receiver<Option<String>>,
+    /// Whether the driver's runtime runs.
+    pub(crate) pulse: Pulse,
     /// The metrics of the instance.
     pub(crate) metrics: Metrics,
     /// How publishing goes.
@@ -72,7 +75,7 @@ impl Check {
     fn run(self, pages: &Pages) -> Result<(), String> {
         match self {
             Self::Servers => match &*pages.fatal.borrow() {
-                None => Ok(()),
+                None => pages.pulse.check(),
                 Some(reason) => Err(Printable::cut(reason).to_string()),
             },
             Self::Registration if pages.registration.has_changed().is_err() => {
@@ -174,7 +177,7 @@ fn health(pages: &Arc<Pages>, page: &'static str, checks: &'static [Check]) -> M
     })
 }
 
-/// Reads `/proc`, so it is done where blocking is no harm. One at a time: those threads are for the files of claims.
+/// Reads `/proc`, so it is done where blocking is no harm to others who ask. One at a time: there is one such thread.
 fn metrics(metrics: Metrics) -> MethodRouter {
     let turns = Arc::new(Mutex::new(()));
     get(move || {

@@ -11,11 +11,13 @@
 mod support;
 
 mod answers;
+mod campaign;
 mod claims;
 mod concurrency;
 mod documentation;
 mod example;
 mod metadata;
+mod modes;
 mod node;
 mod prepare;
 mod recovery;
