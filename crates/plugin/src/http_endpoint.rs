@@ -17,12 +17,15 @@ mod pulse;
 mod tests;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit};
-use tokio::net::TcpListener;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -115,7 +118,7 @@ pub(crate) struct HttpEndpoint {
 /// An address that is ours, before anything is served there: what cannot be had is known before the kubelet sees a socket.
 #[derive(Debug)]
 pub(crate) struct HttpListener {
-    listener: std::net::TcpListener,
+    listener: TcpListener,
     address: SocketAddr,
 }
 
@@ -123,7 +126,7 @@ impl HttpListener {
     /// Listens. Port 0 is any free port.
     pub(crate) fn bind(address: SocketAddr) -> Result<Self, HttpError> {
         let listen = || {
-            let listener = std::net::TcpListener::bind(address)?;
+            let listener = TcpListener::bind(address)?;
             // Once more, with a longer queue: the standard library has one of 128.
             rustix::net::listen(&listener, BACKLOG)?;
             listener.set_nonblocking(true)?;
@@ -148,8 +151,10 @@ impl HttpListener {
             let stopping = stopping.clone();
             let close = close.clone();
             thread::Builder::new().name("drakkar-http".to_owned()).spawn(move || {
-                let serving = connections::serve(listener, pages.router(), limits, stopping);
-                runtime.block_on(close.run_until_cancelled(serving));
+                let serving = connections::serve(listener, Arc::new(pages), limits, stopping);
+                if let Some(Err(error)) = runtime.block_on(close.run_until_cancelled(serving)) {
+                    tracing::error!(%error, "http endpoint has ended");
+                }
                 // Does not wait for a scrape that hangs.
                 runtime.shutdown_background();
                 drop(ending);
@@ -162,13 +167,22 @@ impl HttpListener {
 }
 
 /// A runtime for the endpoint's thread, and the listener in it. Its second thread makes metrics, one page at a time.
-fn runtime_with(listener: std::net::TcpListener) -> io::Result<(Runtime, TcpListener)> {
+fn runtime_with(listener: TcpListener) -> io::Result<(Runtime, AsyncFd<TcpListener>)> {
     let runtime = runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build()?;
     let listener = {
         let _entered = runtime.enter();
-        TcpListener::from_std(listener)?
+        watched(listener)?
     };
     Ok((runtime, listener))
+}
+
+/// Has the runtime watch a descriptor for reading.
+#[allow(
+    deprecated,
+    reason = "what replaces it is unsafe, for types whose descriptor can change; those here own theirs"
+)]
+fn watched<T: AsRawFd>(owner: T) -> io::Result<AsyncFd<T>> {
+    AsyncFd::with_interest(owner, Interest::READABLE)
 }
 
 impl HttpEndpoint {

@@ -4,17 +4,23 @@
 //!
 //! | stage | what it costs | who goes when there are too many |
 //! |---|---|---|
-//! | silent: nothing was received yet | a file descriptor | the oldest of the address that has most of them |
-//! | partial: half of a request | a buffer of some kilobytes | the oldest |
+//! | [`silent`]: nothing was received yet | a file descriptor | the oldest of the address that has most of them |
+//! | partial: half of a request | a task, a buffer of some kilobytes | the oldest |
 //! | answering | the answer | the oldest |
 //!
-//! A probe sends its request in one piece and its answer is written at once, so it is in the later stages for no time at all: it
-//! never is the oldest of them. In the first it is for as long as its client takes from connecting to sending. With a thousand
-//! silent connections at once, that may be 75 ms while others open 13,000 in a second.
+//! A probe sends its request in one piece and is answered on the spot ([`Pages::probe`]), so it never is in the later stages. In the
+//! first it is for as long as its client takes from connecting to sending. With a thousand silent connections, that may be 75 ms
+//! while others open 13,000 in a second.
+//!
+//! The kernel has a queue of connections that are not accepted yet, and who is in it waits for all before him. So what is done for
+//! a connection before it has sent anything is as little as can be.
 
-use std::collections::{BTreeMap, HashMap};
+mod silent;
+
+use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,62 +31,142 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::io::Errno;
-use rustix::net::sockopt::set_socket_linger;
-use tokio::net::{TcpListener, TcpStream};
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, acceptfrom_with, recv, send};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::Limits;
+use self::silent::SilentConnections;
+use super::{Limits, Pages};
 
+/// The number of connections that are accepted before those that have sent something are answered.
+const BATCH: usize = 256;
+/// The size of the requests that are answered on the spot; those of probes have some hundred bytes.
+const PROBE_BYTES: usize = 2048;
 /// How long to wait before connections are accepted again when there is nothing left to accept them with.
 const EXHAUSTED: Duration = Duration::from_millis(10);
 
 /// Accepts connections until told to stop, then waits for those that there are.
-pub(super) async fn serve(listener: TcpListener, router: Router, limits: Limits, stopping: CancellationToken) {
-    let table = Table::new(limits);
-    let mut tasks = JoinSet::new();
-    while let Some(accepted) = stopping.run_until_cancelled(listener.accept()).await {
-        while tasks.try_join_next().is_some() {}
-        match accepted {
-            Ok((stream, peer)) => {
-                let entry = table.entry();
-                let id = entry.id;
-                let task = tasks.spawn(connection(stream, entry, router.clone(), limits, stopping.clone()));
-                // The task cannot have run yet: there is one thread, and no await in between.
-                table.lock().admit(id, Member { peer: peer.ip(), task });
-            }
-            Err(error) => match Errno::from_io_error(&error) {
-                // The peer has gone already.
-                Some(Errno::CONNABORTED | Errno::INTR) => {}
-                _ => {
-                    tracing::warn!(%error, "http endpoint cannot accept a connection now, trying again");
-                    table.lock().close_silent();
-                    sleep(EXHAUSTED).await;
-                }
-            },
+pub(super) async fn serve(
+    listener: AsyncFd<TcpListener>,
+    pages: Arc<Pages>,
+    limits: Limits,
+    stopping: CancellationToken,
+) -> io::Result<()> {
+    let mut silent = SilentConnections::new(limits.silent, limits.header.min(limits.connection))?;
+    let mut others = Others::new(pages, limits, stopping.clone());
+    loop {
+        tokio::select! {
+            () = stopping.cancelled() => break,
+            ready = listener.readable() => drop(ready?),
+            () = silent.changed() => {}
         }
+        for _ in 0..BATCH {
+            match listener.try_io(Interest::READABLE, accept) {
+                Ok((socket, peer)) => {
+                    if let Some(socket) = others.probe(socket) {
+                        silent.add(socket, peer).unwrap_or_else(|error| exhausted(&error));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // The peer has gone already.
+                Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::CONNABORTED | Errno::INTR)) => {}
+                Err(error) => {
+                    exhausted(&error);
+                    silent.end_all();
+                    sleep(EXHAUSTED).await;
+                    break;
+                }
+            }
+        }
+        for socket in silent.take_received() {
+            // What says that it has received something, and has not, is at its end.
+            drop(others.probe(socket));
+        }
+        silent.end_late();
+        // Those that are under way have their turn.
+        others.forget_ended();
+        tokio::task::yield_now().await;
     }
     drop(listener);
-    while tasks.join_next().await.is_some() {}
+    silent.end_all();
+    others.ended().await;
+    Ok(())
 }
 
-/// One connection, from beginning to end.
-async fn connection(stream: TcpStream, entry: Entry, router: Router, limits: Limits, stopping: CancellationToken) {
-    let served = async {
-        let mut silent = Silent(Some(stream));
-        let has_sent = tokio::select! {
-            sent = timeout(limits.header, silent.has_sent()) => sent.is_ok_and(|sent| sent.is_ok()),
-            () = stopping.cancelled() => false,
+fn exhausted(error: &io::Error) {
+    tracing::warn!(%error, "http endpoint cannot accept a connection now, trying again");
+}
+
+/// Accepts a connection, in one system call.
+fn accept(listener: &TcpListener) -> io::Result<(OwnedFd, IpAddr)> {
+    let (socket, peer) = acceptfrom_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+    Ok((socket, peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip())))
+}
+
+/// The connections that have sent something.
+struct Others {
+    pages: Arc<Pages>,
+    router: Router,
+    limits: Limits,
+    stopping: CancellationToken,
+    table: Table,
+    tasks: JoinSet<()>,
+}
+
+impl Others {
+    fn new(pages: Arc<Pages>, limits: Limits, stopping: CancellationToken) -> Self {
+        let router = pages.router();
+        Self { pages, router, limits, stopping, table: Table::new(limits), tasks: JoinSet::new() }
+    }
+
+    /// Answers a probe on the spot, and everything else in a task. Gives back a connection on which nothing was received.
+    fn probe(&mut self, socket: OwnedFd) -> Option<OwnedFd> {
+        let mut buffer = [0; PROBE_BYTES];
+        let received = match recv(&socket, &mut buffer, RecvFlags::PEEK) {
+            Ok((length, _)) => buffer.get(..length).unwrap_or_default(),
+            Err(Errno::AGAIN) => return Some(socket),
+            Err(_gone) => return None,
         };
-        if has_sent && let Some(stream) = silent.0.take() {
-            entry.enter(Stage::Partial);
-            // On the heap: most of what a connection needs, and silent ones do not.
-            Box::pin(answer(stream, entry, router, limits, stopping)).await;
+        let is_http = received.first().is_some_and(|byte| byte.is_ascii_uppercase() || b"\r\n".contains(byte));
+        if let Some(answer) = self.pages.probe(received) {
+            let length = received.len();
+            // What is not read would make the end of the connection a reset, which could overtake the answer. Who does not take the
+            // answer has no other.
+            let sent = recv(&socket, buffer.get_mut(..length).unwrap_or_default(), RecvFlags::empty())
+                .and_then(|_| send(&socket, answer.as_bytes(), SendFlags::NOSIGNAL));
+            if let Err(error) = sent {
+                tracing::debug!(%error, "http endpoint: a connection failed");
+            }
+        } else if is_http {
+            self.spawn(socket);
         }
-    };
-    if timeout(limits.connection, served).await.is_err() {
-        tracing::debug!("http endpoint: a connection took too long and was closed");
+        None
+    }
+
+    fn spawn(&mut self, socket: OwnedFd) {
+        let stream = match TcpStream::from_std(socket.into()) {
+            Ok(stream) => stream,
+            Err(error) => return exhausted(&error),
+        };
+        let entry = self.table.entry();
+        let id = entry.id;
+        let answer = answer(stream, entry, self.router.clone(), self.limits, self.stopping.clone());
+        let task = self.tasks.spawn(answer);
+        // The task cannot have run yet: there is one thread, and no await in between.
+        self.table.lock().enter(id, task, Stage::Partial);
+    }
+
+    fn forget_ended(&mut self) {
+        while self.tasks.try_join_next().is_some() {}
+    }
+
+    async fn ended(mut self) {
+        while self.tasks.join_next().await.is_some() {}
     }
 }
 
@@ -88,7 +174,7 @@ async fn connection(stream: TcpStream, entry: Entry, router: Router, limits: Lim
 async fn answer(stream: TcpStream, entry: Entry, router: Router, limits: Limits, stopping: CancellationToken) {
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |request| {
-        entry.enter(Stage::Answering);
+        entry.answers();
         router.call(request)
     });
     let connection = http1::Builder::new()
@@ -98,36 +184,19 @@ async fn answer(stream: TcpStream, entry: Entry, router: Router, limits: Limits,
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
-    let answered = tokio::select! {
-        answered = connection.as_mut() => answered,
-        () = stopping.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let answered = async {
+        tokio::select! {
+            answered = connection.as_mut() => answered,
+            () = stopping.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
         }
     };
-    if let Err(error) = answered {
-        tracing::debug!(%error, "http endpoint: a connection failed");
-    }
-}
-
-/// A connection on which nothing was received. It is reset at its end, so that the kernel keeps nothing of it.
-struct Silent(Option<TcpStream>);
-
-impl Silent {
-    async fn has_sent(&self) -> io::Result<()> {
-        match &self.0 {
-            Some(stream) => stream.readable().await,
-            None => Ok(()),
-        }
-    }
-}
-
-impl Drop for Silent {
-    fn drop(&mut self) {
-        if let Some(stream) = &self.0 {
-            // Without it the connection ends a little later.
-            set_socket_linger(stream, Some(Duration::ZERO)).ok();
-        }
+    match timeout(limits.connection, answered).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "http endpoint: a connection failed"),
+        Err(_) => tracing::debug!("http endpoint: a connection took too long and was closed"),
     }
 }
 
@@ -138,54 +207,45 @@ enum Stage {
     Answering,
 }
 
-/// A connection's entry in the table of all, for as long as it lives.
+/// A connection's entry in the table, for as long as it lives.
 struct Entry {
     id: u64,
     table: Table,
 }
 
 impl Entry {
-    fn enter(&self, stage: Stage) {
-        self.table.lock().enter(self.id, stage);
+    /// Notes that the request is whole.
+    fn answers(&self) {
+        let mut stages = self.table.lock();
+        if let Some(task) = stages.partial.remove(&self.id) {
+            stages.enter(self.id, task, Stage::Answering);
+        }
     }
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.table.lock().remove(self.id);
+        let mut stages = self.table.lock();
+        stages.partial.remove(&self.id);
+        stages.answering.remove(&self.id);
     }
 }
 
-/// All connections, by their stage and in the order in which they came.
+/// The connections that are not silent, by their stage and in the order in which they came.
 #[derive(Clone)]
 struct Table(Arc<Mutex<Stages>>);
 
 struct Stages {
     next: u64,
     limits: Limits,
-    silent: BTreeMap<u64, Member>,
-    partial: BTreeMap<u64, Member>,
-    answering: BTreeMap<u64, Member>,
-    /// The number of silent connections by address.
-    silent_by_peer: HashMap<IpAddr, usize>,
-}
-
-/// A connection, to whoever has too many of them.
-struct Member {
-    peer: IpAddr,
-    task: AbortHandle,
+    partial: BTreeMap<u64, AbortHandle>,
+    answering: BTreeMap<u64, AbortHandle>,
 }
 
 impl Table {
     fn new(limits: Limits) -> Self {
-        Self(Arc::new(Mutex::new(Stages {
-            next: 0,
-            limits,
-            silent: BTreeMap::new(),
-            partial: BTreeMap::new(),
-            answering: BTreeMap::new(),
-            silent_by_peer: HashMap::new(),
-        })))
+        let stages = Stages { next: 0, limits, partial: BTreeMap::new(), answering: BTreeMap::new() };
+        Self(Arc::new(Mutex::new(stages)))
     }
 
     /// An entry for the next connection.
@@ -202,22 +262,8 @@ impl Table {
 }
 
 impl Stages {
-    /// Adds a connection that was just accepted.
-    fn admit(&mut self, id: u64, member: Member) {
-        if self.silent.len() >= self.limits.silent {
-            let busiest = self.silent_by_peer.iter().max_by_key(|(_, count)| **count).map(|(peer, _)| *peer);
-            let oldest = self.silent.iter().find(|(_, member)| Some(member.peer) == busiest).map(|(id, _)| *id);
-            if let Some(member) = oldest.and_then(|oldest| self.remove(oldest)) {
-                member.task.abort();
-            }
-        }
-        *self.silent_by_peer.entry(member.peer).or_default() += 1;
-        self.silent.insert(id, member);
-    }
-
-    /// Moves a connection to a later stage, in the place of the oldest there if that is full.
-    fn enter(&mut self, id: u64, stage: Stage) {
-        let Some(member) = self.remove(id) else { return };
+    /// Moves a connection to a stage, in the place of the oldest there if that is full.
+    fn enter(&mut self, id: u64, task: AbortHandle, stage: Stage) {
         let (members, limit) = match stage {
             Stage::Partial => (&mut self.partial, self.limits.partial),
             Stage::Answering => (&mut self.answering, self.limits.answering),
@@ -225,29 +271,8 @@ impl Stages {
         if members.len() >= limit
             && let Some((_, oldest)) = members.pop_first()
         {
-            oldest.task.abort();
+            oldest.abort();
         }
-        members.insert(id, member);
-    }
-
-    fn remove(&mut self, id: u64) -> Option<Member> {
-        if let Some(member) = self.silent.remove(&id) {
-            if let Some(count) = self.silent_by_peer.get_mut(&member.peer) {
-                *count -= 1;
-                if *count == 0 {
-                    self.silent_by_peer.remove(&member.peer);
-                }
-            }
-            return Some(member);
-        }
-        self.partial.remove(&id).or_else(|| self.answering.remove(&id))
-    }
-
-    /// Lets go of all silent connections.
-    fn close_silent(&mut self) {
-        self.silent_by_peer.clear();
-        for member in std::mem::take(&mut self.silent).into_values() {
-            member.task.abort();
-        }
+        members.insert(id, task);
     }
 }

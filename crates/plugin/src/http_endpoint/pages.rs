@@ -94,8 +94,8 @@ impl Check {
 
 impl Pages {
     /// All pages, ready to be served.
-    pub(super) fn router(self) -> Router {
-        let pages = Arc::new(self);
+    pub(super) fn router(self: &Arc<Self>) -> Router {
+        let pages = Arc::clone(self);
         let mut router = Router::new()
             .route("/", get(|| ready(list(StatusCode::OK, ""))))
             .route("/metrics", metrics(pages.metrics.clone()))
@@ -114,6 +114,21 @@ impl Pages {
             .fallback(|| ready(list(StatusCode::NOT_FOUND, "404: there is no such page\n\n")))
             .method_not_allowed_fallback(|| ready(not_allowed()))
             .layer(map_response(|response: Response| ready(hardened(response))))
+    }
+
+    /// The whole answer to a whole request as probes send it: GET of a health page, without a query and without a body.
+    pub(super) fn probe(&self, request: &[u8]) -> Option<String> {
+        let (line, _headers) = str::from_utf8(request).ok()?.strip_suffix("\r\n\r\n")?.split_once("\r\n")?;
+        let path = line.strip_prefix("GET /")?.strip_suffix(" HTTP/1.1")?;
+        let (page, checks) = HEALTH.iter().find(|(page, _)| *page == path)?;
+        let (code, text) = self.health(page, checks, false);
+        let reason = code.canonical_reason().unwrap_or_default();
+        Some(format!(
+            "HTTP/1.1 {} {reason}\r\ncontent-type: text/plain; charset=utf-8\r\nx-content-type-options: nosniff\r\n\
+             cache-control: no-store\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{text}",
+            code.as_u16(),
+            text.len(),
+        ))
     }
 
     /// The answer to some checks: `ok`, or the reasons why not; with `?verbose` check by check.
