@@ -260,7 +260,7 @@ impl LockFile {
         let not_a_file = |kind| LockError::NotAFile { path: path.to_owned(), kind };
         let io = |action| move |source: io::Error| LockError::Io { action, path: path.to_owned(), source };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = match openat(CWD, path, flags, Mode::from_raw_mode(0o666)) {
+        let file = match openat(CWD, path, flags, Mode::from_raw_mode(0o600)) {
             Err(rustix::io::Errno::LOOP) => return Err(not_a_file("symbolic link")),
             Err(rustix::io::Errno::ISDIR) => return Err(not_a_file("directory")),
             Err(rustix::io::Errno::NXIO) => return Err(not_a_file("socket or device")),

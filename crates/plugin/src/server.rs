@@ -31,8 +31,11 @@ use guard::Guard;
 pub(crate) use guard::{Interceptor, Watch};
 use incoming::incoming;
 
+use crate::disk::Disk;
 use crate::socket::{SocketError, SocketFile};
 
+/// How long the removal of a socket's file may take.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long closed connections may take to be gone. They have nothing to wait for but their turn.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -106,9 +109,12 @@ impl Server {
     /// Removes the socket's file, so that nobody finds the server any more; connections and the listener stay.
     pub(crate) async fn remove_file(&mut self) -> Result<(), ServerError> {
         let Some(file) = self.file.take() else { return Ok(()) };
-        match tokio::task::spawn_blocking(|| file.remove()).await {
-            Ok(removed) => Ok(removed?),
-            Err(source) => Err(ServerError::Task { path: self.path.clone(), source: source.into() }),
+        let task = |source| ServerError::Task { path: self.path.clone(), source };
+        // On a thread that nobody waits for: a disk that hangs must not hold up the end of the driver.
+        match timeout(REMOVAL_TIMEOUT, Disk::default().run(|| file.remove())).await {
+            Ok(Ok(removed)) => Ok(removed?),
+            Ok(Err(source)) => Err(task(source.into())),
+            Err(_elapsed) => Err(task("its file could not be removed in time".into())),
         }
     }
 

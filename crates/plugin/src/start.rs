@@ -30,7 +30,7 @@ use crate::driver::{BackgroundError, BoxError, DraPlugin, Panicked};
 use crate::health::{HealthHub, HealthReporter, HealthV1, HealthV1alpha1};
 use crate::helper::{Helper, Running};
 use crate::holders::Holders;
-use crate::http_endpoint::{HttpListener, Pages};
+use crate::http_endpoint::{HttpListener, Pages, Pulse};
 use crate::lock::Locks;
 use crate::metrics::{Metrics, Severity};
 use crate::proto::dra_v1::dra_plugin_server::DraPluginServer as DraV1Server;
@@ -44,7 +44,7 @@ use crate::service::{Rooms, Service, ServiceSettings, chain};
 use crate::slices::{GENERATIONS_FILE, Publisher, PublisherSettings, TURN_FILE};
 use crate::socket::{PodUid, dra_socket, ensure_not_live};
 use crate::status::StatusReports;
-use crate::store::{Delivery, RecoveredClaim, Settings, Store, SystemFiles};
+use crate::store::{Delivery, PLUGIN_DIRECTORY_MODE, RecoveredClaim, Settings, Store, SystemFiles, make_directories};
 
 /// How long a start waits for another instance to finish what it does, before it leaves the disk as it is.
 const RECOVERY_PATIENCE: Duration = Duration::from_secs(10);
@@ -224,11 +224,13 @@ impl PluginBuilder {
                 driver: checked.driver.clone(),
                 registration: endpoints.registration_status(),
                 fatal: is_fatal,
+                pulse: Pulse::of(tokio::runtime::Handle::current()),
                 metrics: metrics.clone(),
                 publishing: publisher.overview(),
                 status: lines,
             })
         });
+        let http = http.transpose().map_err(|error| StartError::Http(error.into()))?;
         let running = Running {
             endpoints,
             http,
@@ -325,7 +327,7 @@ impl Checked {
                 source,
                 remedy: "mount it into the driver's container under the path that it has on the host",
             };
-            std::fs::create_dir_all(&settings.plugin_directory).map_err(unusable)?;
+            make_directories(&settings.plugin_directory, PLUGIN_DIRECTORY_MODE).map_err(unusable)?;
             settings.boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
                 .map(|id| id.trim().to_owned())
                 .map_err(|source| StartError::Directory {

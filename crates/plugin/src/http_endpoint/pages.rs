@@ -19,6 +19,7 @@ use drakkar_metadata::name::DriverName;
 use drakkar_metadata::show::Printable;
 use tokio::sync::{Mutex, watch};
 
+use super::Pulse;
 use crate::metrics::{self, Metrics};
 use crate::registration::RegistrationStatus;
 use crate::slices::Overview;
@@ -41,6 +42,8 @@ pub(crate) struct Pages {
     pub(crate) registration: watch::Receiver<RegistrationStatus>,
     /// Why the driver cannot go on, once that is so. Everybody can read it: it is not to name claims.
     pub(crate) fatal: watch::Receiver<Option<String>>,
+    /// Whether the driver's runtime runs.
+    pub(crate) pulse: Pulse,
     /// The metrics of the instance.
     pub(crate) metrics: Metrics,
     /// How publishing goes.
@@ -72,7 +75,7 @@ impl Check {
     fn run(self, pages: &Pages) -> Result<(), String> {
         match self {
             Self::Servers => match &*pages.fatal.borrow() {
-                None => Ok(()),
+                None => pages.pulse.check(),
                 Some(reason) => Err(Printable::cut(reason).to_string()),
             },
             Self::Registration if pages.registration.has_changed().is_err() => {
@@ -91,8 +94,8 @@ impl Check {
 
 impl Pages {
     /// All pages, ready to be served.
-    pub(super) fn router(self) -> Router {
-        let pages = Arc::new(self);
+    pub(super) fn router(self: &Arc<Self>) -> Router {
+        let pages = Arc::clone(self);
         let mut router = Router::new()
             .route("/", get(|| ready(list(StatusCode::OK, ""))))
             .route("/metrics", metrics(pages.metrics.clone()))
@@ -111,6 +114,21 @@ impl Pages {
             .fallback(|| ready(list(StatusCode::NOT_FOUND, "404: there is no such page\n\n")))
             .method_not_allowed_fallback(|| ready(not_allowed()))
             .layer(map_response(|response: Response| ready(hardened(response))))
+    }
+
+    /// The whole answer to a whole request as probes send it: GET of a health page, without a query and without a body.
+    pub(super) fn probe(&self, request: &[u8]) -> Option<String> {
+        let (line, _headers) = str::from_utf8(request).ok()?.strip_suffix("\r\n\r\n")?.split_once("\r\n")?;
+        let path = line.strip_prefix("GET /")?.strip_suffix(" HTTP/1.1")?;
+        let (page, checks) = HEALTH.iter().find(|(page, _)| *page == path)?;
+        let (code, text) = self.health(page, checks, false);
+        let reason = code.canonical_reason().unwrap_or_default();
+        Some(format!(
+            "HTTP/1.1 {} {reason}\r\ncontent-type: text/plain; charset=utf-8\r\nx-content-type-options: nosniff\r\n\
+             cache-control: no-store\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{text}",
+            code.as_u16(),
+            text.len(),
+        ))
     }
 
     /// The answer to some checks: `ok`, or the reasons why not; with `?verbose` check by check.
@@ -174,7 +192,7 @@ fn health(pages: &Arc<Pages>, page: &'static str, checks: &'static [Check]) -> M
     })
 }
 
-/// Reads `/proc`, so it is done where blocking is no harm. One at a time: those threads are for the files of claims.
+/// Reads `/proc`, so it is done where blocking is no harm to others who ask. One at a time: there is one such thread.
 fn metrics(metrics: Metrics) -> MethodRouter {
     let turns = Arc::new(Mutex::new(()));
     get(move || {

@@ -7,7 +7,10 @@ use std::net::Ipv4Addr;
 use drakkar_metadata::name::DriverName;
 use rstest::rstest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::*;
 use crate::metrics::Metrics;
@@ -36,6 +39,10 @@ impl Driver {
     }
 
     fn start_with(limits: Limits) -> Self {
+        Self::start_on(Pulse::of(Handle::current()), limits)
+    }
+
+    fn start_on(pulse: Pulse, limits: Limits) -> Self {
         let (registration, fatal) = (watch::Sender::default(), watch::Sender::default());
         let driver = DriverName::new("gpu.example.com").unwrap();
         let metrics = Metrics::new(&driver);
@@ -43,6 +50,7 @@ impl Driver {
             driver,
             registration: registration.subscribe(),
             fatal: fatal.subscribe(),
+            pulse,
             metrics: metrics.clone(),
             publishing: Overview::default(),
             status: vec![
@@ -51,7 +59,7 @@ impl Driver {
                 ("DRA socket".to_owned(), "/var/lib/kubelet/plugins/gpu.example.com/dra\nforged: line".to_owned()),
             ],
         };
-        let endpoint = HttpListener::bind(ANY_PORT).unwrap().serve_with(pages, limits);
+        let endpoint = HttpListener::bind(ANY_PORT).unwrap().serve_with(pages, limits).unwrap();
         Self { endpoint, registration, fatal, metrics }
     }
 
@@ -337,16 +345,18 @@ async fn a_connection_does_not_last_longer_than_it_may() {
 
 #[tokio::test]
 async fn a_probe_is_answered_even_if_others_hold_all_connections() {
-    let limits = Limits { header: PATIENCE * 2, connection: PATIENCE * 2, connections: 4, ..Limits::default() };
+    let limits = Limits { header: PATIENCE * 2, connection: PATIENCE * 2, silent: 4, ..Limits::default() };
     let driver = Driver::start_with(limits);
     let mut idle = vec![];
-    for _ in 0..4 {
+    for _ in 0..8 {
         idle.push(driver.connect().await);
+        assert_eq!(driver.status("/livez").await, (200, "ok".to_owned()));
     }
-    assert_eq!(driver.status("/livez").await, (200, "ok".to_owned()));
-    // The oldest had to go, and it alone.
-    assert_eq!(read_to_end(&mut idle[0]).await, "");
-    for mut stream in idle.drain(1..) {
+    // The oldest had to go. A probe whose request comes late takes the place of one, too, so the fifth may be gone.
+    for stream in &mut idle[..4] {
+        assert_eq!(read_to_end(stream).await, "");
+    }
+    for mut stream in idle.drain(5..) {
         stream.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
         assert_eq!(Answer::read(&mut stream).await.code, 200);
     }
@@ -396,4 +406,102 @@ async fn an_endpoint_that_is_dropped_takes_its_connections_along() {
     assert_eq!(driver.status("/livez").await.0, 200);
     drop(driver);
     assert_eq!(read_to_end(&mut idle).await, "");
+}
+
+/// Asks without the test's runtime, which stands still meanwhile.
+fn ask_blocking(address: SocketAddr, path: &str) -> io::Result<String> {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::net::TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// A probe is answered while the driver's only thread is busy with something else.
+#[tokio::test]
+async fn a_probe_is_answered_while_the_drivers_thread_is_busy() {
+    let driver = Driver::start();
+    for page in ["/healthz", "/livez", "/metrics"] {
+        let answer = ask_blocking(driver.endpoint.local_address(), page);
+        assert!(answer.as_ref().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 OK")), "{page}: {answer:?}");
+    }
+}
+
+/// A prober may lose the processor between its connection and its request, while somebody else opens connections.
+#[tokio::test]
+async fn a_probe_that_sends_late_is_answered_although_hundreds_have_connected_since() {
+    let driver = Driver::start_with(Limits { header: PATIENCE * 2, connection: PATIENCE * 2, ..Limits::default() });
+    let mut probe = driver.connect().await;
+    let mut idle = vec![];
+    for _ in 0..200 {
+        idle.push(driver.connect().await);
+    }
+    // Connections are accepted in their order: after this one, all others are.
+    assert_eq!(driver.status("/livez").await.0, 200);
+    probe.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    assert_eq!(Answer::read(&mut probe).await.code, 200);
+}
+
+/// The endpoint's own thread answers, and tells that the driver's does not.
+#[tokio::test]
+async fn a_driver_whose_runtime_stands_still_is_not_alive() {
+    let pulse = Pulse::with(Handle::current(), Duration::ZERO, Duration::from_millis(50));
+    let driver = Driver::start_on(pulse, Limits::default());
+    let address = driver.endpoint.local_address();
+    let begun = std::time::Instant::now();
+    let reason = loop {
+        let answer = ask_blocking(address, "/livez").unwrap();
+        if answer.starts_with("HTTP/1.1 503") {
+            break answer;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{answer}");
+    };
+    assert!(reason.contains("the driver's runtime has run no task for"), "{reason}");
+
+    // It runs again, and with it what it was given.
+    while driver.status("/livez").await.0 != 200 {
+        assert!(begun.elapsed() < PATIENCE);
+    }
+}
+
+/// Whoever opens many connections makes others of his own address go, and nobody else.
+#[tokio::test]
+async fn an_address_with_many_connections_does_not_displace_another() {
+    let limits = Limits { header: PATIENCE * 2, connection: PATIENCE * 2, silent: 8, ..Limits::default() };
+    let driver = Driver::start_with(limits);
+    let port = driver.endpoint.local_address().port();
+    // All of 127.0.0.0/8 is this machine.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let mut probe = in_time(socket.connect(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port))).await.unwrap();
+    let mut idle = vec![];
+    for _ in 0..40 {
+        idle.push(driver.connect().await);
+    }
+    assert_eq!(driver.status("/livez").await.0, 200);
+    probe.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    assert_eq!(Answer::read(&mut probe).await.code, 200);
+}
+
+/// Halves of requests, and answers that nobody reads, take the place of each other.
+#[tokio::test]
+async fn halves_of_requests_and_slow_readers_do_not_fail_a_probe() {
+    let limits =
+        Limits { header: PATIENCE * 2, connection: PATIENCE * 2, partial: 4, answering: 4, ..Limits::default() };
+    let driver = Driver::start_with(limits);
+    let mut others = vec![];
+    for number in 0..40 {
+        let mut stream = driver.connect().await;
+        let request: &[u8] =
+            if number % 2 == 0 { b"GET /livez HTT" } else { b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n" };
+        stream.write_all(request).await.unwrap();
+        others.push(stream);
+        assert_eq!(driver.status("/livez").await, (200, "ok".to_owned()));
+    }
+    // The first half was let go, the last is still there.
+    assert_eq!(read_to_end(&mut others[0]).await, "");
+    others[38].write_all(b"P/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    assert_eq!(Answer::read(&mut others[38]).await.code, 200);
 }

@@ -28,7 +28,7 @@ impl Turn {
     /// Becomes the newest.
     pub(super) fn take(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = File::from(openat(CWD, path, flags, Mode::from_raw_mode(0o666))?);
+        let file = File::from(openat(CWD, path, flags, Mode::from_raw_mode(0o600))?);
         let now = clock_gettime(ClockId::Boottime);
         let mut place = now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec);
         loop {

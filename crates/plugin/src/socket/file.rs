@@ -1,19 +1,19 @@
 //! The file that a listening socket is.
 //!
-//! Order of the steps of [`listen`]: look at what has the name, and remove it if it is a dead socket; bind and listen
-//! under a staging name; restrict it to its owner; rename it into place, which never replaces anything. What fails on the
-//! way takes its own file with it.
+//! Order of the steps of [`listen`]: look at what has the name, and remove it if it is a dead socket; bind under a staging
+//! name, restricted to its owner from the first moment; listen, since nobody can connect before; rename it into place, which
+//! never replaces anything. What fails on the way takes its own file with it.
 //!
 //! A socket is told from its successors by device and inode. Each [`SocketFile`] holds its inode open, so that the number
 //! cannot be given to another file while it lives. Between the comparison and the removal of a file there is a moment in
 //! which another process could replace the file: the kernel has no call that does both.
 
 use std::collections::hash_map::RandomState;
-use std::fs::{self, FileType, Permissions};
+use std::fs::{self, FileType};
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -24,6 +24,10 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::name::staging_name;
 
+/// The kubelet is root, or the same user. Whoever can connect can prepare and unprepare claims.
+const SOCKET_MODE: Mode = Mode::from_raw_mode(0o600);
+/// The number of connections that the kernel keeps until they are accepted. It has a limit of its own (`net.core.somaxconn`).
+const BACKLOG: i32 = 4096;
 /// How often [`listen`] starts anew when another process changed the directory under its hands.
 const ATTEMPTS: usize = 16;
 
@@ -123,8 +127,8 @@ pub(crate) fn listen(path: &Path, driver: &DriverName) -> Result<(UnixListener, 
 /// Listens on a path that is free; `None` when another process was faster, or took the staged socket for a dead one.
 fn listen_if_free(path: &Path, driver: &DriverName) -> Result<Option<(UnixListener, SocketFile)>, SocketError> {
     let staged = path.with_file_name(staging_name(driver, RandomState::new().build_hasher().finish()));
-    let listener = match UnixListener::bind(&staged) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(None),
+    let socket = match bind(&staged) {
+        Err(Errno::ADDRINUSE) => return Ok(None),
         other => other.map_err(SocketError::io("bind a socket in the directory of", path))?,
     };
     let file = match open_inode(&staged) {
@@ -132,17 +136,28 @@ fn listen_if_free(path: &Path, driver: &DriverName) -> Result<Option<(UnixListen
         other => other.inspect_err(|_| drop(fs::remove_file(&staged)))?,
     };
     let mut file = SocketFile { path: staged, inode: file, removed: false };
-    // The kubelet is root, or the same user. Whoever can connect can prepare and unprepare claims.
-    match fs::set_permissions(&file.path, Permissions::from_mode(0o600)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+    // A umask may have taken something away.
+    match rustix::fs::chmod(&file.path, SOCKET_MODE) {
+        Err(Errno::NOENT) => return Ok(None),
         other => other.map_err(SocketError::io("set the mode of", &file.path))?,
     }
+    rustix::net::listen(&socket, BACKLOG).map_err(SocketError::io("listen on", &file.path))?;
+    let listener = UnixListener::from(socket);
     match rename_if_free(&file.path, path) {
         Err(Errno::EXIST | Errno::NOENT) => return Ok(None),
         other => other.map_err(SocketError::io("rename a socket to", path))?,
     }
     file.path = path.to_owned();
     Ok(Some((listener, file)))
+}
+
+/// Binds a socket that only its owner can connect to, and nobody before it listens.
+fn bind(path: &Path) -> Result<OwnedFd, Errno> {
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // The kernel makes the file with the mode of the socket, so there is no moment in which it has another.
+    rustix::fs::fchmod(&socket, SOCKET_MODE)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
 }
 
 /// Renames without replacing, also on filesystems that cannot do that in one call.
@@ -236,6 +251,7 @@ fn describe(kind: FileType) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::net::{UnixDatagram, UnixStream};
 
     use super::*;
@@ -263,6 +279,18 @@ mod tests {
         UnixStream::connect(file.path()).unwrap();
         file.remove().unwrap();
         assert!(names_in(directory.path()).is_empty());
+    }
+
+    /// Whatever the umask: the mode is that of the first moment, and until the socket listens nobody gets through.
+    #[test]
+    fn a_socket_has_its_mode_before_it_listens() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("dra.sock");
+        let socket = bind(&path).unwrap();
+        assert_eq!(fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o177, 0);
+        assert_eq!(connect(&path), Err(Errno::CONNREFUSED));
+        rustix::net::listen(&socket, BACKLOG).unwrap();
+        UnixStream::connect(&path).unwrap();
     }
 
     #[test]
@@ -398,7 +426,7 @@ mod tests {
         assert_eq!(
             watch.events(),
             ["create .staged", "move-from .staged", "move-to gpu.example.com@reg.sock"],
-            "a listener that is bound listens"
+            "it is bound, and listens, under another name"
         );
         drop(file);
         assert_eq!(watch.events(), ["delete gpu.example.com@reg.sock"]);

@@ -10,21 +10,24 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::sync::OnceLock;
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat, renameat, statat, unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, chmodat, fchmod, fstat, mkdirat, openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 
+use super::patience::LockPatience;
+
 /// The largest file that the store reads; its own have some kilobytes.
 const MAX_SIZE: u64 = 8 * 1024 * 1024;
-/// How long a writer waits for readers of a file. Whoever can read it can lock it, and must not hold up a driver.
-const LOCK_WAIT: Duration = Duration::from_millis(100);
 /// A file that containers read.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
-/// A directory on the way to one.
+/// A directory on the way to one, and that of CDI specs, which programs without root read, too.
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
+/// The driver's own directory, with its sockets, locks and records. The container runtime, which mounts from it, is root or
+/// the same user.
+pub(crate) const PLUGIN_DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o750);
 
 /// An open directory.
 #[derive(Debug)]
@@ -64,7 +67,7 @@ pub(crate) trait Files: Send + Sync + 'static {
     /// Opens a file for writing into it.
     fn open_for_update(&self, parent: &Directory, name: Entry<'_>) -> io::Result<File>;
     /// Locks a file against readers, for as long as it is open; gives up waiting soon and goes on without.
-    fn lock(&self, file: &File) -> io::Result<()>;
+    fn lock(&self, file: &File, patience: &LockPatience) -> io::Result<()>;
     /// Writes at the start of a file, in one call if the system lets it.
     fn write(&self, file: &File, content: &[u8]) -> io::Result<()>;
     /// Gives an entry another name in the same directory, in the place of what was there.
@@ -90,7 +93,7 @@ impl Files for SystemFiles {
     }
 
     fn make_root(&self, path: &Path) -> io::Result<()> {
-        std::fs::create_dir_all(path)
+        make_directories(path, DIRECTORY_MODE)
     }
 
     fn open_directory(&self, parent: &Directory, name: Entry<'_>) -> io::Result<Directory> {
@@ -99,11 +102,7 @@ impl Files for SystemFiles {
     }
 
     fn make_directory(&self, parent: &Directory, name: Entry<'_>) -> io::Result<bool> {
-        match mkdirat(&parent.0, name.0, DIRECTORY_MODE) {
-            Ok(()) => Ok(true),
-            Err(Errno::EXIST) => Ok(false),
-            Err(errno) => Err(errno.into()),
-        }
+        Ok(make_directory(&parent.0, name.0.as_ref(), DIRECTORY_MODE)?)
     }
 
     fn read(&self, parent: &Directory, name: Entry<'_>) -> io::Result<Vec<u8>> {
@@ -137,16 +136,10 @@ impl Files for SystemFiles {
         open_file(parent, name, OFlags::WRONLY).map(|(file, _)| file)
     }
 
-    fn lock(&self, file: &File) -> io::Result<()> {
-        let deadline = Instant::now() + LOCK_WAIT;
-        loop {
-            match file.try_lock() {
-                // A file system without locks has no readers that wait for them either.
-                Ok(()) | Err(std::fs::TryLockError::Error(_)) => return Ok(()),
-                Err(std::fs::TryLockError::WouldBlock) if Instant::now() >= deadline => return Ok(()),
-                Err(std::fs::TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(200)),
-            }
-        }
+    fn lock(&self, file: &File, patience: &LockPatience) -> io::Result<()> {
+        // A file system without locks has no readers that wait for them either.
+        patience.try_until(|| !matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock)));
+        Ok(())
     }
 
     fn write(&self, file: &File, content: &[u8]) -> io::Result<()> {
@@ -198,6 +191,48 @@ fn open_file(parent: &Directory, name: Entry<'_>, access: OFlags) -> io::Result<
         FileType::RegularFile => Ok((File::from(file), status.st_size)),
         _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
     }
+}
+
+/// Makes a directory, and those on the way to it, with a mode that does not depend on the umask. What is there keeps its own.
+pub(crate) fn make_directories(path: &Path, mode: Mode) -> io::Result<()> {
+    match make_directory(CWD, path, mode) {
+        Ok(_) if path.is_dir() => Ok(()),
+        Ok(_) => Err(io::ErrorKind::NotADirectory.into()),
+        Err(Errno::NOENT) => {
+            let parent = path.parent().ok_or(io::ErrorKind::NotFound)?;
+            make_directories(parent, mode)?;
+            make_directory(CWD, path, mode)?;
+            Ok(())
+        }
+        // It is there, and whatever keeps it from being made does not matter.
+        Err(_) if path.is_dir() => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Makes a directory with this mode, and says whether it is new.
+fn make_directory(parent: impl AsFd, name: &Path, mode: Mode) -> Result<bool, Errno> {
+    match mkdirat(&parent, name, mode) {
+        Ok(()) => {}
+        Err(Errno::EXIST) => return Ok(false),
+        Err(errno) => return Err(errno),
+    }
+    if umask().intersects(mode) {
+        chmodat(&parent, name, mode, AtFlags::empty())?;
+    }
+    Ok(true)
+}
+
+/// What the process's umask takes away, as it was at the first call: to ask the kernel each time would cost a call.
+fn umask() -> Mode {
+    static UMASK: OnceLock<Mode> = OnceLock::new();
+    *UMASK.get_or_init(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let digits = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+        let bits = digits.and_then(|digits| u32::from_str_radix(digits.trim(), 8).ok());
+        // If nobody says, anything may be missing.
+        bits.map_or(Mode::RWXU | Mode::RWXG | Mode::RWXO, Mode::from_raw_mode)
+    })
 }
 
 fn absent_is_fine(outcome: Result<(), Errno>) -> io::Result<()> {

@@ -25,12 +25,13 @@
 //!
 //! # What callers owe
 //!
-//! Calls block, briefly. Two calls for the same namespace and name must not overlap; different claims may.
+//! Calls block: for a disk as long as that takes, for locks of readers no longer than [`patience`] says. Two calls for the same namespace and name must not overlap; different claims may.
 
 mod directory;
 mod documents;
 mod error;
 mod files;
+mod patience;
 mod place;
 mod prepare;
 mod record;
@@ -50,10 +51,11 @@ use drakkar_metadata::{Device, Request, Versions, encode};
 
 use self::directory::directory_name;
 use self::documents::{by_reference, generation_of};
+use self::patience::LockPatience;
 use self::place::Step;
 use self::write::Presence;
 pub(crate) use error::StoreError;
-pub(crate) use files::{Directory, Files, SystemFiles};
+pub(crate) use files::{Directory, Files, PLUGIN_DIRECTORY_MODE, SystemFiles, make_directories};
 pub use record::ClaimRef;
 pub(crate) use record::DeviceUse;
 pub(crate) use recover::RecoveredClaim;
@@ -120,7 +122,8 @@ impl<F: Files> Store<F> {
         requests: impl Into<Cow<'r, [PreparedRequest]>>,
         uses: &[DeviceUse],
     ) -> Result<BTreeMap<RequestName, QualifiedName>, StoreError> {
-        let step = Step(claim);
+        let patience = LockPatience::of_call();
+        let step = Step::new(claim, &patience);
         let name = directory_name(&claim.namespace, &claim.name);
         let plans = self.plan(claim, pod_claim, &self.root_path().join(&name), requests.into().into_owned())?;
         let record = self.record(claim, pod_claim, &plans, uses);
@@ -151,7 +154,8 @@ impl<F: Files> Store<F> {
         request: &RequestName,
         devices: Vec<Device>,
     ) -> Result<i64, StoreError> {
-        let step = Step(claim);
+        let patience = LockPatience::of_call();
+        let step = Step::new(claim, &patience);
         let not_prepared = || StoreError::NotPrepared { claim: Box::new(claim.clone()) };
         let root = self.open_root(step)?.ok_or_else(not_prepared)?;
         let name = directory_name(&claim.namespace, &claim.name);
@@ -190,7 +194,8 @@ impl<F: Files> Store<F> {
 
     /// Whether this very claim is prepared, as far as the disk knows.
     pub(crate) fn is_prepared(&self, claim: &ClaimRef) -> Result<bool, StoreError> {
-        let step = Step(claim);
+        let patience = LockPatience::of_call();
+        let step = Step::new(claim, &patience);
         let Some(root) = self.open_root(step)? else { return Ok(false) };
         let name = directory_name(&claim.namespace, &claim.name);
         let Some(place) = self.open_place(step, &root, &name)? else { return Ok(false) };
@@ -200,7 +205,8 @@ impl<F: Files> Store<F> {
     /// Removes what was written for a claim. What was never prepared is removed already; what was prepared for
     /// another claim of that name stays.
     pub(crate) fn unprepare(&self, claim: &ClaimRef) -> Result<(), StoreError> {
-        let step = Step(claim);
+        let patience = LockPatience::of_call();
+        let step = Step::new(claim, &patience);
         let Some(root) = self.open_root(step)? else { return Ok(()) };
         let name = directory_name(&claim.namespace, &claim.name);
         let Some(place) = self.open_place(step, &root, &name)? else { return Ok(()) };

@@ -7,6 +7,7 @@ use drakkar_metadata::name::RequestName;
 use drakkar_metadata::path::HOST_SUBDIR;
 
 use super::files::{Directory, Entry, Files};
+use super::patience::LockPatience;
 use super::record::ClaimRef;
 use super::{Store, StoreError};
 
@@ -103,14 +104,26 @@ impl<F: Files> Store<F> {
     }
 }
 
-/// The claim on whose behalf something is done: what errors name.
+/// The claim on whose behalf something is done, which errors name, and how long that may wait for locks.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Step<'a>(pub(super) &'a ClaimRef);
+pub(super) struct Step<'a> {
+    pub(super) claim: &'a ClaimRef,
+    pub(super) patience: &'a LockPatience,
+}
 
-impl Step<'_> {
+impl<'a> Step<'a> {
+    pub(super) fn new(claim: &'a ClaimRef, patience: &'a LockPatience) -> Self {
+        Self { claim, patience }
+    }
+
+    /// The same on behalf of another claim.
+    pub(super) fn of(self, claim: &'a ClaimRef) -> Self {
+        Self { claim, ..self }
+    }
+
     pub(super) fn on<T>(self, action: &'static str, path: &Path, outcome: io::Result<T>) -> Result<T, StoreError> {
         outcome.map_err(|source| StoreError::Io {
-            claim: Box::new(self.0.clone()),
+            claim: Box::new(self.claim.clone()),
             action,
             path: path.to_owned(),
             source,

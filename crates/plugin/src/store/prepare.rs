@@ -127,7 +127,7 @@ impl<F: Files> Store<F> {
         // While the record still names them, what a crash leaves of them is found.
         for request in known.requests.keys().filter(|request| !plans.contains_key(*request)) {
             if let Some(cdi) = self.open_cdi(step)? {
-                self.remove_spec(step, &cdi, &self.device(step.0, request)?)?;
+                self.remove_spec(step, &cdi, &self.device(step.claim, request)?)?;
             }
             self.remove_request(step, place, request.as_str())?;
         }

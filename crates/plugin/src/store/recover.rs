@@ -16,6 +16,7 @@ use super::directory::claim_of;
 use super::documents::{generation_of, is_blank, owner_of};
 use super::error::StoreError;
 use super::files::{Entry, Files};
+use super::patience::LockPatience;
 use super::place::{Place, Step};
 use super::record::{self, ClaimRef, DeviceUse, Record, RequestRecord};
 use super::write::{NEXT, Presence, temporary};
@@ -55,6 +56,7 @@ impl<F: Files> Store<F> {
     pub(crate) fn recover(&self) -> Recovery {
         let mut recovery = Recovery::default();
         let mut knows_all = true;
+        let patience = LockPatience::of_recovery();
         let path = self.root_path();
         let root = Entry::new(HOST_SUBDIR).and_then(|name| self.files.open_directory(&self.plugin, name));
         let found = root.and_then(|directory| Ok((self.files.list(&directory)?, directory)));
@@ -71,9 +73,9 @@ impl<F: Files> Store<F> {
             }
         };
         for name in names {
-            match self.find_claim(&root, &name) {
+            match self.find_claim(&patience, &root, &name) {
                 Ok(Found::Claim(place, record)) => {
-                    self.restore(&place, &record, &mut recovery.problems);
+                    self.restore(Step::new(&record.claim, &patience), &place, &record, &mut recovery.problems);
                     recovery.claims.push(self.recovered(record));
                 }
                 Ok(Found::Nothing) => {}
@@ -103,10 +105,11 @@ impl<F: Files> Store<F> {
             Err(source) => return Err(StoreError::Root { path, source }),
         };
         let mut recovery = Recovery::default();
+        let patience = LockPatience::of_call();
         for directory in names {
             let (Some((namespace, name)), Ok(uid)) = (claim_of(&directory), ClaimUid::new("unknown")) else { continue };
             let nobody = ClaimRef { namespace, name, uid };
-            let step = Step(&nobody);
+            let step = Step::new(&nobody, &patience);
             let record = match self.open_place(step, &root, &directory) {
                 Ok(Some(place)) => self.known(step, &place),
                 Ok(None) => Ok(None),
@@ -127,12 +130,12 @@ impl<F: Files> Store<F> {
     }
 
     /// Whose directory this is. One that is nobody's is removed.
-    fn find_claim(&self, root: &Place, directory: &str) -> Result<Found, StoreError> {
+    fn find_claim(&self, patience: &LockPatience, root: &Place, directory: &str) -> Result<Found, StoreError> {
         let (Some((namespace, name)), Ok(uid)) = (claim_of(directory), ClaimUid::new("unknown")) else {
             return Ok(Found::Foreign { is_directory: self.is_directory(root, directory) });
         };
         let nobody = ClaimRef { namespace, name, uid };
-        let step = Step(&nobody);
+        let step = Step::new(&nobody, patience);
         let Some(place) = self.open_place(step, root, directory)? else { return Ok(Found::Nothing) };
         if let Some(record) = self.take_over(step, &place)? {
             return Ok(Found::Claim(place, record));
@@ -165,7 +168,7 @@ impl<F: Files> Store<F> {
         }
         let adopted = self.adopt(step, place)?;
         if let Some(record) = &adopted {
-            self.write_record(Step(&record.claim), place, record)?;
+            self.write_record(step.of(&record.claim), place, record)?;
         }
         Ok(adopted)
     }
@@ -178,7 +181,7 @@ impl<F: Files> Store<F> {
             let Ok(decoded) = decode(&content) else { return Ok(None) };
             let metadata = decoded.metadata;
             let Some(claim) = owner_of(&metadata, place) else { return Ok(None) };
-            let step = Step(&claim);
+            let step = step.of(&claim);
             let device = self.device(&claim, &request)?;
             let Some(cdi) = self.open_cdi(step)? else { return Ok(None) };
             let (name, path) = (device.file_name(), cdi.path.join(device.file_name()));
@@ -211,8 +214,7 @@ impl<F: Files> Store<F> {
     }
 
     /// Finishes updates, removes what was on its way, and writes specs that are gone.
-    fn restore(&self, place: &Place, record: &Record, problems: &mut Vec<StoreError>) {
-        let step = Step(&record.claim);
+    fn restore(&self, step: Step<'_>, place: &Place, record: &Record, problems: &mut Vec<StoreError>) {
         let is_known = |name: &String| {
             name == record::FILE || RequestName::new(name).is_ok_and(|name| record.requests.contains_key(&name))
         };
@@ -225,18 +227,19 @@ impl<F: Files> Store<F> {
         }
         let requests = record.requests.iter();
         problems.extend(
-            requests.filter_map(|(request, prepared)| self.restore_request(place, record, request, prepared).err()),
+            requests
+                .filter_map(|(request, prepared)| self.restore_request(step, place, record, request, prepared).err()),
         );
     }
 
     fn restore_request(
         &self,
+        step: Step<'_>,
         place: &Place,
         record: &Record,
         request: &RequestName,
         prepared: &RequestRecord,
     ) -> Result<(), StoreError> {
-        let step = Step(&record.claim);
         let device = self.device(&record.claim, request)?;
         let mut is_ready = false;
         // Without a directory the next prepare writes it; until then no container may be created with it.

@@ -42,7 +42,7 @@ impl<F: Files> Store<F> {
         let name = step.entry(HOST_FILE, &path)?;
         let mut is_torn = false;
         let written = self.files.open_for_update(&directory.directory, name).and_then(|file| {
-            self.files.lock(&file)?;
+            self.files.lock(&file, step.patience)?;
             self.files.write(&file, &content).inspect_err(|_| {
                 // Half of it may be there, and more than the old had. The old content and newlines take no new space, so
                 // they go in.
@@ -82,7 +82,7 @@ impl<F: Files> Store<F> {
                 opened => opened,
             };
             let file = step.on("open", &path, opened)?;
-            step.on("lock", &path, self.files.lock(&file))?;
+            step.on("lock", &path, self.files.lock(&file, step.patience))?;
             step.on("write", &path, self.files.write(&file, &content))?;
         }
         step.on("remove", &next_path, self.files.remove_file(&directory.directory, next))
@@ -202,7 +202,7 @@ impl<F: Files> Store<F> {
             let owner = match decode(&content) {
                 // A file that was copied here from elsewhere: the spec is that of the claim that it is from.
                 Ok(decoded) => owner_of(&decoded.metadata, place),
-                Err(_) => Some(step.0.clone()),
+                Err(_) => Some(step.claim.clone()),
             };
             if let Some(owner) = owner {
                 self.remove_spec(step, &cdi, &self.device(&owner, &request)?)?;
@@ -213,8 +213,9 @@ impl<F: Files> Store<F> {
 
     /// Whether a directory without a record can be what is left of this claim, and not another's files.
     pub(super) fn is_leftover_of(&self, step: Step<'_>, place: &Place) -> Result<bool, StoreError> {
-        let is_anothers =
-            |content: &[u8]| decode(content).is_ok_and(|decoded| decoded.metadata.metadata.uid != step.0.uid.as_str());
+        let is_anothers = |content: &[u8]| {
+            decode(content).is_ok_and(|decoded| decoded.metadata.metadata.uid != step.claim.uid.as_str())
+        };
         Ok(!self.request_files(step, place)?.iter().any(|(_, content)| is_anothers(content)))
     }
 

@@ -1,34 +1,55 @@
-//! Long randomized attacks. Each runs for a moment by default; `DRAKKAR_CAMPAIGN_SECONDS` makes it go on for that long, and
-//! `DRAKKAR_CAMPAIGN_SEED` repeats one.
+//! Campaigns: random attacks that go on for as long as they are told.
+//!
+//! Each is a short test by default. `DRAKKAR_CAMPAIGN_SECONDS` makes it go on for that long, and `DRAKKAR_CAMPAIGN_SEED` sets the
+//! seed that it prints at its end.
 
 mod hostile_claims;
+mod http_floods;
+mod locked_files;
 
-use std::time::{Duration, Instant, SystemTime};
+use std::hash::BuildHasher as _;
+use std::time::{Duration, Instant};
 
-/// How long a campaign goes on, and where its random numbers begin.
-struct Budget {
+/// How long a campaign goes on, and what its random choices come from.
+pub struct Campaign {
+    name: &'static str,
     pub seed: u64,
     begun: Instant,
-    lasts: Option<Duration>,
-    /// How many rounds there are if no time is set.
-    rounds: u64,
+    /// The time that was asked for; without it, a number of rounds is.
+    time: Option<Duration>,
 }
 
-impl Budget {
-    fn of_rounds(rounds: u64) -> Self {
-        let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-        let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().subsec_nanos().into();
-        let seed = number("DRAKKAR_CAMPAIGN_SEED").unwrap_or_else(now);
-        let lasts = number("DRAKKAR_CAMPAIGN_SECONDS").map(Duration::from_secs);
-        Self { seed, begun: Instant::now(), lasts, rounds }
+impl Campaign {
+    pub fn new(name: &'static str) -> Self {
+        let number = |variable: &str| std::env::var(variable).ok().map(|text| text.parse().expect("a number"));
+        Self {
+            name,
+            seed: number("DRAKKAR_CAMPAIGN_SEED").unwrap_or_else(|| std::hash::RandomState::new().hash_one(name) >> 32),
+            begun: Instant::now(),
+            time: number("DRAKKAR_CAMPAIGN_SECONDS").map(Duration::from_secs),
+        }
     }
 
-    /// Whether there is another round after so many.
-    fn allows(&self, done: u64) -> bool {
-        self.lasts.map_or(done < self.rounds, |lasts| self.begun.elapsed() < lasts)
+    /// Whether there is another round after so many; by default there are this many.
+    pub fn goes_on(&self, rounds: usize, default: usize) -> bool {
+        self.time.map_or(rounds < default, |time| self.begun.elapsed() < time)
     }
 
-    fn elapsed(&self) -> f64 {
-        self.begun.elapsed().as_secs_f64()
+    /// Prints what was done.
+    pub fn report(&self, counts: &str) {
+        eprintln!(
+            "campaign {}: seed {}, {counts} in {:.1} s",
+            self.name,
+            self.seed,
+            self.begun.elapsed().as_secs_f64()
+        );
     }
+}
+
+/// The middle, the 99th of 100 and the highest of some durations.
+pub fn quantiles(mut times: Vec<Duration>) -> String {
+    times.sort_unstable();
+    let at = |share: usize| times.get((times.len() * share / 100).min(times.len().saturating_sub(1))).copied();
+    let [middle, high, highest] = [at(50), at(99), times.last().copied()].map(Option::unwrap_or_default);
+    format!("p50 {middle:.1?}, p99 {high:.1?}, max {highest:.1?}")
 }

@@ -18,6 +18,7 @@ mod documentation;
 mod example;
 mod log;
 mod metadata;
+mod modes;
 mod node;
 mod prepare;
 mod recorded;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::io::Errno;
 
 use crate::store::files::{Directory, Entry, Files, SystemFiles};
+use crate::store::patience::LockPatience;
 
 /// What happens to the call with a given number.
 #[derive(Debug, Clone, Copy)]
@@ -75,8 +76,8 @@ impl Files for FaultyFiles {
     fn open_for_update(&self, parent: &Directory, name: Entry<'_>) -> io::Result<File> {
         self.call(|| SystemFiles.open_for_update(parent, name))
     }
-    fn lock(&self, file: &File) -> io::Result<()> {
-        self.call(|| SystemFiles.lock(file))
+    fn lock(&self, file: &File, patience: &LockPatience) -> io::Result<()> {
+        self.call(|| SystemFiles.lock(file, patience))
     }
     fn write(&self, file: &File, content: &[u8]) -> io::Result<()> {
         // What fails in a write may have been done to the half.

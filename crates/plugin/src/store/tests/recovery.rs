@@ -202,3 +202,34 @@ fn a_file_that_waits_for_its_metadata_keeps_its_spec_over_a_reboot_and_a_restart
     store.update(&claim(), &name("net"), vec![device("nic-0", "second")]).unwrap();
     assert_eq!(disk.seen("net").unwrap().requests[0].devices, [device("nic-0", "second")]);
 }
+
+/// Containers can lock their files. A start waits for all of them together, not for one after the other.
+#[test]
+fn a_start_with_many_locked_files_and_leftover_updates_takes_no_longer_than_with_a_few() {
+    let disk = Disk::new();
+    let store = disk.store();
+    let claims: Vec<ClaimRef> =
+        (0..100).map(|number| ClaimRef { name: format!("claim-{number}").parse().unwrap(), ..claim() }).collect();
+    let mut locks = Vec::new();
+    for claim in &claims {
+        store.prepare(claim, None, two_requests(), &uses()).unwrap();
+        let file = disk.file_of(claim, "gpu");
+        let update = fs::read_to_string(&file).unwrap().replace("first", "later");
+        fs::write(file.with_file_name(".metadata.json.next"), update).unwrap();
+        // As a container: through a descriptor that can only read.
+        let locked = fs::File::open(&file).unwrap();
+        locked.lock().unwrap();
+        locks.push(locked);
+    }
+    let begun = std::time::Instant::now();
+    let recovery = store.recover();
+    let took = begun.elapsed();
+    assert!(recovery.problems.is_empty(), "{:?}", recovery.problems);
+    assert_eq!(recovery.claims.len(), 100);
+    for claim in &claims {
+        assert_eq!(disk.seen_of(claim, "gpu").unwrap().requests[0].devices, [device("gpu-0", "later")]);
+        assert!(!disk.file_of(claim, "gpu").with_file_name(".metadata.json.next").exists());
+    }
+    // One after the other they would take ten seconds, on any machine.
+    assert!(took < std::time::Duration::from_secs(5), "{took:?}");
+}

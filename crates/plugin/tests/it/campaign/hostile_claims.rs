@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use drakkar_node::kubelet::ClaimId;
 use serde_json::{Value, json};
 
-use super::Budget;
+use super::Campaign;
 use crate::support::{DRIVER, Kubelet, Node, Random, TestClaim, TestDriver, in_time};
 
 /// Texts that are dangerous in a path, a log, a JSON file or a shell.
@@ -148,7 +148,7 @@ fn tree(directory: &Path, found: &mut BTreeSet<PathBuf>) {
 /// directories, and nothing is left once all are unprepared.
 #[tokio::test]
 async fn hostile_claims_harm_nobody_else_and_leave_nothing() {
-    let budget = Budget::of_rounds(60);
+    let campaign = Campaign::new("hostile_claims");
     // The node's directories lie in another one, in which anything that gets out of them would show.
     let around = tempfile::tempdir().unwrap();
     let mut node = Node::default();
@@ -166,9 +166,9 @@ async fn hostile_claims_harm_nobody_else_and_leave_nothing() {
         found
     };
     let outside = everything(&node);
-    let mut attack = Attack { random: Random(budget.seed) };
+    let mut attack = Attack { random: Random(campaign.seed) };
     let (mut calls, mut claims, mut prepared) = (0, 0, 0);
-    while budget.allows(calls) {
+    while campaign.goes_on(calls, 60) {
         let hostile: Vec<(ClaimId, Value)> = (0..4).map(|_| attack.claim()).collect();
         for (id, object) in &hostile {
             // The server answers for the name that it is asked for, with whatever object.
@@ -180,24 +180,20 @@ async fn hostile_claims_harm_nobody_else_and_leave_nothing() {
 
         let uids: BTreeSet<&str> = ids.iter().map(|id| id.uid.as_str()).collect();
         assert_eq!(answers.keys().map(String::as_str).collect::<BTreeSet<_>>(), uids, "an answer for each");
-        assert!(answers[good.uid()].is_ok(), "seed {}: {:?}", budget.seed, answers[good.uid()]);
+        assert!(answers[good.uid()].is_ok(), "seed {}: {:?}", campaign.seed, answers[good.uid()]);
         assert!(node.metadata_file(&good, "gpu").exists());
-        assert_eq!(everything(&node), outside, "seed {}: something was written elsewhere", budget.seed);
+        assert_eq!(everything(&node), outside, "seed {}: something was written elsewhere", campaign.seed);
         prepared += answers.values().filter(|answer| answer.is_ok()).count() - 1;
         let unprepared = in_time(kubelet.0.unprepare(ids)).await.unwrap();
         assert!(unprepared[good.uid()].is_ok());
         // The directory of all claims stays.
         let root = format!("plugins/{DRIVER}/dra-device-metadata");
-        assert_eq!(node.files(), [root], "seed {}: left after all were unprepared", budget.seed);
+        assert_eq!(node.files(), [root], "seed {}: left after all were unprepared", campaign.seed);
         calls += 1;
         claims += 4;
     }
     // Some have to get through, or nothing was tried.
-    assert!(prepared > 0, "seed {}: not one of {claims} claims was prepared", budget.seed);
+    assert!(prepared > 0, "seed {}: not one of {claims} claims was prepared", campaign.seed);
     helper.stop().await.unwrap();
-    eprintln!(
-        "campaign hostile_claims: seed {}, {calls} calls with {claims} hostile claims, {prepared} of them prepared, in {:.0} s",
-        budget.seed,
-        budget.elapsed()
-    );
+    campaign.report(&format!("{calls} calls with {claims} hostile claims, {prepared} of them prepared"));
 }

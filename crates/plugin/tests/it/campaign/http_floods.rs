@@ -1,0 +1,123 @@
+//! Floods of the HTTP endpoint from several threads, with a probe beside them that never fails.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Campaign, quantiles};
+use crate::support::{Node, Random, TestDriver};
+
+/// As a kubelet has it by default.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time between two probes.
+const PROBE_PERIOD: Duration = Duration::from_millis(20);
+/// The number of connections that each flood has at most; nothing is won by more.
+const HELD: usize = 1500;
+/// The number of threads that open connections. Each can open some ten thousand in a second.
+const FLOODS: u64 = 2;
+
+/// What a flood does with a connection.
+#[derive(Clone, Copy)]
+enum Attack {
+    /// Nothing.
+    Idle,
+    /// Half of a request.
+    Half,
+    /// Requests for the largest page, which are not read.
+    SlowReader,
+    /// Something else than HTTP.
+    Garbage,
+    /// It is closed at once.
+    Close,
+    /// As a probe, but nobody waits for the answer.
+    Request,
+}
+
+const ATTACKS: [Attack; 6] =
+    [Attack::Idle, Attack::Half, Attack::SlowReader, Attack::Garbage, Attack::Close, Attack::Request];
+
+#[tokio::test]
+async fn no_probe_fails_while_the_http_endpoint_is_flooded() {
+    let campaign = Campaign::new("http_floods");
+    let node = Node::default();
+    let builder = node.builder().http_endpoint("127.0.0.1:0".parse().unwrap());
+    let helper = builder.start(TestDriver::default()).await.unwrap();
+    let address = helper.http_address().unwrap();
+    let ends = Arc::new(AtomicBool::new(false));
+    let opened = Arc::new(AtomicUsize::new(0));
+    let floods: Vec<_> = (0..FLOODS)
+        .map(|number| {
+            let (ends, opened, random) = (ends.clone(), opened.clone(), Random(campaign.seed ^ number));
+            thread::spawn(move || flood(address, random, &ends, &opened))
+        })
+        .collect();
+
+    let begun = Instant::now();
+    let (mut times, mut failures) = (Vec::new(), Vec::new());
+    while campaign.goes_on(times.len(), 100) {
+        // Not on the runtime: that would measure the test's own tasks.
+        let probed = Instant::now();
+        let probe = tokio::task::spawn_blocking(move || probe(address)).await.unwrap();
+        times.push(probed.elapsed());
+        if let Err(error) = probe {
+            failures.push(format!("probe {} after {:?}: {error}", times.len(), probed.elapsed()));
+        }
+        tokio::time::sleep(PROBE_PERIOD).await;
+    }
+    ends.store(true, Ordering::Relaxed);
+    for flood in floods {
+        flood.join().unwrap();
+    }
+    let opened = opened.load(Ordering::Relaxed);
+    let rate = opened as f64 / begun.elapsed().as_secs_f64();
+    let (probes, failed, times) = (times.len(), failures.len(), quantiles(times));
+    campaign.report(&format!("{probes} probes, {failed} failed, {times}, {opened} connections ({rate:.0} a second)"));
+    assert!(failures.is_empty(), "{failures:#?}");
+    helper.stop().await.unwrap();
+}
+
+/// As a kubelet probes, without its retries.
+fn probe(address: SocketAddr) -> io::Result<()> {
+    let mut stream = TcpStream::connect_timeout(&address, PROBE_TIMEOUT)?;
+    stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
+    stream.set_write_timeout(Some(PROBE_TIMEOUT))?;
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    if answer.starts_with("HTTP/1.1 200 OK") { Ok(()) } else { Err(io::Error::other(answer)) }
+}
+
+/// Opens connections, and changes now and then what it does with them.
+fn flood(address: SocketAddr, mut random: Random, ends: &AtomicBool, opened: &AtomicUsize) {
+    let mut held: Vec<TcpStream> = Vec::new();
+    while !ends.load(Ordering::Relaxed) {
+        let attack = ATTACKS[random.below(ATTACKS.len())];
+        for _ in 0..1 + random.below(3000) {
+            if ends.load(Ordering::Relaxed) {
+                break;
+            }
+            // Ports and file descriptors of this machine can run out; that is no success of the flood.
+            let Ok(mut stream) = TcpStream::connect(address) else { break };
+            opened.fetch_add(1, Ordering::Relaxed);
+            let request: &[u8] = match attack {
+                Attack::Idle | Attack::Close => b"",
+                Attack::Half => b"GET /healthz HTTP/1.1\r\nHo",
+                Attack::SlowReader => b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
+                Attack::Garbage => b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n\0\0\0\xff",
+                Attack::Request => b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n",
+            };
+            // The endpoint may have let go of it already.
+            stream.write_all(request).ok();
+            if !matches!(attack, Attack::Close) {
+                held.push(stream);
+            }
+            if held.len() > HELD {
+                let place = random.below(held.len());
+                held.swap_remove(place);
+            }
+        }
+    }
+}
