@@ -127,7 +127,9 @@ fn fresh(
     steps.push(Step::SendNamespaces(namespaces::kinds(user_namespace)));
     // Names of pods are ASCII; what is cut off must leave a name.
     let host_name = host_name.get(..MAX_HOST_NAME).unwrap_or(host_name).trim_end_matches(['-', '.']);
-    steps.push(Step::HostName(host_name.as_bytes().to_vec()));
+    if !host_name.is_empty() {
+        steps.push(Step::HostName(host_name.as_bytes().to_vec()));
+    }
     steps.extend([Step::PrivateMounts, Step::Umask(NO_MASK)]);
     steps.extend(root::steps(&bases, edits, working_dir, user_namespace, workplace)?);
     steps.push(Step::Pivot);

@@ -8,7 +8,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
 
-const WITHIN: Duration = Duration::from_secs(20);
+const WITHIN: Duration = Duration::from_secs(180);
 
 fn backoff() -> Backoff {
     Backoff { first: Duration::from_millis(5), factor: 1.0, max: Duration::from_millis(5), jitter: 0.0 }
