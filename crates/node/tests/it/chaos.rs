@@ -184,7 +184,7 @@ async fn prepares_a_claim(node: &Node, progress: &Progress) {
 /// The claims that the kubelet knows as prepared.
 async fn prepared(node: &Node) -> BTreeSet<String> {
     let claims = node.kubelet_claims().await.into_iter();
-    claims.filter(|claim| claim.prepared).map(|claim| claim.claim.uid.to_string()).collect()
+    claims.filter(|claim| claim.prepared).map(|claim| claim.claim.uid).collect()
 }
 
 fn start_driver(node: &Node) -> DriverProcess {

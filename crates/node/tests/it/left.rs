@@ -58,7 +58,7 @@ impl DraPlugin for Keeping {
     async fn unprepare(&self, claim: &ClaimRef) -> Result<(), BoxError> {
         if !self.forgets {
             self.checkpoint(None);
-            fs::remove_file(self.spec_of(&claim.uid.to_string()))?;
+            fs::remove_file(self.spec_of(claim.uid.as_ref()))?;
         }
         Ok(())
     }

@@ -92,7 +92,8 @@ fn tell_isolation(runner: &Runner) -> Result<(), Failure> {
         return say(&format!("Containers are kept apart by: {first}."));
     }
     say(&format!("Containers are kept apart by: {first}),"))?;
-    say(&format!("{rest}. Network and programs are the host's:"))?;
+    let processes = if *runner.isolation() == Isolation::UserNamespace { ", processes" } else { "" };
+    say(&format!("{rest}. Network{processes} and programs are the host's:"))?;
     say("it is not a sandbox for code that you do not trust.")
 }
 

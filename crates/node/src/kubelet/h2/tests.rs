@@ -114,7 +114,7 @@ async fn the_call_is_sent_as_a_kubelet_sends_it() {
     let value = |name: &str| fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
     assert_eq!((value(":method"), value(":path")), (Some("POST"), Some("/p.S/M")));
     assert!(value(":authority").unwrap().starts_with("%2F") && value(":authority").unwrap().ends_with("%2Fa@b.sock"));
-    assert_eq!((value("te"), value("grpc-timeout")), (Some("trailers"), Some("20000m")));
+    assert_eq!((value("te"), value("grpc-timeout")), (Some("trailers"), Some("180000m")));
 }
 
 #[tokio::test]

@@ -4,8 +4,8 @@ use rstest::rstest;
 
 use super::*;
 
-/// The capabilities that processes in a container may have at most, as the kernel prints them: chown, dac_override, fowner,
-/// fsetid, kill, setgid, setuid, setpcap, net_bind_service, sys_chroot and setfcap.
+/// The capabilities that processes in a container may have at most, as the kernel prints them: chown, `dac_override`, fowner,
+/// fsetid, kill, setgid, setuid, setpcap, `net_bind_service`, `sys_chroot` and setfcap.
 const CAPABILITIES: u64 = 0x8004_05fb;
 
 /// The namespaces of a process, as `/proc/PID/ns` names them.
