@@ -13,7 +13,7 @@ mod scheduler;
 pub use api::{ApiServer, Identity};
 pub use eventually::Patience;
 pub use kubelet::{Kubelet, Timing};
-pub use node::{AllocatedClaim, DriverProcess, Node, NodeBuilder, NodeError, PodHandle};
+pub use node::{AllocatedClaim, DriverProcess, Leftovers, Node, NodeBuilder, NodeError, PodHandle};
 pub use objects::{ClaimSpec, Container, Pod, device_class, resource_slice};
 pub use runner::{Isolation, Runner};
 pub use scheduler::Scheduler;

@@ -1,12 +1,14 @@
-//! The container runner: plays containerd. Real processes, each in its own mount namespace, with what CDI says.
+//! The container runner: plays containerd. Real processes, each in namespaces of its own, with what CDI says.
 //!
 //! A container sees the host's programs in a root of its own, exactly the mounts, device nodes and variables that its pod
 //! and its CDI devices say, and nothing of the process that started it. Containers live until they end, are stopped, or
 //! their [`Runner`] is dropped: then nothing of them is left, no process, mount or file. When its process is killed, no
 //! process and no mount is left, but files in the state directory are.
 //!
-//! It is made to show what a driver does to a container, not to hold one that wants out: as root a container's processes
-//! have all privileges, and they see all processes of the host.
+//! A container has namespaces of its own, a few capabilities, no way to more, and a filter for system calls. As root it sees
+//! its own processes only; in a user namespace it sees those of the host. It is all the same made to show what a driver does
+//! to a container, not to hold code that nobody trusts: programs and their files are the host's, and so are the network,
+//! the user ids of root's containers, and processor and memory, which nothing limits.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), drakkar_node::runner::Error> {
@@ -25,6 +27,7 @@
 //! # }
 //! ```
 
+mod capabilities;
 pub mod cdi;
 mod containers;
 mod error;
@@ -33,6 +36,7 @@ mod isolation;
 mod launch;
 mod leftovers;
 mod mount_options;
+mod namespaces;
 mod native;
 mod oci;
 mod root;
@@ -40,6 +44,7 @@ mod spawn;
 mod spawner;
 mod spec;
 mod step;
+mod syscalls;
 #[cfg(test)]
 mod tests;
 
@@ -119,7 +124,12 @@ impl Runner {
             fs::create_dir(path).map_err(failed)?;
         }
         let (isolation, notes) = isolation::choose(&isolation, &Workplace { root: &root, scratch: &scratch })?;
-        let guard = Guard::start().map_err(|error| Error::Thread(format!("start a guard: {error}")))?;
+        let guard = match isolation {
+            Isolation::UserNamespace => {
+                Some(Guard::start().map_err(|error| Error::Thread(format!("start a guard: {error}")))?)
+            }
+            _ => None,
+        };
         let containers = Arc::new(Containers::new());
         let launcher = Launcher {
             cdi: Cache::new(cdi_dirs),
@@ -129,7 +139,7 @@ impl Runner {
             isolation,
             why: notes.join("; "),
             containers: Arc::clone(&containers),
-            guard: Arc::new(guard),
+            guard: guard.map(Arc::new),
         };
         Ok(Self { spawner: Some(spawner), containers, launcher: Arc::new(launcher), notes, state: Some(state), made })
     }
@@ -137,6 +147,11 @@ impl Runner {
     /// The isolation that is used; never [`Isolation::Auto`].
     pub fn isolation(&self) -> &Isolation {
         &self.launcher.isolation
+    }
+
+    /// What containers are kept apart from the host by, for humans. It is not a sandbox; see the top.
+    pub fn kept_apart_by(&self) -> String {
+        self.launcher.isolation.means()
     }
 
     /// Why the isolation is not a better one, for humans. Empty if there is none.
@@ -193,7 +208,8 @@ impl Runner {
         }
     }
 
-    /// Stops a container: SIGTERM to its process group, and SIGKILL when the time is over. Returns when it has ended.
+    /// Stops a container: SIGTERM to its process group, and SIGKILL when the time is over. Returns when it has ended. A program
+    /// that does not handle SIGTERM ends at once, also as the first process of a process namespace.
     pub async fn stop(&self, id: &ContainerId, grace: Duration) -> Result<Exit, Error> {
         self.signal(id, Signal::TERM).await?;
         if let Ok(exit) = tokio::time::timeout(grace, self.wait(id)).await {

@@ -15,6 +15,9 @@ fn the_demo_runs_in_eighty_columns_and_leaves_nothing_behind() {
     let assert = drakkar().arg("demo").env("TMPDIR", temporary.path()).assert().success().stderr_eq("");
     let output = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
     for wanted in [
+        "Containers are kept apart by: namespaces (",
+        "11 capabilities",
+        "it is not a sandbox for code that you do not trust.",
         "gpus   gpu      gpu.example.com  gpu-0   pci 0000:03:00.0",
         "networkData.ips              strings  10.9.0.5/24",
         "hardwareAddress: 02:00:00:00:00:05",
@@ -63,6 +66,45 @@ fn the_demo_runs_with_a_driver_of_ones_own() {
     {
         assert!(output.contains(wanted), "{wanted} is not in:\n{output}");
     }
+}
+
+/// A driver that keeps files for itself, as the official example driver does: a checkpoint, and a CDI spec for all claims.
+#[test]
+fn a_driver_may_keep_files_for_itself() {
+    let output = demo_with_driver(
+        r#"echo '{"checksum": 1, "v1": {"preparedClaims": {}}}' > "$plugin/checkpoint.json"
+           echo '{"cdiVersion": "0.3.0", "kind": "k8s.gpu.example.com/gpu", "devices": [{"name": "common", "containerEdits":
+               {"env": ["NODE=worker-0"]}}]}' > "$CDI_DIR/k8s.gpu.example.com-common.json""#,
+    );
+    let output = String::from_utf8(output.success().get_output().stdout.clone()).unwrap();
+    for wanted in [
+        "Nothing is left",
+        "The driver keeps for itself:",
+        "cdi/k8s.gpu.example.com-common.json",
+        "kubelet/plugins/gpu.example.com/checkpoint.json",
+    ] {
+        assert!(output.contains(wanted), "{wanted} is not in:\n{output}");
+    }
+}
+
+/// What belongs to the claim and is not removed with it fails the demo.
+#[test]
+fn what_a_driver_leaves_of_the_claim_is_told() {
+    let left = demo_with_driver(r#"mkdir -p "$plugin/prepared"; touch "$plugin/prepared/default_demo.json""#).failure();
+    let errors = String::from_utf8(left.get_output().stderr.clone()).unwrap();
+    let file = "this is left of the pod: kubelet/plugins/gpu.example.com/prepared/default_demo.json";
+    assert!(errors.contains(file) && !errors.contains("prepared,"), "{errors}");
+}
+
+/// The demo with a sample driver that runs this script before, with its plugin directory in `plugin`.
+fn demo_with_driver(script: &str) -> snapbox::cmd::OutputAssert {
+    let temporary = short_directory();
+    let driver = format!(
+        "plugin=\"$KUBELET_ROOT_DIR/plugins/gpu.example.com\"; mkdir -p \"$plugin\" \"$CDI_DIR\"; {script}\n\
+         exec {} sample-driver gpu --enable-device-metadata",
+        snapbox::cmd::cargo_bin!("drakkar").display()
+    );
+    drakkar().args(["demo", "--driver", &driver]).env("TMPDIR", temporary.path()).assert()
 }
 
 /// Where containers cannot be run, what they would be given is shown.

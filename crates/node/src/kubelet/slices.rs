@@ -85,6 +85,12 @@ impl Slices {
         });
     }
 
+    /// The drivers whose slices are to be deleted.
+    #[cfg(test)]
+    pub(super) fn pending(&self) -> Vec<String> {
+        self.0.pending.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
     async fn delete(&self, driver: Option<&str>) {
         let inner = &self.0;
         let mut fields = format!("spec.nodeName={}", inner.node);

@@ -23,6 +23,7 @@ use self::directory::Directory;
 pub use self::driver::DriverProcess;
 pub use self::error::NodeError;
 use self::housed::Housed;
+pub use self::left::Leftovers;
 pub use self::pod::{AllocatedClaim, PodHandle};
 use crate::api::{ApiServer, Identity};
 use crate::kubelet::{self, Kubelet, Release, Timing};

@@ -161,6 +161,8 @@ impl PodHandle<'_> {
         match until(&self.api(), &self.name, self.patience, own).await {
             Ok(_) => Ok(self),
             Err(Waited { last, waited }) => {
+                // With little patience there may have been no time for the first look.
+                let last = if last.is_some() { last } else { self.object().await.ok().flatten() };
                 let state = self.describe(last.filter(|pod| self.is(pod))).await;
                 Err(NodeError::Pod { pod: self.full_name(), wanted, waited, state })
             }

@@ -6,21 +6,22 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Child;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::thread::LinkNameSpaceType;
 use tokio::sync::watch;
 
 use super::error::Error;
-use super::guard::Ticket;
 use super::leftovers;
+use super::namespaces::Namespaces;
 use super::oci::OciContainer;
 use super::spec::{ContainerId, ContainerInfo, Exit, State};
 
@@ -53,6 +54,8 @@ pub(super) struct Inside {
     pub groups: Vec<u32>,
     /// Who takes care of its processes.
     pub keeper: Keeper,
+    /// The signal that SIGKILL was sent in place of; 0 for none. See [`is_shielded`].
+    pub killed_for: AtomicI32,
 }
 
 /// Who takes care of a container's processes.
@@ -62,16 +65,6 @@ pub(super) enum Keeper {
     Own(Mutex<Option<Arc<Namespaces>>>),
     /// An OCI runtime.
     Oci(OciContainer),
-}
-
-/// The namespaces of a container.
-#[derive(Debug)]
-pub(super) struct Namespaces {
-    pub mounts: OwnedFd,
-    /// If it has its own.
-    pub users: Option<OwnedFd>,
-    /// Kept only to be dropped.
-    pub _guarded: Option<Ticket>,
 }
 
 impl Keeper {
@@ -114,7 +107,7 @@ impl Containers {
         let take = |process: &Mutex<Option<Child>>| process.lock().unwrap_or_else(PoisonError::into_inner).take();
         let spawned = waiter.spawn(move || {
             if let Some(process) = take(&care) {
-                own.wait_for(&id, &inside.keeper, process);
+                own.wait_for(&id, &inside, process);
             }
         });
         let Err(error) = spawned else { return Ok(()) };
@@ -126,17 +119,23 @@ impl Containers {
     }
 
     /// Waits for the end of a process and all that it leaves behind.
-    fn wait_for(&self, id: &ContainerId, keeper: &Keeper, mut process: Child) {
+    fn wait_for(&self, id: &ContainerId, inside: &Inside, mut process: Child) {
         let pid = pid(&process);
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while let Err(Errno::INTR) = waitid(WaitId::Pid(pid), options) {}
         // It is a zombie now, which keeps its number and that of its group.
-        let cleaned = match keeper {
+        let cleaned = match &inside.keeper {
             Keeper::Own(namespaces) => {
                 // Let go of afterwards: they hold all that was in the container's own file systems.
                 let namespaces = namespaces.lock().unwrap_or_else(PoisonError::into_inner).take();
-                let group = kill_group(pid, Signal::KILL);
-                group.and_then(|()| namespaces.map_or(Ok(()), |own| Ok(leftovers::kill(&own.mounts)?)))
+                match namespaces.as_deref() {
+                    // The kernel has ended all that were in it before its first process was one that had ended.
+                    Some(own) if own.has_processes() => Ok(()),
+                    own => kill_group(pid, Signal::KILL).and_then(|()| {
+                        let mounts = own.and_then(|own| own.get(LinkNameSpaceType::Mount));
+                        mounts.map_or(Ok(()), |mounts| Ok(leftovers::kill(mounts)?))
+                    }),
+                }
             }
             Keeper::Oci(container) => container.delete(),
         };
@@ -146,7 +145,9 @@ impl Containers {
         let mut table = self.table();
         let exit = match process.wait() {
             Ok(status) => {
-                let signal = status.signal();
+                let stands_for = Some(inside.killed_for.load(Ordering::Relaxed)).filter(|signal| *signal != 0);
+                let killed = |signal: &i32| *signal == Signal::KILL.as_raw();
+                let signal = status.signal().map(|signal| stands_for.filter(|_| killed(&signal)).unwrap_or(signal));
                 Exit::new(status.code().or(signal.map(|signal| 128 + signal)).unwrap_or(255), signal)
             }
             Err(error) => {
@@ -186,9 +187,15 @@ impl Containers {
         let send = |container: &Container| match (&container.info.state, &container.inside.keeper) {
             (State::Exited(_), _) => Ok(None),
             (State::Running { .. }, Keeper::Oci(_)) => Ok(Some(Arc::clone(&container.inside))),
-            (State::Running { pid }, Keeper::Own(_)) => {
-                let pid = i32::try_from(*pid).ok().and_then(Pid::from_raw);
-                pid.map_or(Ok(()), |pid| kill_group(pid, signal)).map(|()| None)
+            (State::Running { pid }, Keeper::Own(namespaces)) => {
+                let Some(pid) = i32::try_from(*pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
+                let namespaces = namespaces.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let is_first = namespaces.is_some_and(|own| own.has_processes());
+                if is_first && signal != Signal::KILL && is_shielded(pid, signal) {
+                    container.inside.killed_for.store(signal.as_raw(), Ordering::Relaxed);
+                    return kill_group(pid, Signal::KILL).map(|()| None);
+                }
+                kill_group(pid, signal).map(|()| None)
             }
         };
         let failed = |source| Error::Setup { container: id.to_string(), step: format!("send {signal:?}"), source };
@@ -233,6 +240,20 @@ impl Containers {
 /// The process's number. It has not been reaped, so it is still its own.
 pub(super) fn pid(process: &Child) -> Pid {
     Pid::from_child(process)
+}
+
+/// Whether the kernel would keep a signal from a process because it is the first of its namespace: that is so for all that it
+/// does not handle. Anybody else would end by SIGTERM, and so shall a `sleep` in a container, without having to be waited
+/// for until its grace period is over.
+fn is_shielded(pid: Pid, signal: Signal) -> bool {
+    let Ok(status) = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())) else { return false };
+    let has = |field: &str| {
+        let mask = status.lines().find_map(|line| line.strip_prefix(field)).map(str::trim);
+        // What cannot be read is as good as handled: nobody is killed for that.
+        mask.and_then(|mask| u64::from_str_radix(mask, 16).ok())
+            .is_none_or(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
+    };
+    !["SigBlk:", "SigIgn:", "SigCgt:"].into_iter().any(has)
 }
 
 fn kill_group(pid: Pid, signal: Signal) -> io::Result<()> {

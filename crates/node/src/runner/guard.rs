@@ -1,7 +1,7 @@
 //! A process that outlives ours, for a moment: it kills what containers leave behind when we are killed.
 //!
-//! The first process of a container dies with us, since the kernel sees to that. Its children do not. So every runner has
-//! a guard, which holds the mount namespaces of its containers open, and a socket to us. When the socket closes, however we
+//! The first process of a container dies with us, since the kernel sees to that, and so do all others of its process
+//! namespace. In a user namespace containers have no such namespace, and children live on. So a runner of these has a guard, which holds the mount namespaces of its containers open, and a socket to us. When the socket closes, however we
 //! end, it kills all that is in these namespaces, and is gone. It is in a session of its own, so that Ctrl-C does not end it
 //! together with us.
 
@@ -18,7 +18,7 @@ use rustix::net::{
 };
 
 use super::leftovers;
-use super::spawn::{SpawnError, Spawned, spawn};
+use super::spawn::{Processes, SpawnError, Spawned, spawn};
 use super::step::Step;
 
 /// How many namespaces a guard can hold. More containers at a time run unguarded.
@@ -45,11 +45,11 @@ impl Guard {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let mut command = Command::new("guard");
         command.stdin(theirs).stdout(Stdio::null()).stderr(Stdio::null());
-        match spawn(command, Arc::from([Step::Session, Step::Guard])) {
+        match spawn(command, Arc::from([Step::Session, Step::Guard]), Processes::Same) {
             Ok(Spawned { child, .. }) => {
                 Ok(Self { socket: Some(ours), process: child, taken: Mutex::new([false; PLACES]) })
             }
-            Err(SpawnError::Step(_, error) | SpawnError::Program(error)) => Err(error),
+            Err(SpawnError::Step(_, error) | SpawnError::Program(error) | SpawnError::Processes(error)) => Err(error),
         }
     }
 

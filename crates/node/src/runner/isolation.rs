@@ -8,7 +8,7 @@ use std::{fmt, fs};
 
 use super::error::Error;
 use super::root::Workplace;
-use super::{native, oci};
+use super::{capabilities, namespaces, native, oci, syscalls};
 
 /// How containers are kept apart from the host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -16,10 +16,10 @@ pub enum Isolation {
     /// The first that works of root, user namespace and show only.
     #[default]
     Auto,
-    /// A mount namespace, which needs root.
+    /// Namespaces for mounts, processes, IPC, host name and cgroups, which needs root.
     Root,
-    /// A mount namespace in a user namespace, which works for everybody where the system allows it. The caller is root
-    /// in the container.
+    /// A user namespace with namespaces for mounts, IPC, host name and cgroups, which works for everybody where the system
+    /// allows it. The caller is root in the container. Processes are the host's.
     UserNamespace,
     /// An OCI runtime, `runc` or `crun`: its path.
     Oci(PathBuf),
@@ -36,6 +36,22 @@ impl fmt::Display for Isolation {
             Self::Oci(path) => write!(f, "OCI runtime {}", path.display()),
             Self::ShowOnly => f.write_str("show only"),
         }
+    }
+}
+
+impl Isolation {
+    /// What containers are kept apart from the host by, for humans.
+    pub(super) fn means(&self) -> String {
+        let user_namespace = match self {
+            Self::Root => false,
+            Self::UserNamespace => true,
+            other => return other.to_string(),
+        };
+        let namespaces: Vec<&str> =
+            namespaces::kinds(user_namespace).iter().map(|kind| namespaces::name(*kind)).collect();
+        let capabilities = capabilities::ALLOWED.iter().count();
+        let filter = if syscalls::can_be_filtered() { ", seccomp" } else { "" };
+        format!("namespaces ({}), {capabilities} capabilities{filter}", namespaces.join(", "))
     }
 }
 

@@ -2,23 +2,26 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread::Builder;
 use std::time::SystemTime;
 
 use drakkar_cdi::Mount;
-use rustix::process::{PidfdFlags, pidfd_open};
+use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
+use rustix::thread::LinkNameSpaceType;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 
 use super::cdi::{Cache, Edits};
-use super::containers::{Container, Containers, Inside, Keeper, Namespaces, pid};
+use super::containers::{Container, Containers, Inside, Keeper, pid};
 use super::error::Error;
 use super::guard::Guard;
 use super::isolation::Isolation;
 use super::mount_options::MountOptions;
+use super::namespaces::Namespaces;
 use super::native::{self, Failure, Program};
 use super::oci::{OciContainer, Watch};
 use super::root::{BadPath, Workplace};
@@ -42,7 +45,8 @@ pub(super) struct Launcher {
     /// Why containers are not run, if they are not.
     pub why: String,
     pub containers: Arc<Containers>,
-    pub guard: Arc<Guard>,
+    /// If containers need one.
+    pub guard: Option<Arc<Guard>>,
 }
 
 /// A container's file for its output.
@@ -122,7 +126,10 @@ impl Launcher {
         let program = Program { command: &spec.command, env: &edits.env, working_dir, groups };
         let outcome = match &self.isolation {
             Isolation::Oci(runtime) => self.start_oci(runtime, &id, &directory, &program, spec, &edits, output),
-            isolation => self.start_own(*isolation == Isolation::UserNamespace, &program, &edits, output),
+            isolation => {
+                let user_namespace = *isolation == Isolation::UserNamespace;
+                self.start_own(user_namespace, &spec.pod_name, &program, &edits, output)
+            }
         };
         let (process, keeper, state) = match outcome {
             Ok((process, keeper)) => (Some(process), keeper, None),
@@ -153,22 +160,32 @@ impl Launcher {
             notes,
         };
         let groups = groups.clone();
-        let inside = Arc::new(Inside { env: edits.env, working_dir: working_dir.to_owned(), groups, keeper });
+        let (env, working_dir) = (edits.env, working_dir.to_owned());
+        let inside = Arc::new(Inside { env, working_dir, groups, keeper, killed_for: AtomicI32::new(0) });
         self.containers.add(Container { info, directory, inside }, process)?;
         state.map_or(Ok(id), Err)
     }
 
-    fn start_own(&self, user_namespace: bool, program: &Program<'_>, edits: &Edits, output: File) -> Outcome {
+    fn start_own(
+        &self,
+        user_namespace: bool,
+        host_name: &str,
+        program: &Program<'_>,
+        edits: &Edits,
+        output: File,
+    ) -> Outcome {
         let workplace = Workplace { root: &self.root, scratch: &self.scratch };
-        let spawned = native::start(user_namespace, program, edits, &workplace, output)?;
-        let mut namespaces = spawned.namespaces.into_iter();
-        let namespaces = namespaces.next().map(|mounts| {
-            let guarded = self.guard.watch(&mounts);
-            if let Err(error) = &guarded {
-                tracing::warn!(%error, "if this process is killed, processes of a container may be left");
+        let spawned = native::start(user_namespace, host_name, program, edits, &workplace, output)?;
+        let mut namespaces = Namespaces::new(user_namespace, spawned.namespaces);
+        if let (Some(guard), Some(namespaces)) = (&self.guard, &mut namespaces) {
+            let guarded = namespaces.get(LinkNameSpaceType::Mount).map_or(Ok(None), |it| guard.watch(it).map(Some));
+            match guarded {
+                Ok(ticket) => ticket.into_iter().for_each(|ticket| namespaces.guard_with(ticket)),
+                Err(error) => {
+                    tracing::warn!(%error, "if this process is killed, processes of a container may be left");
+                }
             }
-            Namespaces { mounts, users: namespaces.next(), _guarded: guarded.ok() }
-        });
+        }
         Ok((spawned.child, Keeper::own(namespaces)))
     }
 
@@ -212,14 +229,14 @@ impl Launcher {
             matches!(container.info.state, State::Running { .. }).then(|| Arc::clone(&container.inside))
         })?;
         let inside = inside.ok_or_else(|| Error::NotRunning(id.clone()))?;
-        let Inside { env, working_dir, groups, keeper } = &*inside;
+        let Inside { env, working_dir, groups, keeper, .. } = &*inside;
         let spawned = match keeper {
             Keeper::Own(namespaces) => {
                 let namespaces = namespaces.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 // It may have ended meanwhile.
                 let namespaces = namespaces.ok_or_else(|| Error::NotRunning(id.clone()))?;
                 let program = Program { command, env, working_dir, groups };
-                native::join(&namespaces.mounts, namespaces.users.as_ref(), &program)
+                native::join(&namespaces, &program)
             }
             Keeper::Oci(container) => native::plain(container.exec(command)),
         };
@@ -227,11 +244,17 @@ impl Launcher {
         let handle = pidfd_open(pid(&child), PidfdFlags::empty());
         let (answer, output) = oneshot::channel();
         let reader = Builder::new().name("container-exec".to_owned()).stack_size(128 << 10);
-        // Dropped unread if the thread cannot be had: the program then ends for want of a reader, or with its container.
+        // Dropped unread if the thread cannot be had: nobody reaps it then, and its container could not end before.
         let read = reader.spawn(move || {
             let _ = answer.send(child.wait_with_output());
         });
-        read.map_err(|error| Error::Thread(format!("start a thread that reads output: {error}")))?;
+        if let Err(error) = read {
+            if let Ok(handle) = &handle {
+                let _ = pidfd_send_signal(handle, Signal::KILL)
+                    .and_then(|()| waitid(WaitId::PidFd(handle.as_fd()), WaitIdOptions::EXITED));
+            }
+            return Err(Error::Thread(format!("start a thread that reads output: {error}")));
+        }
         Ok(Running { process: handle.ok(), output })
     }
 }

@@ -1,20 +1,23 @@
-//! Containers without a runtime: a process that makes its own root in its own mount namespace.
+//! Containers without a runtime: a process that makes its own root in its own namespaces.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use rustix::fs::{Gid, Mode};
 use rustix::io::Errno;
+use rustix::process::{PidfdFlags, pidfd_open};
 use rustix::thread::LinkNameSpaceType;
 
 use super::cdi::Edits;
+use super::namespaces::{self, Namespaces};
 use super::root::{self, BadPath, Bases, Workplace, c_path};
-use super::spawn::{SpawnError, Spawned, spawn};
+use super::spawn::{Processes, SpawnError, Spawned, spawn};
 use super::step::Step;
+use super::syscalls;
 
 /// Masks of new files: while the root is made, and for the program.
 const NO_MASK: Mode = Mode::empty();
@@ -44,49 +47,51 @@ pub(super) struct Program<'a> {
     pub groups: &'a [u32],
 }
 
+/// The longest name that a host can have in a pod, as the kubelet has it.
+const MAX_HOST_NAME: usize = 63;
+
 /// Runs a program in a container of its own, with its output in a file.
 pub(super) fn start(
     user_namespace: bool,
+    host_name: &str,
     program: &Program<'_>,
     edits: &Edits,
     workplace: &Workplace<'_>,
     log: File,
 ) -> Result<Spawned, Failure> {
-    let mut steps = fresh(user_namespace, edits, program.working_dir, workplace)?;
+    let mut steps = fresh(user_namespace, host_name, edits, program.working_dir, workplace)?;
     steps.extend(last(user_namespace, program)?);
     let mut command = command(program);
     command.stderr(log.try_clone().map_err(Failure::Program)?).stdout(log);
-    run(command, steps)
+    run(command, steps, new_processes(user_namespace))
 }
 
 /// Runs a program in the namespaces of a container that runs, with its output in pipes.
-pub(super) fn join(mounts: &OwnedFd, users: Option<&OwnedFd>, program: &Program<'_>) -> Result<Spawned, Failure> {
+pub(super) fn join(namespaces: &Namespaces, program: &Program<'_>) -> Result<Spawned, Failure> {
     let mut steps = vec![Step::Session];
-    // First the users: who is root there may go into the mounts.
-    for (namespace, kind) in
-        users.map(|users| (users, LinkNameSpaceType::User)).into_iter().chain([(mounts, LinkNameSpaceType::Mount)])
-    {
+    let processes = namespaces.get(LinkNameSpaceType::ProcessID);
+    for (kind, namespace) in namespaces.iter().filter(|(kind, _)| *kind != LinkNameSpaceType::ProcessID) {
         steps.push(Step::Join { namespace: namespace.try_clone().map_err(Failure::Program)?, kind });
     }
-    steps.extend(last(users.is_some(), program)?);
+    steps.extend(last(namespaces.get(LinkNameSpaceType::User).is_some(), program)?);
     let mut command = command(program);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    run(command, steps)
+    run(command, steps, processes.map_or(Processes::Same, |namespace| Processes::Of(namespace.as_fd())))
 }
 
 /// Runs a command as it is, but in a session of its own and only as long as we live.
 pub(super) fn plain(command: Command) -> Result<Spawned, Failure> {
-    run(command, vec![Step::Session, Step::CloseOthers, Step::DieWithParent(rustix::process::getpid())])
+    run(command, vec![Step::Session, Step::CloseOthers, die_with_us()?], Processes::Same)
 }
 
 /// Tries whether a container could be started, and says what fails.
 pub(super) fn probe(user_namespace: bool, workplace: &Workplace<'_>) -> Result<(), String> {
     let program = Program { command: &[], env: &[], working_dir: "/", groups: &[] };
     let attempt = || {
-        let mut steps = fresh(user_namespace, &Edits::default(), "/", workplace)?;
+        let mut steps = fresh(user_namespace, "probe", &Edits::default(), "/", workplace)?;
         steps.extend(last(user_namespace, &program)?);
         steps.push(Step::Stop);
-        run(command(&program), steps)
+        run(command(&program), steps, new_processes(user_namespace))
     };
     match attempt() {
         // It does not get to the program, which has no name.
@@ -98,14 +103,20 @@ pub(super) fn probe(user_namespace: bool, workplace: &Workplace<'_>) -> Result<(
     }
 }
 
+/// In a user namespace, only its own processes may make process namespaces, for their children.
+fn new_processes(user_namespace: bool) -> Processes<'static> {
+    if user_namespace { Processes::Same } else { Processes::New }
+}
+
 fn fresh(
     user_namespace: bool,
+    host_name: &str,
     edits: &Edits,
     working_dir: &str,
     workplace: &Workplace<'_>,
 ) -> Result<Vec<Step>, Failure> {
     let bases = Bases::read().map_err(|error| Failure::Step("read directory /".to_owned(), error))?;
-    let mut steps = vec![Step::Session, Step::Unshare { user: user_namespace }];
+    let mut steps = vec![Step::Session, Step::Unshare(namespaces::flags(user_namespace))];
     if user_namespace {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let write = |path, text: String| Step::Write { path, text: text.into_bytes() };
@@ -113,22 +124,35 @@ fn fresh(
         steps.push(write(c"/proc/self/uid_map", format!("0 {uid} 1\n")));
         steps.push(write(c"/proc/self/gid_map", format!("0 {gid} 1\n")));
     }
-    steps.extend([Step::SendNamespaces { user: user_namespace }, Step::PrivateMounts, Step::Umask(NO_MASK)]);
+    steps.push(Step::SendNamespaces(namespaces::kinds(user_namespace)));
+    // Names of pods are ASCII; what is cut off must leave a name.
+    let host_name = host_name.get(..MAX_HOST_NAME).unwrap_or(host_name).trim_end_matches(['-', '.']);
+    if !host_name.is_empty() {
+        steps.push(Step::HostName(host_name.as_bytes().to_vec()));
+    }
+    steps.extend([Step::PrivateMounts, Step::Umask(NO_MASK)]);
     steps.extend(root::steps(&bases, edits, working_dir, user_namespace, workplace)?);
     steps.push(Step::Pivot);
     Ok(steps)
 }
 
 /// What is left to do in the container's root.
-fn last(user_namespace: bool, program: &Program<'_>) -> Result<Vec<Step>, BadPath> {
+fn last(user_namespace: bool, program: &Program<'_>) -> Result<Vec<Step>, Failure> {
     let mut steps = vec![Step::Umask(MASK)];
     if !user_namespace {
         steps.push(Step::Groups(program.groups.iter().copied().map(Gid::from_raw).collect()));
     }
     steps.push(Step::WorkingDirectory(c_path(Path::new(program.working_dir), "working directory")?));
+    steps.extend([Step::DropCapabilities, Step::NoNewPrivileges]);
+    steps.extend(syscalls::filter().map(Step::FilterCalls));
     // The last is the last: changes of what a process may do undo it.
-    steps.extend([Step::NoNewPrivileges, Step::CloseOthers, Step::DieWithParent(rustix::process::getpid())]);
+    steps.extend([Step::CloseOthers, die_with_us()?]);
     Ok(steps)
+}
+
+fn die_with_us() -> Result<Step, Failure> {
+    let ours = pidfd_open(rustix::process::getpid(), PidfdFlags::empty());
+    ours.map(Step::DieWithParent).map_err(|errno| Failure::Program(errno.into()))
 }
 
 fn command(program: &Program<'_>) -> Command {
@@ -143,13 +167,14 @@ fn command(program: &Program<'_>) -> Command {
     command
 }
 
-fn run(command: Command, steps: Vec<Step>) -> Result<Spawned, Failure> {
+fn run(command: Command, steps: Vec<Step>, processes: Processes<'_>) -> Result<Spawned, Failure> {
     let steps: Arc<[Step]> = steps.into();
-    spawn(command, Arc::clone(&steps)).map_err(|error| match error {
+    spawn(command, Arc::clone(&steps), processes).map_err(|error| match error {
         SpawnError::Step(index, error) => {
             let step = steps.get(index).map_or_else(|| format!("step {index}"), ToString::to_string);
             Failure::Step(step, error)
         }
         SpawnError::Program(error) => Failure::Program(error),
+        SpawnError::Processes(error) => Failure::Step("enter a process namespace".to_owned(), error),
     })
 }

@@ -3,7 +3,7 @@
 //! | path | what |
 //! |---|---|
 //! | `/usr`, `/etc`, `/opt`, `/lib*`, … | the host's, read-only with all mounts below; links are the same links |
-//! | `/proc` | the host's |
+//! | `/proc` | that of the container's own processes; in a user namespace the host's. Settings are read-only |
 //! | `/dev` | `null`, `zero`, `full`, `random`, `urandom` and `tty` of the host, and nodes of devices |
 //! | `/tmp`, `/run`, `/var` | empty; `/var/run` is `/run` |
 //!
@@ -11,7 +11,7 @@
 //! of the host's directories and not there, that directory is the lower part of an overlay, and the target is made in the
 //! upper one; the host does not see it. Mounts below such a directory are then not visible.
 //!
-//! What is not like a real container: there is no `/sys`, and processes, network and host name are the host's.
+//! What is not like a real container: there is no `/sys`, and the network is the host's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 use drakkar_cdi::Mount;
 use rustix::fs::{FileType, Gid, Mode, Uid};
+use rustix::mount::MountFlags;
 
 use super::cdi::{Edits, Node};
 use super::mount_options::MountOptions;
@@ -36,6 +37,11 @@ const DEVICE_LINKS: &[(&str, &str)] = &[
     ("stdout", "/proc/self/fd/1"),
     ("stderr", "/proc/self/fd/2"),
 ];
+
+/// Files of `/proc` that tell or do too much, and those that a container may only read: what other runtimes have, too.
+pub(super) const HIDDEN: &[&str] =
+    &["acpi", "asound", "kcore", "keys", "latency_stats", "sched_debug", "scsi", "timer_list", "timer_stats"];
+pub(super) const READ_ONLY: &[&str] = &["bus", "fs", "irq", "sys", "sysrq-trigger"];
 
 const PLAIN: Mode = Mode::from_raw_mode(0o755);
 const STICKY: Mode = Mode::from_raw_mode(0o1777);
@@ -195,7 +201,7 @@ impl Plan {
         for (parts, mode) in directories {
             self.steps.push(Step::Directory { place: place("directory", parts)?, mode });
         }
-        self.bind(Path::new("/proc"), &["proc"])?;
+        self.proc()?;
         for name in DEVICES {
             let host = Path::new("/dev").join(name);
             let replaced = edits.device_nodes.iter().any(|node| Path::new(&node.path) == host);
@@ -207,6 +213,23 @@ impl Plan {
             self.link(&["dev", name], to)?;
         }
         self.link(&["var", "run"], "../run")
+    }
+
+    fn proc(&mut self) -> Result<(), BadPath> {
+        if self.user_namespace {
+            self.bind(Path::new("/proc"), &["proc"])?;
+        } else {
+            let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+            let (kind, source, data) = (c"proc".to_owned(), c"proc".to_owned(), CString::default());
+            self.steps.push(Step::Mount { kind, source, place: place("mount at", &["proc"])?, flags, data });
+        }
+        for name in HIDDEN {
+            self.steps.push(Step::Hide(place("file", &["proc", name])?));
+        }
+        for name in READ_ONLY {
+            self.steps.push(Step::ReadOnly(place("file", &["proc", name])?));
+        }
+        Ok(())
     }
 
     fn bind(&mut self, source: &Path, at: &[&str]) -> Result<(), BadPath> {

@@ -14,20 +14,21 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 
 use nix::libc;
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags,
     SocketType, recvmsg, sendmsg, socketpair,
 };
-use rustix::thread::UnshareFlags;
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-use super::guard;
 use super::step::{Attributes, Progress, Step};
+use super::{guard, namespaces};
 
 /// What the child says when it hands over its namespaces.
 pub(super) const NAMESPACES: [u8; 4] = [0xff; 4];
 
-/// A program that runs, and the namespaces that were made for it: mounts, then users if there is one.
+/// A program that runs, and the namespaces that it sent.
 #[derive(Debug)]
 pub(super) struct Spawned {
     pub child: Child,
@@ -41,11 +42,24 @@ pub(super) enum SpawnError {
     Step(usize, io::Error),
     /// The program cannot be run, all steps being done, or nothing could be forked.
     Program(io::Error),
+    /// The process namespace cannot be made or joined.
+    Processes(io::Error),
+}
+
+/// The process namespace that a new process is in.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Processes<'a> {
+    /// That of the caller.
+    Same,
+    /// A new one, whose first process it is.
+    New,
+    /// This one.
+    Of(BorrowedFd<'a>),
 }
 
 /// Runs the command in a new process after the steps. The calling thread must live as long as the process, if there is a
 /// step [`DieWithParent`](Step::DieWithParent).
-pub(super) fn spawn(mut command: Command, steps: Arc<[Step]>) -> Result<Spawned, SpawnError> {
+pub(super) fn spawn(mut command: Command, steps: Arc<[Step]>, processes: Processes<'_>) -> Result<Spawned, SpawnError> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(|errno| SpawnError::Program(errno.into()))?;
     let run = move || {
@@ -61,7 +75,15 @@ pub(super) fn spawn(mut command: Command, steps: Arc<[Step]>) -> Result<Spawned,
     // SAFETY: the closure runs between fork and exec. It makes system calls on memory that was made before the fork,
     // and neither allocates (an io::Error of an error number does not), nor locks, nor panics: see `Step::run`.
     unsafe { command.pre_exec(run) };
-    let spawned = command.spawn();
+    let own = enter(processes).map_err(|errno| SpawnError::Processes(errno.into()))?;
+    let mut spawned = command.spawn();
+    if let Some(Err(errno)) = own.map(|own| leave(&own)) {
+        // This thread can start neither threads nor containers any more. What it has just started is not to be lost.
+        if let Ok(child) = &mut spawned {
+            let _ = child.kill().and_then(|()| child.wait());
+        }
+        return Err(SpawnError::Processes(errno.into()));
+    }
     // The child is a program by now, or gone: what it had to say is there.
     let (namespaces, failed) = listen(&ours);
     match (spawned, failed) {
@@ -80,7 +102,7 @@ fn report(channel: BorrowedFd<'_>, index: usize) {
 fn listen(channel: &OwnedFd) -> (Vec<OwnedFd>, Option<usize>) {
     let (mut namespaces, mut failed) = (Vec::new(), None);
     let mut text = [0; 4];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(namespaces::MAX))];
     loop {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -101,10 +123,30 @@ fn listen(channel: &OwnedFd) -> (Vec<OwnedFd>, Option<usize>) {
     }
 }
 
-/// Goes into a new mount namespace, and a new user namespace if asked for. For the child of a fork.
-pub(super) fn unshare(user: bool) -> rustix::io::Result<()> {
-    let mut flags = UnshareFlags::NEWNS;
-    flags.set(UnshareFlags::NEWUSER, user);
+/// Makes the next processes of the calling thread, and only these, members of a process namespace. Gives a handle to the
+/// thread's own, to go back to.
+fn enter(processes: Processes<'_>) -> rustix::io::Result<Option<OwnedFd>> {
+    if matches!(processes, Processes::Same) {
+        return Ok(None);
+    }
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let own = rustix::fs::openat(CWD, c"/proc/thread-self/ns/pid", flags, Mode::empty())?;
+    match processes {
+        Processes::Of(namespace) => {
+            rustix::thread::move_into_link_name_space(namespace, Some(LinkNameSpaceType::ProcessID))?;
+        }
+        // SAFETY: the table of open files is not unshared.
+        _ => unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWPID) }?,
+    }
+    Ok(Some(own))
+}
+
+fn leave(own: &OwnedFd) -> rustix::io::Result<()> {
+    rustix::thread::move_into_link_name_space(own.as_fd(), Some(LinkNameSpaceType::ProcessID))
+}
+
+/// Goes into new namespaces. For the child of a fork.
+pub(super) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
     // SAFETY: the table of open files is not unshared.
     unsafe { rustix::thread::unshare_unsafe(flags) }
 }
@@ -130,6 +172,14 @@ pub(super) fn set_attributes(tree: BorrowedFd<'_>, attributes: Attributes) -> ru
         )
     };
     check(result)
+}
+
+/// Has the kernel filter the system calls of this process and its children. For the child of a fork.
+pub(super) fn filter_calls(filter: &[libc::sock_filter]) -> rustix::io::Result<()> {
+    let len = libc::c_ushort::try_from(filter.len()).map_err(|_too_long| Errno::INVAL)?;
+    let program = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() };
+    // SAFETY: the program and its instructions are as long as they say; the kernel copies them and writes to neither.
+    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) })
 }
 
 /// Makes all open files but the first three close when a program is run. For the child of a fork. Linux 5.11.

@@ -10,21 +10,20 @@
 
 use std::ffi::{CStr, CString};
 use std::fmt;
-use std::io::IoSlice;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use nix::libc::sock_filter;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Dev, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::{Errno, Result};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, mount_change, move_mount,
     open_tree, unmount,
 };
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use rustix::process::{Pid, Signal};
-use rustix::thread::LinkNameSpaceType;
+use rustix::process::Signal;
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-use super::spawn;
+use super::{capabilities, namespaces, spawn};
 
 /// How many directories of the host a root has at most.
 pub(super) const MAX_BASES: usize = 32;
@@ -36,12 +35,14 @@ const TRIES: usize = 16;
 pub(super) enum Step {
     /// Leaves the session and process group of the parent.
     Session,
-    /// Goes into a new mount namespace, and a new user namespace if asked for.
-    Unshare { user: bool },
+    /// Goes into new namespaces.
+    Unshare(UnshareFlags),
     /// Writes a file of the kernel: the maps of a user namespace.
     Write { path: &'static CStr, text: Vec<u8> },
     /// Gives the namespaces to the parent, which cannot open them by itself before the process may be gone.
-    SendNamespaces { user: bool },
+    SendNamespaces(&'static [LinkNameSpaceType]),
+    /// Sets the host name, in a namespace for it.
+    HostName(Vec<u8>),
     /// Keeps what follows out of the host's mounts.
     PrivateMounts,
     /// Puts an empty file system over a directory of the host: the root to be.
@@ -58,6 +59,10 @@ pub(super) enum Step {
     Overlay { place: Place, options: CString },
     /// Mounts a file system of its own.
     Mount { kind: CString, source: CString, place: Place, flags: MountFlags, data: CString },
+    /// Puts something empty over what is there, if there is something.
+    Hide(Place),
+    /// Makes what is there read-only with all mounts below, if there is something.
+    ReadOnly(Place),
     /// Makes a device node or named pipe.
     Node { place: Place, kind: FileType, mode: Mode, device: Dev, owner: Option<Uid>, group: Option<Gid> },
     /// Goes into the new root and lets go of the host's.
@@ -70,12 +75,16 @@ pub(super) enum Step {
     Groups(Vec<Gid>),
     /// Changes the working directory.
     WorkingDirectory(CString),
+    /// Gives up all but a few [capabilities].
+    DropCapabilities,
     /// Gives up getting privileges from programs that have them.
     NoNewPrivileges,
+    /// Refuses some [system calls](super::syscalls).
+    FilterCalls(Vec<sock_filter>),
     /// Keeps open files of the parent from the program.
     CloseOthers,
-    /// Dies when the thread that forked ends.
-    DieWithParent(Pid),
+    /// Dies when the thread that forked ends. Has a handle to its process, whose number is not known in a process namespace.
+    DieWithParent(OwnedFd),
     /// Becomes the [guard](super::guard), and never a program.
     Guard,
     /// Fails: all before it works. For trying out.
@@ -197,9 +206,10 @@ impl Step {
     pub(super) fn run(&self, progress: &mut Progress<'_>) -> Result<()> {
         match self {
             Self::Session => rustix::process::setsid().map(drop),
-            Self::Unshare { user } => spawn::unshare(*user),
+            Self::Unshare(flags) => spawn::unshare(*flags),
             Self::Write { path, text } => write(path, text),
-            Self::SendNamespaces { user } => send_namespaces(progress.channel, *user),
+            Self::SendNamespaces(kinds) => namespaces::send(progress.channel, kinds, &spawn::NAMESPACES),
+            Self::HostName(name) => rustix::system::sethostname(name),
             Self::PrivateMounts => mount_change(c"/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE),
             Self::NewRoot { at } => {
                 mount(c"tmpfs", &**at, c"tmpfs", MountFlags::NOSUID, c"mode=755")?;
@@ -229,6 +239,8 @@ impl Step {
                 let target = progress.root()?.target(place, true, PLAIN)?;
                 on(&target, |path| mount(&**source, path, &**kind, *flags, &**data))
             }
+            Self::Hide(place) => hide(progress.root()?, place),
+            Self::ReadOnly(place) => make_read_only(progress.root()?, place),
             Self::Node { place, kind, mode, device, owner, group } => {
                 let parent = progress.root()?.parent(place)?;
                 rustix::fs::mknodat(&parent, &*place.name, *kind, *mode, *device)?;
@@ -251,12 +263,15 @@ impl Step {
             }
             Self::Groups(groups) => rustix::thread::set_thread_groups(groups),
             Self::WorkingDirectory(path) => rustix::process::chdir(&**path),
+            Self::DropCapabilities => capabilities::drop_others(),
             Self::NoNewPrivileges => rustix::thread::set_no_new_privs(true),
+            Self::FilterCalls(filter) => spawn::filter_calls(filter),
             Self::CloseOthers => spawn::close_others_at_exec(),
             Self::DieWithParent(parent) => {
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
                 // Too late to be told?
-                if rustix::process::getppid() == Some(*parent) { Ok(()) } else { Err(Errno::SRCH) }
+                let ended = poll(&mut [PollFd::new(parent, PollFlags::IN)], Some(&Timespec::default()))?;
+                if ended == 0 { Ok(()) } else { Err(Errno::SRCH) }
             }
             Self::Guard => spawn::stand_guard(),
             Self::Stop => Err(Errno::CANCELED),
@@ -270,18 +285,6 @@ fn write(path: &CStr, text: &[u8]) -> Result<()> {
     if rustix::io::write(&file, text)? == text.len() { Ok(()) } else { Err(Errno::IO) }
 }
 
-fn send_namespaces(channel: BorrowedFd<'_>, user: bool) -> Result<()> {
-    let open = |path| rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-    let mounts = open(c"/proc/self/ns/mnt")?;
-    let users = if user { Some(open(c"/proc/self/ns/user")?) } else { None };
-    let both = [mounts.as_fd(), users.as_ref().unwrap_or(&mounts).as_fd()];
-    let sent = both.get(..if user { 2 } else { 1 }).unwrap_or_default();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(sent));
-    sendmsg(channel, &[IoSlice::new(&spawn::NAMESPACES)], &mut control, SendFlags::NOSIGNAL).map(drop)
-}
-
 fn bind(root: &Root, source: &CStr, place: &Place, recursive: bool, attributes: Attributes) -> Result<()> {
     let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     flags.set(OpenTreeFlags::AT_RECURSIVE, recursive);
@@ -291,8 +294,35 @@ fn bind(root: &Root, source: &CStr, place: &Place, recursive: bool, attributes: 
     if attributes.any() {
         spawn::set_attributes(tree.as_fd(), attributes)?;
     }
+    attach(&tree, &target)
+}
+
+fn hide(root: &Root, place: &Place) -> Result<()> {
+    let target = match root.open(&place.path, OFlags::empty()) {
+        Err(Errno::NOENT) => return Ok(()),
+        target => target?,
+    };
+    if FileType::from_raw_mode(rustix::fs::fstat(&target)?.st_mode) == FileType::Directory {
+        let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        return on(&target, |path| mount(c"tmpfs", path, c"tmpfs", flags, c"size=0k,mode=555"));
+    }
+    attach(&open_tree(CWD, c"/dev/null", OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?, &target)
+}
+
+fn make_read_only(root: &Root, place: &Place) -> Result<()> {
+    let target = match root.open(&place.path, OFlags::empty()) {
+        Err(Errno::NOENT) => return Ok(()),
+        target => target?,
+    };
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = open_tree(&target, c"", flags | OpenTreeFlags::AT_EMPTY_PATH | OpenTreeFlags::AT_RECURSIVE)?;
+    spawn::set_attributes(tree.as_fd(), Attributes { read_only: true, all: true, ..Attributes::default() })?;
+    attach(&tree, &target)
+}
+
+fn attach(tree: &OwnedFd, target: &OwnedFd) -> Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    move_mount(&tree, c"", &target, c"", flags)
+    move_mount(tree, c"", target, c"", flags)
 }
 
 /// Calls with a path of what is open, for system calls that take no file descriptor.
@@ -327,10 +357,13 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Session => f.write_str("start a session"),
-            Self::Unshare { user: false } => f.write_str("create a mount namespace"),
-            Self::Unshare { user: true } => f.write_str("create a user and a mount namespace"),
+            Self::Unshare(flags) if flags.contains(UnshareFlags::NEWUSER) => {
+                f.write_str("create a user namespace with namespaces for mounts and more")
+            }
+            Self::Unshare(_) => f.write_str("create namespaces for mounts and more"),
             Self::Write { path, .. } => write!(f, "write {}", path.to_string_lossy()),
-            Self::SendNamespaces { .. } => f.write_str("hand over the namespaces"),
+            Self::SendNamespaces(_) => f.write_str("hand over the namespaces"),
+            Self::HostName(name) => write!(f, "set the host name {}", String::from_utf8_lossy(name)),
             Self::PrivateMounts => f.write_str("make mounts private"),
             Self::NewRoot { at } => write!(f, "mount a new root at {}", at.to_string_lossy()),
             Self::Directory { place, .. } => write!(f, "make directory {place}"),
@@ -341,13 +374,16 @@ impl fmt::Display for Step {
             Self::Mount { kind, source, place, .. } => {
                 write!(f, "mount {} of type {:?} at {place}", source.to_string_lossy(), kind.to_string_lossy())
             }
+            Self::Hide(place) => write!(f, "hide {place}"),
+            Self::ReadOnly(place) => write!(f, "make {place} read-only"),
             Self::Node { place, .. } => write!(f, "make device node {place}"),
             Self::Pivot => f.write_str("change to the new root"),
-            Self::Join { kind: LinkNameSpaceType::User, .. } => f.write_str("join the container's user namespace"),
-            Self::Join { .. } => f.write_str("join the container's mount namespace"),
+            Self::Join { kind, .. } => write!(f, "join the container's {} namespace", namespaces::name(*kind)),
             Self::Umask(_) => f.write_str("set the umask"),
             Self::Groups(_) => f.write_str("set the groups"),
             Self::WorkingDirectory(path) => write!(f, "change to directory {}", path.to_string_lossy()),
+            Self::DropCapabilities => f.write_str("give up capabilities"),
+            Self::FilterCalls(_) => f.write_str("filter system calls"),
             Self::NoNewPrivileges => f.write_str("forbid new privileges"),
             Self::CloseOthers => f.write_str("close inherited files"),
             Self::DieWithParent(_) => f.write_str("die with the process that started it"),

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::needless_pass_by_value, reason = "`json!` in the arguments reads best")]
 
+mod apart;
 mod life;
 mod oci;
 mod refusals;
@@ -100,8 +101,9 @@ fn bind(host: &str, container: &str) -> Value {
     json!({ "hostPath": host, "containerPath": container, "options": ["ro", "bind"] })
 }
 
+/// Waits for what will come, however slow the machine is; it is long because it only ends a test that has failed.
 async fn eventually(condition: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + Duration::from_secs(120);
     while !condition() {
         assert!(Instant::now() < end, "did not come true");
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -127,6 +129,20 @@ fn words(words: &[&str]) -> Vec<String> {
 
 fn mounts_of_host() -> String {
     fs::read_to_string("/proc/self/mountinfo").unwrap()
+}
+
+/// A time for `sleep` that no other process has: a name for a process that has other numbers in a container than here.
+fn unique_time() -> String {
+    static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    format!("1000.{:07}{count:03}", std::process::id())
+}
+
+/// How many processes of the host sleep for that time; those that have ended and wait to be reaped do not.
+fn sleepers(time: &str) -> usize {
+    let command = format!("sleep\0{time}\0");
+    let processes = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path().join("cmdline"));
+    processes.filter(|file| fs::read(file).is_ok_and(|text| text == command.as_bytes())).count()
 }
 
 fn alive(pid: u32) -> bool {

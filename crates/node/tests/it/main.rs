@@ -5,4 +5,5 @@
 mod chaos;
 mod kep;
 mod kit;
+mod left;
 mod support;

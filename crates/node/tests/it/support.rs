@@ -9,6 +9,11 @@ use serde_json::Value;
 /// The driver of most tests.
 pub const DRIVER: &str = "gpu.example.com";
 
+/// A number from the environment: tests that can be large are small in a quick run.
+pub fn from_environment(name: &str, otherwise: usize) -> usize {
+    std::env::var(name).map_or(otherwise, |value| value.parse().unwrap())
+}
+
 type Prepare = dyn Fn(&Claim) -> Vec<Device> + Send + Sync;
 
 /// A driver that prepares as it is told, and remembers its calls.

@@ -12,7 +12,7 @@ mod shown;
 
 use std::path::PathBuf;
 
-use drakkar_node::{Isolation, Node, NodeError};
+use drakkar_node::{Isolation, Node, NodeError, Runner};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::show::{Steps, say};
@@ -76,12 +76,25 @@ async fn start(options: &DemoOptions, steps: &mut Steps) -> Result<Node, Failure
     };
     let node = Node::builder().name("worker-0").isolation(isolation).start().await?;
     steps.step("A node: API server, scheduler, kubelet, container runner")?;
-    say(&format!("Containers are kept apart by: {}.", node.runner().isolation()))?;
+    tell_isolation(node.runner())?;
     for note in node.runner().isolation_notes() {
         say(&format!("({note})"))?;
     }
     say("")?;
     Ok(node)
+}
+
+/// What containers are kept apart by, in lines of at most 80 columns, and what that is not.
+fn tell_isolation(runner: &Runner) -> Result<(), Failure> {
+    let means = runner.kept_apart_by();
+    let (first, rest) = means.split_once("), ").map_or((means.as_str(), ""), |(first, rest)| (first, rest));
+    if rest.is_empty() {
+        return say(&format!("Containers are kept apart by: {first}."));
+    }
+    say(&format!("Containers are kept apart by: {first}),"))?;
+    let processes = if *runner.isolation() == Isolation::UserNamespace { ", processes" } else { "" };
+    say(&format!("{rest}. Network{processes} and programs are the host's:"))?;
+    say("it is not a sandbox for code that you do not trust.")
 }
 
 async fn tell(node: &Node, options: &DemoOptions, steps: &mut Steps) -> Result<(), Failure> {
@@ -114,8 +127,8 @@ async fn keep(node: &Node, pod: &drakkar_node::PodHandle<'_>, container: &str) -
     say(&format!("  find {directory} -name '*.json'"))?;
     if let Some(pid) = pod.process(container) {
         say(&format!("  drakkar --root /proc/{pid}/root list"))?;
-        let users = if *node.runner().isolation() == Isolation::Root { "" } else { " -U --preserve-credentials" };
-        say(&format!("  nsenter -t {pid} -m{users} {COMMAND_IN_CONTAINER} list"))?;
+        let others = if *node.runner().isolation() == Isolation::Root { "-p" } else { "-U --preserve-credentials" };
+        say(&format!("  nsenter -t {pid} -m {others} {COMMAND_IN_CONTAINER} list"))?;
     }
     say("")?;
     say("Ctrl-C ends it, and nothing is left behind.")?;

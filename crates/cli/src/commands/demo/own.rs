@@ -5,7 +5,7 @@ use std::process::Command;
 use drakkar_node::{ClaimSpec, DriverProcess, Node, PodHandle, device_class};
 
 use super::pod::with_this_command;
-use super::show::{Steps, in_container, indented, say, tell_leftovers, yaml};
+use super::show::{Steps, in_container, indented, say, tell_kept, tell_leftovers, yaml};
 use super::{keep, shown};
 use crate::exit::{Code, Failure};
 
@@ -60,10 +60,13 @@ async fn with_driver(node: &Node, keeps: bool, steps: &mut Steps) -> Result<(), 
     if keeps {
         return keep(node, &pod, "with").await;
     }
+    let claim = node.claim_ref("demo").await?;
     steps.restart_clock();
     pod.delete().await?;
     steps.step("The pod is deleted: containers ended, claim unprepared")?;
-    tell_leftovers(&node.leftovers(&driver).await?)
+    let left = node.leftovers_of(&driver, &[claim]).await?;
+    tell_leftovers(&left.of_claims)?;
+    tell_kept(&left.of_driver)
 }
 
 /// What the containers see of the device.

@@ -78,6 +78,15 @@ pub(super) fn tell_leftovers(left: &[String]) -> Result<(), Failure> {
     Err(Failure::new(Code::Invalid, format!("this is left of the pod: {}", left.join(", "))))
 }
 
+/// What a driver keeps whether or not there are claims: good to know, and nothing is wrong with it.
+pub(super) fn tell_kept(kept: &[String]) -> Result<(), Failure> {
+    if kept.is_empty() {
+        return Ok(());
+    }
+    say("      The driver keeps for itself:")?;
+    kept.iter().try_for_each(|file| indented(&format!("  {file}")))
+}
+
 pub(super) fn yaml(value: &serde_json::Value) -> Result<String, Failure> {
     serde_saphyr::to_string(value).map_err(|error| std::io::Error::other(error).into())
 }

@@ -156,16 +156,14 @@ async fn slices_of_a_registered_plugin_that_never_listens_are_deleted() {
 #[tokio::test]
 async fn slices_stay_when_the_service_is_back_in_time() {
     let mut node = TestNode::new().await;
-    node.timing.slice_grace = Duration::from_millis(1500);
+    // An hour: that it is not over by the end of the test is no matter of luck.
+    node.timing.slice_grace = Duration::from_secs(3600);
     let (kubelet, mut plugin) = node.with_plugin().await;
     plugin.service = None;
-    eventually("not connected", || kubelet.registered().iter().all(|plugin| !plugin.connected).then_some(())).await;
+    eventually("slices are to be deleted", || (kubelet.slices.pending() == [DRIVER]).then_some(())).await;
     plugin.serve();
     connected(&kubelet, 1).await;
-    // Another driver is lost after that, and its slices go: the time of the first is over by then.
-    let mut other = TestPlugin::new(&node.registry(), "other@reg.sock", "other.example.com", "", node.log.clone());
-    other.register();
-    node.log.wait_for("delete-slices spec.nodeName=node-1,spec.driver=other.example.com", 1).await;
+    eventually("slices stay", || kubelet.slices.pending().is_empty().then_some(())).await;
     assert_eq!(node.log.count(DRIVERS), 0);
 }
 

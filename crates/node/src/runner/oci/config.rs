@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::runner::cdi::{Edits, Node};
 use crate::runner::native::Program;
-use crate::runner::root::Bases;
+use crate::runner::root::{Bases, HIDDEN, READ_ONLY};
 
 /// What processes of a container may do: what containerd and Docker give.
 const CAPABILITIES: &[&str] = &[
@@ -68,11 +68,19 @@ pub(super) fn config(program: &Program<'_>, host_name: &str, edits: &Edits, base
         "hooks": hooks(&edits.hooks),
         "linux": {
             // The network is the host's.
-            "namespaces": [{ "type": "mount" }, { "type": "pid" }, { "type": "ipc" }, { "type": "uts" }],
+            "namespaces": [
+                { "type": "mount" }, { "type": "pid" }, { "type": "ipc" }, { "type": "uts" }, { "type": "cgroup" },
+            ],
+            "maskedPaths": below_proc(HIDDEN),
+            "readonlyPaths": below_proc(READ_ONLY),
             "devices": edits.device_nodes.iter().map(device).collect::<Vec<_>>(),
             "resources": { "devices": allowed(&edits.device_nodes) },
         },
     })
+}
+
+fn below_proc(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| format!("/proc/{name}")).collect()
 }
 
 fn mounts(edits: &Edits, bases: &Bases) -> Vec<Value> {

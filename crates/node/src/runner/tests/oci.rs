@@ -61,7 +61,7 @@ async fn containers_of_a_runtime_can_be_stopped_entered_and_leave_nothing() {
     bench.until_logged(&id, "up").await;
     let output = bench.runner().exec(&id, &words(&["sh", "-c", "echo $HOSTNAME; exit 4"])).await.unwrap();
     assert_eq!((output.stdout.as_slice(), output.status.code()), (&b"pod\n"[..], Some(4)));
-    assert_eq!(bench.runner().stop(&id, Duration::from_secs(20)).await.unwrap().code, 3);
+    assert_eq!(bench.runner().stop(&id, Duration::from_secs(600)).await.unwrap().code, 3);
     let stubborn = bench.runner().start(container("trap '' TERM; echo up; sleep 1000", &[])).await.unwrap();
     bench.until_logged(&stubborn, "up").await;
     assert_eq!(bench.runner().stop(&stubborn, Duration::from_millis(20)).await.unwrap().code, 137);

@@ -1,0 +1,120 @@
+//! The namespaces of a container: which there are, and handles to them.
+//!
+//! The network is the host's. In a user namespace the processes are the host's, too: only who has the privileges can put
+//! a process into a process namespace without a second fork.
+
+use std::ffi::CStr;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Result;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::thread::{LinkNameSpaceType as Kind, UnshareFlags};
+
+use super::guard::Ticket;
+
+/// How many kinds there are at most.
+pub(super) const MAX: usize = 6;
+
+/// The kinds that a container has, in the order in which they are joined: first the users, who may then go into the others,
+/// and last the mounts.
+pub(super) fn kinds(user_namespace: bool) -> &'static [Kind] {
+    if user_namespace {
+        return &[
+            Kind::User,
+            Kind::InterProcessCommunication,
+            Kind::HostNameAndNISDomainName,
+            Kind::ControlGroup,
+            Kind::Mount,
+        ];
+    }
+    &[Kind::ProcessID, Kind::InterProcessCommunication, Kind::HostNameAndNISDomainName, Kind::ControlGroup, Kind::Mount]
+}
+
+/// What a process unshares to have them. Process namespaces are not among it: they are for children.
+pub(super) fn flags(user_namespace: bool) -> UnshareFlags {
+    let mut flags = UnshareFlags::NEWNS | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS | UnshareFlags::NEWCGROUP;
+    flags.set(UnshareFlags::NEWUSER, user_namespace);
+    flags
+}
+
+/// What people call it.
+pub(super) fn name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Mount => "mount",
+        Kind::ControlGroup => "cgroup",
+        Kind::HostNameAndNISDomainName => "uts",
+        Kind::InterProcessCommunication => "ipc",
+        Kind::User => "user",
+        Kind::ProcessID => "pid",
+        Kind::Network => "network",
+        Kind::Time => "time",
+    }
+}
+
+fn path(kind: Kind) -> &'static CStr {
+    match kind {
+        Kind::Mount => c"/proc/self/ns/mnt",
+        Kind::ControlGroup => c"/proc/self/ns/cgroup",
+        Kind::HostNameAndNISDomainName => c"/proc/self/ns/uts",
+        Kind::InterProcessCommunication => c"/proc/self/ns/ipc",
+        Kind::User => c"/proc/self/ns/user",
+        Kind::ProcessID => c"/proc/self/ns/pid",
+        Kind::Network => c"/proc/self/ns/net",
+        Kind::Time => c"/proc/self/ns/time",
+    }
+}
+
+/// Sends handles to the namespaces of the calling process, with this text. Makes system calls and nothing else.
+pub(super) fn send(channel: BorrowedFd<'_>, kinds: &[Kind], text: &[u8]) -> Result<()> {
+    let mut files = [const { None }; MAX];
+    for (file, kind) in files.iter_mut().zip(kinds) {
+        *file = Some(rustix::fs::openat(CWD, path(*kind), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
+    }
+    let mut sent = [channel; MAX];
+    let mut count = 0;
+    for (place, file) in sent.iter_mut().zip(files.iter().flatten()) {
+        *place = OwnedFd::as_fd(file);
+        count += 1;
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(sent.get(..count).unwrap_or_default()));
+    sendmsg(channel, &[IoSlice::new(text)], &mut control, SendFlags::NOSIGNAL).map(drop)
+}
+
+/// Handles to the namespaces of a container, which keep them, and all that is in its own file systems.
+#[derive(Debug)]
+pub(super) struct Namespaces {
+    handles: Vec<(Kind, OwnedFd)>,
+    /// Kept only to be dropped.
+    guarded: Option<Ticket>,
+}
+
+impl Namespaces {
+    /// Of handles in the order of [`kinds`]; none if some are missing.
+    pub(super) fn new(user_namespace: bool, handles: Vec<OwnedFd>) -> Option<Self> {
+        let kinds = kinds(user_namespace);
+        let complete = handles.len() == kinds.len();
+        complete.then(|| Self { handles: kinds.iter().copied().zip(handles).collect(), guarded: None })
+    }
+
+    pub(super) fn guard_with(&mut self, ticket: Ticket) {
+        self.guarded = Some(ticket);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Kind, &OwnedFd)> {
+        self.handles.iter().map(|(kind, handle)| (*kind, handle))
+    }
+
+    pub(super) fn get(&self, wanted: Kind) -> Option<&OwnedFd> {
+        self.iter().find(|(kind, _)| *kind == wanted).map(|(_, handle)| handle)
+    }
+
+    /// Whether its processes have a namespace of their own, and so end with the first of them.
+    pub(super) fn has_processes(&self) -> bool {
+        self.get(Kind::ProcessID).is_some()
+    }
+}
