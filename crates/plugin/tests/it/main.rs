@@ -15,6 +15,7 @@ mod claims;
 mod concurrency;
 mod documentation;
 mod example;
+mod ledger;
 mod metadata;
 mod node;
 mod prepare;
