@@ -11,6 +11,7 @@
 mod support;
 
 mod answers;
+mod campaign;
 mod claims;
 mod concurrency;
 mod documentation;
