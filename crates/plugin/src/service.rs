@@ -47,6 +47,10 @@ use crate::slices::PublishedAttributes;
 use crate::status::{DeviceStatus, StatusReporter};
 use crate::store::{Delivery, Store, StoreError, SystemFiles};
 
+/// How often a turn is given back because a claim is locked. After that it is kept: updates of a claim that follow on each other
+/// must not keep it from the driver.
+const TURNS: usize = 8;
+
 /// What the core is to do, and how.
 #[derive(Debug, Clone)]
 pub(crate) struct ServiceSettings {
@@ -212,13 +216,25 @@ impl<P: DraPlugin> Service<P> {
     }
 
     /// Waits for the driver's turn and then locks claims, in the order that [`crate::lock`] demands.
-    async fn enter(&self, claims: impl Iterator<Item = &ClaimRef>) -> Result<Held, Arc<ClaimError>> {
-        let turn = if self.settings.serialize {
-            Some(self.locks.turn().await.map_err(|error| Arc::new(error.into()))?)
-        } else {
-            None
-        };
-        Ok(Held { turn, guards: self.lock(claims).await? })
+    async fn enter<'a>(&self, claims: impl Iterator<Item = &'a ClaimRef> + Clone) -> Result<Held, Arc<ClaimError>> {
+        if !self.settings.serialize {
+            return Ok(Held { turn: None, guards: self.lock(claims).await? });
+        }
+        for _ in 0..TURNS {
+            let turn = self.turn().await?;
+            if let Some(guards) = self.lock(claims.clone()).now_or_never() {
+                return Ok(Held { turn: Some(turn), guards: guards? });
+            }
+            drop(turn);
+            // Somebody writes the files of a claim, or waits to. Other claims of the driver need not wait for that.
+            drop(self.lock(claims.clone()).await?);
+        }
+        let turn = self.turn().await?;
+        Ok(Held { turn: Some(turn), guards: self.lock(claims).await? })
+    }
+
+    async fn turn(&self) -> Result<TurnGuard, Arc<ClaimError>> {
+        self.locks.turn().await.map_err(|error| Arc::new(error.into()))
     }
 
     /// Calls the driver, whose turn the caller has.

@@ -86,7 +86,7 @@ impl<P: DraPlugin> Service<P> {
             }
             let mut free = Vec::new();
             for (uid, conflict) in &blocked {
-                if wait.retried.remove(uid) || self.have_let_go(conflict).await {
+                if wait.retried.remove(uid) || self.have_released(conflict).await {
                     free.extend(wait.wanted.get(uid));
                 }
             }
@@ -193,7 +193,7 @@ impl<P: DraPlugin> Service<P> {
     }
 
     /// Whether all holders that were in the way are gone.
-    async fn have_let_go(&self, conflict: &Conflict) -> bool {
+    async fn have_released(&self, conflict: &Conflict) -> bool {
         for holder in conflict.holders() {
             if self.ledger.still_holds(holder) && !self.is_unprepared_elsewhere(holder).await {
                 return false;

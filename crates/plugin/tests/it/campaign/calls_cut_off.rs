@@ -25,7 +25,7 @@ const CLAIMS: usize = 12;
 const DEVICES: usize = 7;
 const WORKERS: usize = 4;
 /// The calls of one worker until the kubelet goes to the other instance: in a moment, and in a long campaign.
-const CALLS: [usize; 2] = [6, 60];
+const CALLS: [usize; 2] = [4, 60];
 /// All combinations of one or two instances, metadata, serialization and patience.
 const MODES: u64 = 16;
 

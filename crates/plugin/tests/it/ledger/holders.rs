@@ -251,7 +251,7 @@ async fn prepares_that_find_the_same_holder_gone_unprepare_it_once(#[values(true
     let driver = TestDriver::default();
     let scene = Scene::with(driver.clone(), |builder| builder.serialize(serialize)).await;
     let other = Kubelet::of(&scene.helper).await;
-    for round in 0..20 {
+    for round in 0..8 {
         let holder = scene.claim(&format!("holder-{round}"), &["gpu-0", "gpu-1"]);
         scene.kubelet.prepare_one(&holder).await.unwrap();
         scene.node.api.remove("default", holder.name());
@@ -277,7 +277,7 @@ async fn prepares_that_find_the_same_holder_gone_unprepare_it_once(#[values(true
 async fn of_two_prepares_that_want_the_same_device_of_a_holder_that_is_gone_one_is_refused() {
     let scene = Scene::with(TestDriver::default(), |builder| builder.serialize(false)).await;
     let other = Kubelet::of(&scene.helper).await;
-    for round in 0..20 {
+    for round in 0..8 {
         let holder = scene.claim(&format!("holder-{round}"), &["gpu-0"]);
         scene.kubelet.prepare_one(&holder).await.unwrap();
         scene.node.api.remove("default", holder.name());

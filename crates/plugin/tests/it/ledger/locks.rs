@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::json;
 
 use super::Scene;
-use crate::support::{Fault, Kubelet, PATIENCE, SlowDriver, TestDriver, eventually, in_time, news};
+use crate::support::{Fault, Kubelet, PATIENCE, SlowDriver, TestClaim, TestDriver, eventually, in_time, news};
 
 /// A kubelet that was restarted prepares all claims again, one after the other in the driver.
 #[tokio::test]
@@ -79,4 +79,34 @@ async fn an_annotation_that_is_no_name_is_no_matter_without_metadata() {
     scene.kubelet.prepare_one(&claim).await.unwrap();
     assert_eq!(driver.take_calls(), ["prepare train"]);
     scene.helper.stop().await.unwrap();
+}
+
+/// A claim that is locked while its files are written, or wait to be, keeps only its own next call waiting.
+#[tokio::test]
+async fn a_claim_that_is_locked_does_not_keep_the_driver_from_others() {
+    let driver = TestDriver::default();
+    // Its metadata waits for the driver to publish its devices.
+    let scene = Scene::with(driver.clone(), |builder| builder.metadata_from_published(true)).await;
+    let x = scene.claim("x", &["gpu-0"]);
+    let y = scene.claim("y", &["gpu-1"]);
+    let one = Kubelet::of(&scene.helper).await;
+    let two = Kubelet::of(&scene.helper).await;
+    let three = Kubelet::of(&scene.helper).await;
+    let prepare = |kubelet: Kubelet, claim: &TestClaim| {
+        let claim = claim.clone();
+        tokio::spawn(async move { kubelet.prepare_one(&claim).await })
+    };
+    let is_called = |call: &str| driver.calls.lock().unwrap().iter().any(|other| other == call).then_some(());
+
+    let first = prepare(one, &x);
+    eventually("the driver prepares x", || is_called("prepare x")).await;
+    let second = prepare(two, &x);
+    eventually("x is fetched again", || (scene.node.api.gets("x") >= 2).then_some(())).await;
+    let other = prepare(three, &y);
+    eventually("the driver prepares y", || is_called("prepare y")).await;
+
+    assert!(!first.is_finished(), "y has waited for x");
+    for call in [first, second, other] {
+        call.abort();
+    }
 }
