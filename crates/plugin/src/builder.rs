@@ -270,16 +270,17 @@ impl PluginBuilder {
         self
     }
 
-    /// Whether a claim is refused while another claim is still prepared with one of its devices. On by default; devices
-    /// with admin access and different shares of a device do not count. It is refused after
-    /// [a while](Self::device_patience).
+    /// Whether a claim is refused while another claim has one of its devices. On by default; devices with admin access and
+    /// different shares of a device do not count. It is refused after [a while](Self::device_patience), unless the other
+    /// claim is gone from the API server or has other devices there: then that one is unprepared.
     pub fn double_allocation_guard(mut self, on: bool) -> Self {
         self.guard = on;
         self
     }
 
-    /// How long a prepare waits for a device that another claim still has; 10 s by default, and at most 15. A pod that is removed by force is
-    /// gone for the scheduler before this node has unprepared its claim, which takes a moment more. Kubelets wait 45 s for an
+    /// How long a prepare waits for the kubelet to unprepare a claim that still has one of its devices; 10 s by default, and at most
+    /// 15. A pod that is removed by force is gone for the scheduler before this node has unprepared its claim, which takes a
+    /// moment more. Kubelets wait 45 s for an
     /// answer, and come back after a minute or more if a claim is refused.
     pub fn device_patience(mut self, patience: Duration) -> Self {
         self.device_patience = patience.min(LONGEST_DEVICE_PATIENCE);
@@ -329,7 +330,8 @@ impl PluginBuilder {
     }
 
     /// How long the kubelet has, after the start, to unprepare a claim that was prepared earlier and is gone from the API
-    /// server since; by chance up to half as long again, since all drivers of a cluster may have started at once. Then what is left of it is removed, and its devices are free. 10 minutes by default; claims that were
+    /// server since; by chance up to half as long again, since all drivers of a cluster may have started at once. Then the
+    /// driver unprepares it, what is left of it is removed, and its devices are free. 10 minutes by default; claims that were
     /// prepared before the machine was last booted have no containers, and do not wait.
     pub fn orphan_grace(mut self, grace: Duration) -> Self {
         self.orphan_grace = grace;

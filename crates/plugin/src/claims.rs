@@ -155,14 +155,6 @@ impl ClaimSource {
         Ok(fetched)
     }
 
-    /// Whether the API server knows for sure that this claim is gone: no claim of the name, or one with another UID.
-    pub(crate) async fn is_gone(&self, reference: &ClaimRef) -> Result<bool, FetchError> {
-        match self.get(reference).await {
-            Ok(object) => Ok(object.and_then(|object| object.metadata.uid).as_deref() != Some(reference.uid.as_str())),
-            Err(source) => Err(FetchError::Api { claim: Box::new(reference.clone()), source }),
-        }
-    }
-
     /// The object of that name, if there is one.
     async fn get(&self, claim: &ClaimRef) -> Result<Option<ResourceClaim>, ApiError> {
         let deadline = Instant::now() + FETCH_TIMEOUT;

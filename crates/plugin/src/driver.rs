@@ -35,6 +35,9 @@ pub trait DraPlugin: Send + Sync + 'static {
 
     /// Undoes [`Self::prepare`]. The claim may be gone from the API server, and may never have been prepared, here or
     /// at all: that is success. A failure is tried again.
+    ///
+    /// The framework calls this itself where no kubelet will: for a claim that is prepared again with another allocation,
+    /// and for one that is gone when another claim needs its device or when its time is over.
     fn unprepare(&self, claim: &ClaimRef) -> impl Future<Output = Result<(), BoxError>> + Send;
 
     /// Told of trouble that no call of the kubelet can be answered with. After an error that

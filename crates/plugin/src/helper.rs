@@ -227,16 +227,17 @@ async fn supervise<P: DraPlugin>(
         let (service, background, metrics) = (service.clone(), background.clone(), metrics.clone());
         AbortOnDropHandle::new(tokio::spawn(async move {
             let (now, later): (Vec<_>, Vec<_>) = recovered.into_iter().partition(|found| !found.is_of_this_boot);
-            let mut orphans = collect_orphans(&service, now, &background, &metrics).await;
+            let claims = |found: Vec<RecoveredClaim>| found.into_iter().map(|found| found.claim).collect::<Vec<_>>();
+            let mut orphans = collect_orphans(&service, claims(now), &background, &metrics).await;
             // A daemon set may have started all drivers of a cluster at once.
             tokio::time::sleep(lengthened(orphan_grace)).await;
-            orphans.extend(later);
+            orphans.extend(claims(later));
             loop {
                 orphans = collect_orphans(&service, orphans, &background, &metrics).await;
-                if orphans.is_empty() {
-                    break;
-                }
                 tokio::time::sleep(lengthened(orphan_grace.max(ORPHAN_PAUSE))).await;
+                // Those that no kubelet unprepares are looked for as long as the driver runs.
+                let known = orphans.clone();
+                orphans.extend(service.abandoned().into_iter().filter(|claim| !known.contains(claim)));
             }
         }))
     };
@@ -277,29 +278,29 @@ async fn supervise<P: DraPlugin>(
     stopped
 }
 
-/// Removes what is left of claims that the API server has no more: nobody will unprepare them. Gives those of which it could
-/// not be told.
+/// Unprepares claims that the API server has no more, or to which it has allocated other devices: nobody else will. Gives those
+/// of which it could not be told, or that could not be unprepared.
 async fn collect_orphans<P: DraPlugin>(
     service: &Service<P>,
-    recovered: Vec<RecoveredClaim>,
+    claims: Vec<ClaimRef>,
     background: &Background,
     metrics: &Metrics,
-) -> Vec<RecoveredClaim> {
+) -> Vec<ClaimRef> {
     let mut left = Vec::new();
-    let looked_up = recovered.into_iter().map(|found| async move {
-        let outcome = service.collect(&found.claim).await;
-        (found, outcome)
+    let looked_up = claims.into_iter().map(|claim| async move {
+        let outcome = service.collect(&claim).await;
+        (claim, outcome)
     });
     let mut looked_up = stream::iter(looked_up.collect::<Vec<_>>()).buffer_unordered(ORPHAN_CONCURRENCY);
-    while let Some((found, outcome)) = looked_up.next().await {
+    while let Some((claim, outcome)) = looked_up.next().await {
         match outcome {
             Ok(false) => {}
             Ok(true) => {
-                tracing::info!(claim = %found.claim, "removed the metadata of a claim that is gone");
+                tracing::info!(%claim, "unprepared a claim that is gone");
                 metrics.recovered(0, 0, 1);
             }
             Err(error) => {
-                left.push(found);
+                left.push(claim);
                 background(BackgroundError::recoverable("look for claims that are gone", error));
             }
         }

@@ -11,8 +11,8 @@ mod driver;
 mod flags;
 mod health;
 mod helper;
-mod holders;
 mod http_endpoint;
+mod ledger;
 mod lock;
 mod metrics;
 #[doc(hidden)]

@@ -6,8 +6,13 @@
 //! | lock | excludes | in the shared file |
 //! |---|---|---|
 //! | [`Locks::everything`] | all claims and turns of all processes; held while a start brings the disk in order | the whole file |
-//! | [`Locks::claims`] | others at the same claim | the byte of the claim's slot |
 //! | [`Locks::turn`] | others in the driver's code, where that may not be entered twice at a time | byte 0 |
+//! | [`Locks::claims`] | others at the same claim | the byte of the claim's slot |
+//!
+//! The turn comes before the claims, so that whoever waits for it, for as long as the driver takes, keeps nobody from the claims:
+//! an update of a claim needs no turn. Whoever has a claim never waits for the turn, so two cannot wait for each other. A turn
+//! is given back while a claim is locked, at least a few times, so that one claim does not keep the driver from all others.
+//! No request to the API server is made while one of them is held.
 //!
 //! The file is `serialize.lock` in the driver's directory, the same that the Go framework uses. An instance that is
 //! built on Go locks the whole file around each of its calls, so it excludes all of ours, and each of ours excludes it.

@@ -27,6 +27,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::health::HealthSummary;
+use crate::ledger::ClaimCounts;
 use labels::UnaryMethod;
 pub(crate) use labels::{
     ApiAnswer, Code, DeviceHealth, FileWork, Method, Operation, Outcome, ReportOutcome, Severity, SliceProblem,
@@ -55,6 +56,8 @@ impl fmt::Debug for Metrics {
 
 /// Gives what is known of the health of devices.
 type Summary = Box<dyn Fn() -> HealthSummary + Send + Sync>;
+/// Gives how many claims there are.
+type Counts = Box<dyn Fn() -> ClaimCounts + Send + Sync>;
 
 struct Inner {
     calls: Table<((Method, Version), Code), Counter>,
@@ -69,6 +72,8 @@ struct Inner {
     status_reports: Table<ReportOutcome, Counter>,
     status_reports_waiting: Gauge,
     prepared_claims: Gauge,
+    held_claims: Gauge,
+    holders_unprepared: Counter,
     recovered_claims: Counter,
     recovery_problems: Counter,
     orphans_removed: Counter,
@@ -79,6 +84,7 @@ struct Inner {
     registered: Gauge,
     slices: SliceMetrics,
     health: OnceLock<Summary>,
+    ledger: OnceLock<Counts>,
     process: Process,
     registry: Mutex<Registry>,
 }
@@ -104,6 +110,8 @@ impl Metrics {
             status_reports: Table::default(),
             status_reports_waiting: Gauge::default(),
             prepared_claims: Gauge::default(),
+            held_claims: Gauge::default(),
+            holders_unprepared: Counter::default(),
             recovered_claims: Counter::default(),
             recovery_problems: Counter::default(),
             orphans_removed: Counter::default(),
@@ -114,6 +122,7 @@ impl Metrics {
             registered: Gauge::default(),
             slices: SliceMetrics::default(),
             health: OnceLock::new(),
+            ledger: OnceLock::new(),
             process: Process::new(),
             registry: Mutex::default(),
         };
@@ -126,6 +135,7 @@ impl Metrics {
         if let Some(health) = self.0.health.get() {
             self.set_health(health());
         }
+        self.count_claims();
         let mut text = String::with_capacity(32 * 1024);
         encode(&mut text, &self.0.registry())?;
         Ok(text)
@@ -181,14 +191,28 @@ impl Metrics {
         set(&self.0.status_reports_waiting, reports);
     }
 
-    /// That many claims are prepared now.
-    pub(crate) fn set_prepared_claims(&self, claims: usize) {
-        set(&self.0.prepared_claims, claims);
+    /// Where to ask for the number of claims, whenever the metrics are looked at. The first answer to this counts.
+    pub(crate) fn ask_for_claims(&self, counts: impl Fn() -> ClaimCounts + Send + Sync + 'static) {
+        let _ = self.0.ledger.set(Box::new(counts));
     }
 
     /// How many claims are prepared.
     pub(crate) fn prepared_claims(&self) -> i64 {
+        self.count_claims();
         self.0.prepared_claims.get()
+    }
+
+    fn count_claims(&self) {
+        if let Some(counts) = self.0.ledger.get() {
+            let ClaimCounts { prepared, held } = counts();
+            set(&self.0.prepared_claims, prepared);
+            set(&self.0.held_claims, held);
+        }
+    }
+
+    /// The framework has unprepared a claim that was gone, for the sake of another one.
+    pub(crate) fn holder_unprepared(&self) {
+        self.0.holders_unprepared.inc();
     }
 
     /// A start has found that many prepared claims and problems on disk, and removed what belongs to that many claims that
@@ -264,6 +288,11 @@ impl Inner {
         let help = "Claims that were to be prepared or unprepared, by what became of it";
         ours.register("claim_operations", help, self.claims.clone());
         ours.register("prepared_claims", "Claims that are prepared on this node", self.prepared_claims.clone());
+        let help =
+            "Claims that have devices: those that are prepared, and those whose prepare goes on, failed or was cut off";
+        ours.register("held_claims", help, self.held_claims.clone());
+        let help = "Claims that were gone, and that the framework unprepared because another claim needed their device";
+        ours.register("holders_unprepared", help, self.holders_unprepared.clone());
         let help = "How long the driver's own code took for the claims of a call";
         ours.register_with_unit("driver_duration", help, Unit::Seconds, self.driver_durations.clone());
 
@@ -280,7 +309,7 @@ impl Inner {
         ours.register("recovered_claims", help, self.recovered_claims.clone());
         let help = "Files on disk that a start could not bring in order";
         ours.register("recovery_problems", help, self.recovery_problems.clone());
-        let help = "Claims that were gone, and whose files a start removed";
+        let help = "Claims that were gone, and that the framework unprepared in the background";
         ours.register("orphans_removed", help, self.orphans_removed.clone());
 
         let help = "Reports of the status of a device to the API server, by what became of it";

@@ -4,16 +4,23 @@
 //! every claim through them on its own, so that one bad claim fails alone:
 //!
 //! 1. The names in the call are checked, and the claims fetched, all at once ([`crate::claims`]).
-//! 2. The claims are locked ([`crate::lock`]): nothing else is done to them, here or in another instance.
-//! 3. Devices that another claim still has ([`crate::holders`]) are waited for ([`waiting`]), and refused after that.
-//! 4. The driver prepares, in its turn if its calls are serialized. A panic is an error.
+//! 2. The driver's turn is waited for, if its calls are serialized, and then the claims are locked ([`crate::lock`]): nothing
+//!    else is done to them, here or in another instance.
+//! 3. Each claim gets its devices in the ledger ([`crate::ledger`]). One that has other devices from an earlier allocation is
+//!    unprepared first.
+//! 4. The driver prepares. A panic is an error.
 //! 5. Its answer is checked ([`answer`]), the metadata written ([`crate::store`]), and the answer composed.
+//! 6. With nothing locked, claims that were refused because another claim has a device wait for it ([`waiting`]), and are tried
+//!    again. Where a holder is gone it is unprepared ([`settling`]).
 //!
 //! The kubelet's deadline drops the whole call wherever it waits. File work that has begun is finished all the same
 //! ([`crate::disk`]), and holds the claim's lock until then.
 
 pub(crate) mod answer;
 mod error;
+mod preparing;
+mod settling;
+mod unpreparing;
 mod waiting;
 pub(crate) mod wire;
 
@@ -25,23 +32,25 @@ use std::time::Duration;
 use drakkar_metadata::name::{ClaimUid, DriverName, RequestName};
 use drakkar_metadata::show::Printable;
 use futures::FutureExt as _;
-use futures::future::join_all;
 
-use self::answer::AnswerError;
 pub(crate) use self::answer::AnsweredDevice;
 pub(crate) use self::error::{ClaimError, chain};
 use tokio::time::Instant;
 
-use crate::claim::{Claim, ClaimRef, base};
+use crate::claim::{ClaimRef, base};
 use crate::claims::ClaimSource;
 use crate::disk::Disk;
-use crate::driver::{Batch, Device, DeviceMetadata, DraPlugin, Outcomes, Panicked};
-use crate::holders::{Holders, Reservation, uses};
-use crate::lock::{ClaimGuard, Locks};
+use crate::driver::{Device, DraPlugin, Outcomes, Panicked};
+use crate::ledger::DeviceLedger;
+use crate::lock::{ClaimGuard, Locks, TurnGuard};
 use crate::metrics::{FileWork, Metrics, Operation, Outcome, UpdateOutcome};
 use crate::slices::PublishedAttributes;
 use crate::status::{DeviceStatus, StatusReporter};
 use crate::store::{Delivery, Store, StoreError, SystemFiles};
+
+/// How often a turn is given back because a claim is locked. After that it is kept: updates of a claim that follow on each other
+/// must not keep it from the driver.
+const TURNS: usize = 8;
 
 /// What the core is to do, and how.
 #[derive(Debug, Clone)]
@@ -65,7 +74,7 @@ pub(crate) struct ServiceSettings {
 #[derive(Debug)]
 pub(crate) struct Rooms {
     pub(crate) claims: ClaimSource,
-    pub(crate) holders: Arc<Holders>,
+    pub(crate) ledger: Arc<DeviceLedger>,
     pub(crate) locks: Locks,
     pub(crate) store: Arc<Store<SystemFiles>>,
     pub(crate) reporter: StatusReporter,
@@ -89,13 +98,19 @@ tokio::task_local! {
     static CALLED_FOR: ();
 }
 
+/// The driver's turn, where its calls are serialized, and the locks of the claims of a call.
+struct Held {
+    turn: Option<TurnGuard>,
+    guards: Arc<[ClaimGuard]>,
+}
+
 /// The core: a driver, and what the framework does around it.
 #[derive(Debug)]
 pub(crate) struct Service<P> {
     plugin: Arc<P>,
     settings: ServiceSettings,
     claims: ClaimSource,
-    holders: Arc<Holders>,
+    ledger: Arc<DeviceLedger>,
     locks: Locks,
     store: Arc<Store<SystemFiles>>,
     disk: Disk,
@@ -107,8 +122,8 @@ pub(crate) struct Service<P> {
 
 impl<P: DraPlugin> Service<P> {
     pub(crate) fn new(plugin: Arc<P>, settings: ServiceSettings, rooms: Rooms, metrics: Metrics) -> Self {
-        let Rooms { claims, holders, locks, store, reporter, published } = rooms;
-        Self { plugin, settings, claims, holders, locks, store, disk: Disk::default(), reporter, metrics, published }
+        let Rooms { claims, ledger, locks, store, reporter, published } = rooms;
+        Self { plugin, settings, claims, ledger, locks, store, disk: Disk::default(), reporter, metrics, published }
     }
 
     /// Prepares claims. There is an answer for each.
@@ -116,138 +131,10 @@ impl<P: DraPlugin> Service<P> {
         let (wanted, mut answers) = references(named);
         let (unanswered, begun) = (Unanswered::new(Operation::Prepare, &wanted), Instant::now());
         self.prepare_references(wanted.values().collect(), &mut answers).await;
-        self.prepare_when_free(&wanted, &mut answers, begun).await;
+        self.settle_conflicts(&wanted, &mut answers, begun).await;
         unanswered.answered();
         self.told(Operation::Prepare, &wanted, &answers);
         answers
-    }
-
-    /// Fetches claims and prepares them.
-    async fn prepare_references(&self, wanted: Vec<&ClaimRef>, answers: &mut Answers<Vec<AnsweredDevice>>) {
-        let mut claims = Vec::with_capacity(wanted.len());
-        let fetched = join_all(wanted.iter().map(|claim| self.claims.fetch(claim))).await;
-        for (reference, fetched) in wanted.into_iter().zip(fetched) {
-            match fetched {
-                Ok(claim) => claims.push(claim),
-                Err(error) => drop(answers.insert(reference.uid.to_string(), Err(error.into()))),
-            }
-        }
-        self.prepare_fetched(claims, answers).await;
-    }
-
-    async fn prepare_fetched(&self, claims: Vec<Claim>, answers: &mut Answers<Vec<AnsweredDevice>>) {
-        if claims.is_empty() {
-            return;
-        }
-        let guards = match self.lock(claims.iter().map(Claim::reference)).await {
-            Ok(guards) => guards,
-            Err(error) => return fail_all(claims.iter().map(Claim::reference), &error, answers),
-        };
-        if self.settings.guard && self.locks.are_shared() {
-            self.learn().await;
-        }
-        let mut reservations = BTreeMap::new();
-        let mut free = Vec::with_capacity(claims.len());
-        for claim in claims {
-            let uid = claim.reference().uid.clone();
-            if let Err(error) = claim.pod_claim_name() {
-                answers.insert(uid.to_string(), Err(ClaimError::PodClaim(error)));
-                continue;
-            }
-            match self.reserve(&claim).await {
-                Ok(reservation) => {
-                    reservations.insert(uid, reservation);
-                    free.push(claim);
-                }
-                Err(error) => drop(answers.insert(uid.to_string(), Err(error))),
-            }
-        }
-        let batch = Batch::new(free, self.concurrency());
-        if batch.is_empty() {
-            return;
-        }
-        let outcomes = self.call(Operation::Prepare, || self.plugin.prepare_batch(&batch)).await;
-        let mut outcomes = match outcomes {
-            Ok(outcomes) => outcomes,
-            Err(error) => return fail_all(batch.iter().map(Claim::reference), &error, answers),
-        };
-        let finished = batch.into_claims().into_iter().map(|claim| {
-            let uid = claim.reference().uid.clone();
-            let (outcome, reservation) = (outcomes.remove(&uid), reservations.remove(&uid));
-            let guards = guards.clone();
-            async move { (uid.to_string(), self.finish(claim, outcome, reservation, guards).await) }
-        });
-        answers.extend(join_all(finished.collect::<Vec<_>>()).await);
-        self.strangers(Operation::Prepare, &outcomes);
-    }
-
-    /// Notes that a claim is about to have its devices.
-    async fn reserve(&self, claim: &Claim) -> Result<Reservation, ClaimError> {
-        let wanted = uses(claim);
-        let mut asked = Vec::new();
-        loop {
-            let conflict = match self.holders.reserve(claim.reference(), &wanted, self.settings.guard) {
-                Ok(reservation) => return Ok(reservation),
-                Err(conflict) => conflict,
-            };
-            // Another instance may have unprepared it since this one started: what is on disk decides.
-            let (store, holder) = (self.store.clone(), conflict.holder().clone());
-            let is_prepared = !conflict.may_be_gone() || self.disk.run(move || store.is_prepared(&holder)).await??;
-            let holder = conflict.holder();
-            if !is_prepared {
-                self.holders.release_holder(&conflict);
-                continue;
-            }
-            // What was found on disk may know less of it than the API server: nothing of shares, if a driver on the Go
-            // framework wrote it.
-            if asked.contains(holder) {
-                return Err(conflict.into());
-            }
-            asked.push(holder.clone());
-            match self.claims.fetch(holder).await {
-                // A claim that has been given other devices since still has here those that it was prepared with.
-                Ok(fetched) if self.holders.is_still(holder, &fetched) => self.holders.correct(holder, &uses(&fetched)),
-                _ => return Err(conflict.into()),
-            }
-        }
-    }
-
-    /// What comes after the driver, for one claim.
-    async fn finish(
-        &self,
-        claim: Claim,
-        outcome: Option<Result<Vec<Device>, crate::BoxError>>,
-        reservation: Option<Reservation>,
-        guards: Arc<[ClaimGuard]>,
-    ) -> Result<Vec<AnsweredDevice>, ClaimError> {
-        let mut devices = outcome.ok_or(AnswerError::Missing)?.map_err(ClaimError::driver)?;
-        answer::check(&claim, &mut devices)?;
-        let uid = &claim.reference().uid;
-        // A claim that was prepared with metadata keeps it, also when the flag has been turned off since.
-        if !self.settings.metadata && !self.holders.has_files(uid) {
-            if let Some(reservation) = reservation {
-                reservation.keep(false);
-            }
-            return Ok(answer::respond(&claim, devices, BTreeMap::new()));
-        }
-        if let Some(published) = &self.published {
-            fill(published, &mut devices).await?;
-        }
-        let requests = answer::plan(&claim, &self.settings.driver, &mut devices, self.settings.deferred)?;
-        let pod_claim = claim.pod_claim_name().map_err(ClaimError::PodClaim)?;
-        let (store, metrics) = (self.store.clone(), self.metrics.clone());
-        let written = self.disk.run(move || {
-            let timer = metrics.time_metadata(FileWork::Prepare);
-            let ids = store.prepare(claim.reference(), pod_claim.as_ref(), requests, &uses(&claim));
-            drop(timer);
-            if let (Ok(_), Some(reservation)) = (&ids, reservation) {
-                reservation.keep(true);
-            }
-            drop(guards);
-            ids.map(|ids| (claim, ids))
-        });
-        let (claim, ids) = written.await??;
-        Ok(answer::respond(&claim, devices, ids))
     }
 
     /// Unprepares claims. There is an answer for each; what is not prepared is unprepared already.
@@ -258,55 +145,6 @@ impl<P: DraPlugin> Service<P> {
         unanswered.answered();
         self.told(Operation::Unprepare, &wanted, &answers);
         answers
-    }
-
-    async fn unprepare_references(&self, claims: Vec<ClaimRef>, answers: &mut Answers<()>) {
-        if claims.is_empty() {
-            return;
-        }
-        let guards = match self.lock(claims.iter()).await {
-            Ok(guards) => guards,
-            Err(error) => return fail_all(claims.iter(), &error, answers),
-        };
-        for claim in &claims {
-            // What the driver reports from now on, for example that a device is not ready any more, is still delivered.
-            self.reporter.forget(&claim.uid);
-        }
-        let batch = Batch::new(claims, self.concurrency());
-        let outcomes = self.call(Operation::Unprepare, || self.plugin.unprepare_batch(&batch)).await;
-        let mut outcomes = match outcomes {
-            Ok(outcomes) => outcomes,
-            Err(error) => return fail_all(batch.iter(), &error, answers),
-        };
-        let finished = batch.into_claims().into_iter().map(|claim| {
-            let (outcome, guards) = (outcomes.remove(&claim.uid), guards.clone());
-            async move {
-                let uid = claim.uid.to_string();
-                match outcome {
-                    None => (uid, Err(AnswerError::Missing.into())),
-                    Some(Err(error)) => (uid, Err(ClaimError::driver(error))),
-                    Some(Ok(())) => (uid, self.remove(claim, guards).await),
-                }
-            }
-        });
-        answers.extend(join_all(finished.collect::<Vec<_>>()).await);
-        self.strangers(Operation::Unprepare, &outcomes);
-    }
-
-    /// Removes what there is of a claim, and lets go of its devices.
-    async fn remove(&self, claim: ClaimRef, guards: Arc<[ClaimGuard]>) -> Result<(), ClaimError> {
-        let (store, holders, metrics) = (self.store.clone(), self.holders.clone(), self.metrics.clone());
-        let removed = self.disk.run(move || {
-            let timer = metrics.time_metadata(FileWork::Unprepare);
-            let removed = store.unprepare(&claim);
-            drop(timer);
-            if removed.is_ok() {
-                holders.release(&claim.uid);
-            }
-            drop(guards);
-            removed
-        });
-        Ok(removed.await??)
     }
 
     /// Replaces what containers see of one request, reports what is to be reported then, and gives the new generation.
@@ -320,8 +158,8 @@ impl<P: DraPlugin> Service<P> {
         let request = RequestName::new(base(reference))?;
         StatusReporter::check(claim, &reports)?;
         if CALLED_FOR.try_with(|()| ()).is_ok() {
-            // The claims of the call are locked until the driver returns, and another claim may be held by a call that waits
-            // for the driver's turn: whichever it is, this could wait for itself.
+            // The claims of the call are locked until the driver returns, and another claim may share a lock with one of them:
+            // whichever it is, this could wait for itself.
             return Err(ClaimError::UpdateInCall { claim: Box::new(claim.clone()) });
         }
         let driver = &self.settings.driver;
@@ -350,24 +188,21 @@ impl<P: DraPlugin> Service<P> {
         updated.await?
     }
 
-    /// Removes a claim that the API server has no more, and says whether it was so. An object that is gone does not come back
-    /// with the same UID.
-    pub(crate) async fn collect(&self, claim: &ClaimRef) -> Result<bool, ClaimError> {
-        if !self.holders.has_files(&claim.uid) || !self.claims.is_gone(claim).await? {
-            return Ok(false);
-        }
-        let guards = self.lock([claim].into_iter()).await?;
-        self.remove(claim.clone(), guards).await?;
-        Ok(true)
-    }
-
-    /// Learns which claims another instance has prepared or unprepared. The kubelet calls either, as it likes: after its
-    /// restart even the older one.
-    async fn learn(&self) {
-        let (store, holders) = (self.store.clone(), self.holders.clone());
+    /// Learns which claims another instance has prepared or unprepared, the locked ones among them for certain. The kubelet calls
+    /// either, as it likes: after its restart even the older one.
+    async fn learn(&self, locked: &[&ClaimRef]) {
+        let (store, ledger) = (self.store.clone(), self.ledger.clone());
+        let locked: Vec<ClaimRef> = locked.iter().map(|claim| (*claim).clone()).collect();
         let learned = self.disk.run(move || {
             let found = store.prepared()?;
-            holders.learn(&found.claims);
+            let locked: Vec<&ClaimRef> = locked.iter().collect();
+            ledger.learn(&found.claims, &locked);
+            for claim in locked.into_iter().filter(|claim| ledger.is_on_disk(&claim.uid)) {
+                let is_found = found.claims.iter().any(|found| found.claim.uid == claim.uid);
+                if !is_found && !store.is_prepared(claim)? {
+                    ledger.release(&claim.uid);
+                }
+            }
             Ok::<_, StoreError>(found.problems)
         });
         let problems = match learned.await {
@@ -381,7 +216,29 @@ impl<P: DraPlugin> Service<P> {
         }
     }
 
-    /// Calls the driver, in its turn.
+    /// Waits for the driver's turn and then locks claims, in the order that [`crate::lock`] demands.
+    async fn enter<'a>(&self, claims: impl Iterator<Item = &'a ClaimRef> + Clone) -> Result<Held, Arc<ClaimError>> {
+        if !self.settings.serialize {
+            return Ok(Held { turn: None, guards: self.lock(claims).await? });
+        }
+        for _ in 0..TURNS {
+            let turn = self.turn().await?;
+            if let Some(guards) = self.lock(claims.clone()).now_or_never() {
+                return Ok(Held { turn: Some(turn), guards: guards? });
+            }
+            drop(turn);
+            // Somebody writes the files of a claim, or waits to. Other claims of the driver need not wait for that.
+            drop(self.lock(claims.clone()).await?);
+        }
+        let turn = self.turn().await?;
+        Ok(Held { turn: Some(turn), guards: self.lock(claims).await? })
+    }
+
+    async fn turn(&self) -> Result<TurnGuard, Arc<ClaimError>> {
+        self.locks.turn().await.map_err(|error| Arc::new(error.into()))
+    }
+
+    /// Calls the driver, whose turn the caller has.
     async fn call<T, W>(
         &self,
         operation: Operation,
@@ -390,14 +247,10 @@ impl<P: DraPlugin> Service<P> {
     where
         W: Future<Output = Outcomes<T>> + Send,
     {
-        let turn = match self.settings.serialize {
-            true => Some(self.locks.turn().await.map_err(|error| Arc::new(error.into()))?),
-            false => None,
-        };
         let timer = self.metrics.time_driver(operation);
         // The driver's method is called in here too: it may work, and panic, before it returns the future.
         let outcomes = AssertUnwindSafe(CALLED_FOR.scope((), async move { work().await })).catch_unwind().await;
-        drop((timer, turn));
+        drop(timer);
         outcomes.map_err(|panic| Arc::new(ClaimError::driver(Panicked::from(&*panic).into())))
     }
 
@@ -431,7 +284,6 @@ impl<P: DraPlugin> Service<P> {
                 }
             }
         }
-        self.metrics.set_prepared_claims(self.holders.len());
     }
 }
 
@@ -474,20 +326,6 @@ fn references<T>(named: Vec<NamedClaim>) -> (BTreeMap<String, ClaimRef>, Answers
         }
     }
     (wanted, answers)
-}
-
-/// Gives devices without metadata the attributes that were published of them.
-async fn fill(published: &PublishedAttributes, devices: &mut [Device]) -> Result<(), ClaimError> {
-    for device in devices.iter_mut().filter(|device| device.metadata.is_none()) {
-        match published.get(&device.pool_name, &device.device_name).await? {
-            Some(attributes) => device.metadata = Some(DeviceMetadata { attributes, network_data: None }),
-            None => {
-                let (pool, device) = (&device.pool_name, &device.device_name);
-                tracing::warn!(pool, device, "the driver has not published the device: there is no metadata of it");
-            }
-        }
-    }
-    Ok(())
 }
 
 fn fail_all<'a, T>(claims: impl Iterator<Item = &'a ClaimRef>, error: &Arc<ClaimError>, answers: &mut Answers<T>) {

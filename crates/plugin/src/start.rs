@@ -4,8 +4,8 @@
 //! 2. What earlier processes left on disk is brought in order, before anybody can ask for anything.
 //! 3. The HTTP endpoint's address is taken, then the DRA server and last the registration server come up: a kubelet that
 //!    sees the latter calls at once.
-//! 4. In the background, claims that are on disk but gone from the API server are removed, when the kubelet has had time to
-//!    unprepare them.
+//! 4. In the background, claims that are on disk but gone from the API server are unprepared, when the kubelet has had time to
+//!    do so.
 //!
 //! If a step fails, what came up before goes with it.
 
@@ -29,8 +29,8 @@ use crate::claims::ClaimSource;
 use crate::driver::{BackgroundError, BoxError, DraPlugin, Panicked};
 use crate::health::{HealthHub, HealthReporter, HealthV1, HealthV1alpha1};
 use crate::helper::{Helper, Running};
-use crate::holders::Holders;
 use crate::http_endpoint::{HttpListener, Pages, Pulse};
+use crate::ledger::DeviceLedger;
 use crate::lock::Locks;
 use crate::metrics::{Metrics, Severity};
 use crate::proto::dra_v1::dra_plugin_server::DraPluginServer as DraV1Server;
@@ -149,16 +149,19 @@ impl PluginBuilder {
             })
         };
 
-        let holders = Arc::new(Holders::default());
+        let ledger = Arc::new(DeviceLedger::default());
         let recovered = match self.serve_dra {
             true => recover(&store, &locks, &metrics, &background).await?,
             // The files are those of the process that serves.
             false => Vec::new(),
         };
         for found in &recovered {
-            holders.restore(&found.claim, &found.uses);
+            ledger.restore(&found.claim, &found.uses);
         }
-        metrics.set_prepared_claims(holders.len());
+        {
+            let ledger = Arc::downgrade(&ledger);
+            metrics.ask_for_claims(move || ledger.upgrade().map(|ledger| ledger.counts()).unwrap_or_default());
+        }
 
         let settings = ServiceSettings {
             driver: checked.driver.clone(),
@@ -189,7 +192,7 @@ impl PluginBuilder {
         let (patience, tell) = (self.status_patience, background.clone());
         let status = StatusReports::start(claims.clone(), &checked.driver, patience, tell, metrics.clone());
         let published = self.metadata_from_published.then(|| publisher.attributes());
-        let rooms = Rooms { claims, holders, locks, store, reporter: status.reporter(), published };
+        let rooms = Rooms { claims, ledger, locks, store, reporter: status.reporter(), published };
         let service = Arc::new(Service::new(plugin.clone(), settings, rooms, metrics.clone()));
         let health = hub(&plugin, &background)?;
         if let Some(health) = &health {

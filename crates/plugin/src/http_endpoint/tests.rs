@@ -174,7 +174,7 @@ async fn metrics_come_as_openmetrics_and_fresh() {
     assert_eq!(answer.headers["content-type"], "application/openmetrics-text; version=1.0.0; charset=utf-8");
     assert!(answer.body.ends_with("# EOF\n"));
     assert!(answer.body.contains("\ndrakkar_plugin_prepared_claims 0\n"));
-    driver.metrics.set_prepared_claims(3);
+    driver.metrics.ask_for_claims(|| crate::ledger::ClaimCounts { prepared: 3, held: 3 });
     assert!(driver.get("/metrics").await.body.contains("\ndrakkar_plugin_prepared_claims 3\n"));
 }
 
@@ -208,7 +208,7 @@ async fn metrics_of_a_driver_that_panic_break_the_scrape_and_nothing_else() {
 async fn the_status_page_tells_people_what_runs_here() {
     let driver = Driver::start();
     driver.registration.send_replace(RegistrationStatus::Registered);
-    driver.metrics.set_prepared_claims(12);
+    driver.metrics.ask_for_claims(|| crate::ledger::ClaimCounts { prepared: 12, held: 12 });
     let (code, text) = driver.status("/statusz").await;
     assert_eq!(code, 200);
     let mut lines = text.lines();

@@ -1,6 +1,7 @@
 //! Why a claim could not be prepared or unprepared: what the kubelet is told, and what the metrics count.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use drakkar_metadata::name::NameError;
 use drakkar_metadata::show::Printable;
@@ -10,7 +11,7 @@ use crate::claim::ClaimRef;
 use crate::claims::FetchError;
 use crate::disk::DiskError;
 use crate::driver::{BoxError, Panicked};
-use crate::holders::Conflict;
+use crate::ledger::Conflict;
 use crate::lock::LockError;
 use crate::metrics::Outcome;
 use crate::slices::LookupError;
@@ -35,6 +36,21 @@ pub(crate) enum ClaimError {
     /// Another claim has a device.
     #[error(transparent)]
     Conflict(#[from] Conflict),
+    /// Another claim has a device, and could not be made to release it.
+    #[error("{conflict}; {refusal}")]
+    Holder {
+        conflict: Box<Conflict>,
+        #[source]
+        refusal: Arc<Refusal>,
+    },
+    /// A claim has devices of an earlier allocation.
+    #[error(
+        "the devices that were prepared for claim {claim} are not allocated to it any more, and could not be unprepared: {source}"
+    )]
+    OldAllocation { claim: Box<ClaimRef>, source: Box<ClaimError> },
+    /// Another call works on the claim.
+    #[error("claim {claim}: another call has been working on it, or on the driver's turn, for {} s", .waited.as_secs())]
+    Busy { claim: Box<ClaimRef>, waited: Duration },
     /// An update from where it would wait for itself.
     #[error(
         "claim {claim}: its metadata cannot be updated from within a prepare or unprepare: return the metadata with the \
@@ -77,15 +93,35 @@ impl ClaimError {
             Self::Fetch(FetchError::WrongUid { .. }) => Outcome::WrongUid,
             Self::Fetch(FetchError::NotAllocated { .. } | FetchError::NothingForDriver { .. }) => Outcome::NotAllocated,
             Self::Fetch(FetchError::Api { .. }) => Outcome::Api,
-            Self::Lock(_) => Outcome::Lock,
-            Self::Conflict(_) => Outcome::Conflict,
-            Self::UpdateInCall { .. } => Outcome::Lock,
+            Self::Lock(_) | Self::Busy { .. } | Self::UpdateInCall { .. } => Outcome::Lock,
+            Self::Conflict(_) | Self::Holder { .. } => Outcome::Conflict,
+            Self::OldAllocation { source, .. } => source.outcome(),
             Self::Driver(error) if error.is::<Panicked>() => Outcome::Panic,
             Self::Driver(_) => Outcome::Driver,
             Self::Answer(_) => Outcome::Result,
             Self::Published(_) | Self::Store(_) | Self::Report(_) | Self::Disk(_) => Outcome::Metadata,
             Self::Batch(error) => error.outcome(),
         }
+    }
+}
+
+/// Why a device stays with a claim that may be gone.
+#[derive(Debug, thiserror::Error)]
+#[error("{problem}: {source}")]
+pub(crate) struct Refusal {
+    problem: &'static str,
+    source: BoxError,
+}
+
+impl Refusal {
+    /// The API server could not be asked.
+    pub(super) fn unchecked(source: impl Into<BoxError>) -> Self {
+        Self { problem: "whether that claim is gone could not be checked", source: source.into() }
+    }
+
+    /// The driver could not unprepare it.
+    pub(super) fn not_unprepared(source: ClaimError) -> Self {
+        Self { problem: "that claim is gone, but could not be unprepared", source: source.into() }
     }
 }
 

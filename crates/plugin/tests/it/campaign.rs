@@ -3,6 +3,7 @@
 //! Each is a short test by default. `DRAKKAR_CAMPAIGN_SECONDS` makes it go on for that long, and `DRAKKAR_CAMPAIGN_SEED` sets the
 //! seed that it prints at its end.
 
+mod calls_cut_off;
 mod hostile_claims;
 mod http_floods;
 mod locked_files;
@@ -33,6 +34,11 @@ impl Campaign {
     /// Whether there is another round after so many; by default there are this many.
     pub fn goes_on(&self, rounds: usize, default: usize) -> bool {
         self.time.map_or(rounds < default, |time| self.begun.elapsed() < time)
+    }
+
+    /// Whether it goes on for a time that was asked for.
+    pub fn is_long(&self) -> bool {
+        self.time.is_some()
     }
 
     /// Prints what was done.

@@ -9,7 +9,7 @@ use drakkar_plugin::{BoxError, Claim, ClaimRef, Device, DraPlugin, Helper, Metad
 use futures::future::join_all;
 use proptest::prelude::*;
 
-use crate::support::{Kubelet, Node, Random, SlowDriver, TestClaim, TestDriver, http_get, in_time, news};
+use crate::support::{Kubelet, Node, Random, SlowDriver, TestClaim, TestDriver, in_time, metric, news};
 
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -107,12 +107,6 @@ fn check(node: &Node, claims: &[TestClaim], histories: &[Vec<Done>]) -> Vec<usiz
     let specs = std::fs::read_dir(node.cdi_directory()).map_or(0, Iterator::count);
     assert_eq!(specs, prepared.len(), "specs of nobody");
     prepared
-}
-
-async fn metric(helper: &Helper, name: &str) -> i64 {
-    let (_, metrics) = http_get(helper.http_address().unwrap(), "/metrics").await;
-    let lines = metrics.lines().filter_map(|line| line.strip_prefix(name));
-    lines.map(|rest| rest.rsplit(' ').next().unwrap().parse::<i64>().unwrap()).sum()
 }
 
 /// G29, G21: 64 callers, 500 claims, and each pair of claims wants one device. When all is quiet, each claim is prepared or

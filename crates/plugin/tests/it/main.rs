@@ -16,6 +16,7 @@ mod claims;
 mod concurrency;
 mod documentation;
 mod example;
+mod ledger;
 mod log;
 mod metadata;
 mod modes;

@@ -527,9 +527,9 @@ async fn metadata_that_cannot_be_written_fails_the_claim_and_leaves_nothing() {
     assert_eq!(scene.node.files(), ["plugins/gpu.example.com/dra-device-metadata"]);
 
     std::fs::remove_file(&cdi).unwrap();
-    scene.kubelet.prepare_one(&two).await.unwrap();
-    scene.kubelet.unprepare_one(&two).await.unwrap();
     scene.kubelet.prepare_one(&one).await.unwrap();
+    scene.kubelet.unprepare_one(&one).await.unwrap();
+    scene.kubelet.prepare_one(&two).await.unwrap();
 }
 
 /// G22: of the claims of a call, only the one that cannot be written fails.

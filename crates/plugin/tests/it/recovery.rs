@@ -172,40 +172,12 @@ async fn what_is_left_of_claims_that_are_gone_is_removed(#[case] replaced: bool)
     eventually("the spec goes", || (!node.spec_file(&gone, "gpu").exists()).then_some(())).await;
     eventually("the files go", || (!node.claim_directory(&gone).exists()).then_some(())).await;
     let kubelet = Kubelet::of(&helper).await;
-    eventually_prepared(&kubelet, &next).await;
+    kubelet.prepare_one(&next).await.unwrap();
     assert!(node.is_prepared(&stays) && node.is_prepared(&next));
+    assert_eq!(driver.take_calls()[0], "unprepare train", "nobody else tells the driver");
     assert_eq!(*driver.errors.lock().unwrap(), [""; 0]);
     kubelet.unprepare_one(&gone).await.unwrap();
     assert!(node.is_prepared(&next), "a late unprepare of the old claim leaves the new one alone");
-    helper.stop().await.unwrap();
-}
-
-/// The files are gone a moment before the device is free.
-async fn eventually_prepared(kubelet: &Kubelet, claim: &TestClaim) {
-    for _ in 0..1000 {
-        match kubelet.prepare_one(claim).await {
-            Ok(_) => return,
-            Err(error) => assert!(error.contains("is still prepared for claim"), "{error}"),
-        }
-    }
-    panic!("the device is never free");
-}
-
-/// G21: the pod of a claim that was deleted by force may still run, so the kubelet gets time to unprepare it.
-#[tokio::test]
-async fn a_claim_that_is_gone_keeps_its_device_until_the_kubelet_has_unprepared_it() {
-    let (node, gone) = node_with(train()).await;
-    node.api.remove("default", "train");
-    let next = node.claim(TestClaim::new("next", "uid-3").device("gpu", "gpu-0"));
-
-    let helper = node.start(&TestDriver::default()).await;
-    let kubelet = Kubelet::of(&helper).await;
-    let error = kubelet.prepare_one(&next).await.unwrap_err();
-    assert!(error.contains("is still prepared for claim default/train"), "{error}");
-    assert!(node.is_prepared(&gone));
-
-    kubelet.unprepare_one(&gone).await.unwrap();
-    kubelet.prepare_one(&next).await.unwrap();
     helper.stop().await.unwrap();
 }
 

@@ -15,9 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use drakkar_plugin::Helper;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-pub use self::api::ApiServer;
+pub use self::api::{ApiServer, Fault};
 pub use self::claim::TestClaim;
 pub use self::cluster::{Cluster, POOL, SHARE};
 pub use self::driver::{SlowDriver, TestDriver, news};
@@ -90,6 +91,13 @@ pub async fn http_get(address: SocketAddr, path: &str) -> (u16, String) {
     stream.read_to_string(&mut answer).await.unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+/// The sum of all series of a metric that begin like this.
+pub async fn metric(helper: &Helper, name: &str) -> i64 {
+    let (_, metrics) = http_get(helper.http_address().unwrap(), "/metrics").await;
+    let lines = metrics.lines().filter_map(|line| line.strip_prefix(name));
+    lines.map(|rest| rest.rsplit(' ').next().unwrap().parse::<i64>().unwrap()).sum()
 }
 
 /// Fails a test that would hang.

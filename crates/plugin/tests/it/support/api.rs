@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ struct State {
     versions: Vec<&'static str>,
     /// The next answers, before it works again.
     failures: Vec<StatusCode>,
+    /// What becomes of requests for claims of these names.
+    faults: HashMap<String, Fault>,
     /// Paths that were asked for.
     log: Vec<String>,
     /// How long each answer takes.
@@ -28,6 +31,15 @@ struct State {
     /// How many are being answered, and how many were at most.
     in_flight: usize,
     most_in_flight: usize,
+}
+
+/// How the server answers for one claim.
+#[derive(Debug, Clone, Copy)]
+pub enum Fault {
+    /// With this status.
+    Status(StatusCode),
+    /// Never.
+    Hang,
 }
 
 impl ApiServer {
@@ -66,6 +78,15 @@ impl ApiServer {
         self.0.lock().unwrap().failures = failures.to_vec();
     }
 
+    /// Requests for claims of this name fail from now on, or work again.
+    pub fn fail_for(&self, claim: &str, fault: Option<Fault>) {
+        let faults = &mut self.0.lock().unwrap().faults;
+        match fault {
+            Some(fault) => faults.insert(claim.to_owned(), fault),
+            None => faults.remove(claim),
+        };
+    }
+
     /// Each answer takes this long from now on.
     pub fn slow_down(&self, latency: Duration) {
         self.0.lock().unwrap().latency = latency;
@@ -88,29 +109,39 @@ impl ApiServer {
     }
 
     async fn answer(&self, path: &str) -> Response<Body> {
-        let latency = {
+        let (latency, fault) = {
             let mut state = self.0.lock().unwrap();
             state.log.push(path.to_owned());
             state.in_flight += 1;
             state.most_in_flight = state.most_in_flight.max(state.in_flight);
-            state.latency
+            (state.latency, path.rsplit('/').next().and_then(|name| state.faults.get(name)).copied())
         };
+        if matches!(fault, Some(Fault::Hang)) {
+            pending::<()>().await;
+        }
         if !latency.is_zero() {
             tokio::time::sleep(latency).await;
         }
         let mut state = self.0.lock().unwrap();
         state.in_flight -= 1;
-        let (status, body) = state.answer(path);
+        let (status, body) = match fault {
+            Some(Fault::Status(status)) => (status, refusal(status)),
+            _ => state.answer(path),
+        };
         Response::builder().status(status).body(Body::from(body)).unwrap()
     }
+}
+
+fn refusal(status: StatusCode) -> Vec<u8> {
+    let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "not today", "code": status.as_u16()});
+    body.to_string().into_bytes()
 }
 
 impl State {
     fn answer(&mut self, path: &str) -> (StatusCode, Vec<u8>) {
         if !self.failures.is_empty() {
             let status = self.failures.remove(0);
-            let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "not today", "code": status.as_u16()});
-            return (status, body.to_string().into_bytes());
+            return (status, refusal(status));
         }
         let versions: &[&str] =
             if self.versions.is_empty() { &["v1", "v1beta2", "v1beta1"] } else { self.versions.as_slice() };

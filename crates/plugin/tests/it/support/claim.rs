@@ -6,7 +6,7 @@ use drakkar_plugin::ClaimRef;
 use serde_json::{Value, json};
 
 /// A claim, for API server and kubelet.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct TestClaim {
     pub object: Value,
 }

@@ -1,0 +1,407 @@
+//! Calls that are cut off at random moments, to one instance and to two that share a node, while the driver is slow and fails
+//! and claims are deleted, replaced and given other devices.
+//!
+//! Whatever happens, the driver is never asked to prepare a device for one claim while another one has it: from the call of its
+//! `prepare` until a successful `unprepare`. An instance cannot know what was prepared through the other one unless that was
+//! answered and has metadata, so only such cases count across instances. In the end nothing is left of any claim.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use drakkar_node::kubelet::ClaimId;
+use drakkar_plugin::{BoxError, Claim, ClaimRef, Device, DraPlugin, Helper};
+use futures::future::join_all;
+use serde_json::Value;
+
+use super::Campaign;
+use crate::support::{Kubelet, Node, Random, TestClaim, in_time, metric};
+
+const CLAIMS: usize = 12;
+const DEVICES: usize = 7;
+const WORKERS: usize = 4;
+/// The calls of one worker until the kubelet goes to the other instance: in a moment, and in a long campaign.
+const CALLS: [usize; 2] = [4, 60];
+/// All combinations of one or two instances, metadata, serialization and patience.
+const MODES: usize = 16;
+
+/// What was done and seen in all rounds.
+#[derive(Default)]
+struct Figures {
+    calls: AtomicU64,
+    cut_off: AtomicU64,
+    prepared: AtomicU64,
+    refused: AtomicU64,
+    driver_calls: AtomicU64,
+    driver_failures: AtomicU64,
+    holders_unprepared: AtomicU64,
+    specs_read: AtomicU64,
+    unseen: AtomicU64,
+}
+
+fn add(figure: &AtomicU64, count: u64) {
+    figure.fetch_add(count, Ordering::Relaxed);
+}
+
+/// What the hardware knows: the claims that have each device. Both instances have the same hardware.
+#[derive(Default)]
+struct Hardware {
+    devices: Mutex<HashMap<String, HashMap<String, Holding>>>,
+    violations: Mutex<Vec<String>>,
+    figures: Arc<Figures>,
+    /// Whether the driver still fails.
+    is_flaky: AtomicBool,
+    numbers: Mutex<Option<Random>>,
+}
+
+/// That a claim has a device.
+#[derive(Default)]
+struct Holding {
+    /// The instances that were asked to prepare it.
+    instances: BTreeSet<usize>,
+    /// Whether the kubelet was answered, and there is a record.
+    is_recorded: bool,
+}
+
+impl Hardware {
+    fn below(&self, limit: usize) -> usize {
+        self.numbers.lock().unwrap().as_mut().map_or(0, |numbers| numbers.below(limit))
+    }
+
+    fn take(&self, claim: &Claim, instance: usize) {
+        let uid = claim.reference().uid.to_string();
+        let mut devices = self.devices.lock().unwrap();
+        for result in claim.results() {
+            let holders = devices.entry(result.device.clone()).or_default();
+            for (other, holding) in holders.iter().filter(|(other, _)| **other != uid) {
+                if holding.is_recorded || holding.instances.contains(&instance) {
+                    let text = format!("{} is prepared for {uid} and still {other}'s", result.device);
+                    self.violations.lock().unwrap().push(text);
+                } else {
+                    add(&self.figures.unseen, 1);
+                }
+            }
+            holders.entry(uid.clone()).or_default().instances.insert(instance);
+        }
+    }
+
+    fn give_back(&self, claim: &ClaimRef) {
+        self.devices.lock().unwrap().values_mut().for_each(|holders| drop(holders.remove(claim.uid.as_str())));
+    }
+
+    /// The kubelet was told that claims are prepared.
+    fn record(&self, uid: &str) {
+        for holders in self.devices.lock().unwrap().values_mut() {
+            holders.get_mut(uid).into_iter().for_each(|holding| holding.is_recorded = true);
+        }
+    }
+
+    /// Takes a moment, and fails now and then.
+    async fn work(&self) -> Result<(), BoxError> {
+        add(&self.figures.driver_calls, 1);
+        if !self.is_flaky.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        match self.below(4) {
+            0 => {}
+            1 => tokio::task::yield_now().await,
+            _ => tokio::time::sleep(Duration::from_micros(self.below(3_000) as u64)).await,
+        }
+        if self.below(6) == 0 {
+            add(&self.figures.driver_failures, 1);
+            return Err("the hardware fails".into());
+        }
+        Ok(())
+    }
+}
+
+/// One instance of the driver.
+struct Driver {
+    hardware: Arc<Hardware>,
+    instance: usize,
+}
+
+impl DraPlugin for Driver {
+    async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, BoxError> {
+        self.hardware.take(claim, self.instance);
+        self.hardware.work().await?;
+        Ok(claim.results().map(Device::from).collect())
+    }
+
+    async fn unprepare(&self, claim: &ClaimRef) -> Result<(), BoxError> {
+        self.hardware.work().await?;
+        self.hardware.give_back(claim);
+        Ok(())
+    }
+}
+
+/// What differs from round to round.
+#[derive(Debug, Clone, Copy)]
+struct Mode {
+    instances: usize,
+    metadata: bool,
+    serialize: bool,
+    patience: Duration,
+}
+
+impl Mode {
+    fn of(round: usize) -> Self {
+        let is = |bit: u64| round & bit != 0;
+        Self {
+            instances: if is(1) { 2 } else { 1 },
+            metadata: is(2),
+            serialize: is(4),
+            patience: Duration::from_millis(if is(8) { 15 } else { 0 }),
+        }
+    }
+}
+
+/// A node in one mode.
+struct Round {
+    node: Node,
+    mode: Mode,
+    hardware: Arc<Hardware>,
+    helpers: Vec<Helper>,
+    /// The instance that the kubelet calls.
+    current: AtomicUsize,
+    /// Every claim that there ever was, by UID.
+    known: Mutex<HashMap<String, ClaimId>>,
+    /// The claims that there are, by their index.
+    present: Mutex<Vec<ClaimId>>,
+    /// How many objects of its name each claim has had.
+    objects: Vec<AtomicUsize>,
+}
+
+impl Round {
+    async fn new(mode: Mode, seed: u64, figures: &Arc<Figures>) -> Self {
+        let node = Node::default();
+        let hardware = Arc::new(Hardware {
+            figures: figures.clone(),
+            is_flaky: AtomicBool::new(true),
+            numbers: Mutex::new(Some(Random(seed))),
+            ..Hardware::default()
+        });
+        let mut helpers = Vec::new();
+        for instance in 0..mode.instances {
+            let builder = node.builder().http_endpoint("127.0.0.1:0".parse().unwrap());
+            let builder = builder.device_metadata(mode.metadata).serialize(mode.serialize).concurrency(2);
+            let builder = builder.device_patience(mode.patience);
+            let builder = if mode.instances == 2 { builder.rolling_update(format!("pod-{instance}")) } else { builder };
+            helpers.push(builder.start(Driver { hardware: hardware.clone(), instance }).await.unwrap());
+        }
+        let round = Self {
+            node,
+            mode,
+            hardware,
+            helpers,
+            current: AtomicUsize::new(0),
+            known: Mutex::default(),
+            present: Mutex::default(),
+            objects: (0..CLAIMS).map(|_| AtomicUsize::new(0)).collect(),
+        };
+        (0..CLAIMS).for_each(|index| round.allocate(index, index % DEVICES, true));
+        round
+    }
+
+    /// Gives a claim a device, as the same object or as another one of its name.
+    fn allocate(&self, index: usize, device: usize, is_new: bool) {
+        let object = self.objects[index].fetch_add(usize::from(is_new), Ordering::Relaxed) + usize::from(is_new);
+        let claim = TestClaim::new(&format!("c{index}"), &format!("uid-{index}-{object}"))
+            .device("gpu", &format!("gpu-{device}"));
+        let claim =
+            if device.is_multiple_of(2) { claim.device("gpu", &format!("gpu-{}", DEVICES + index % 2)) } else { claim };
+        self.known.lock().unwrap().insert(claim.uid().to_owned(), ClaimId::from(&claim));
+        let mut present = self.present.lock().unwrap();
+        if index < present.len() {
+            present[index] = ClaimId::from(&claim);
+        } else {
+            present.push(ClaimId::from(&claim));
+        }
+        drop(present);
+        self.node.claim(claim);
+    }
+
+    /// Some claims, mostly as they are now and sometimes as they were.
+    fn some(&self, random: &mut Random) -> Vec<ClaimId> {
+        let known = self.known.lock().unwrap();
+        let mut all: Vec<&ClaimId> = known.values().collect();
+        all.sort_by(|one, other| one.uid.cmp(&other.uid));
+        let present = self.present.lock().unwrap();
+        let count = 1 + random.below(3);
+        let one = |_| match random.below(8) {
+            0 => all[random.below(all.len())].clone(),
+            _ => present[random.below(CLAIMS)].clone(),
+        };
+        (0..count).map(one).collect()
+    }
+
+    /// Changes what the API server has.
+    fn disturb(&self, random: &mut Random) {
+        let index = random.below(CLAIMS);
+        match random.below(8) {
+            0 => self.node.api.remove("default", &format!("c{index}")),
+            1 => self.allocate(index, random.below(DEVICES), true),
+            2 | 3 => self.allocate(index, random.below(DEVICES), false),
+            _ => {}
+        }
+    }
+
+    /// One call of the kubelet, which may give it up.
+    async fn call(&self, kubelets: &[Kubelet], random: &mut Random) {
+        let figures = &self.hardware.figures;
+        add(&figures.calls, 1);
+        let kubelet = &kubelets[self.current.load(Ordering::SeqCst)].0;
+        let claims = self.some(random);
+        let is_prepare = random.below(5) < 3;
+        let is_cut_off = random.below(4) < 3;
+        let moment = Duration::from_micros(random.below(6_000) as u64);
+        let call = async {
+            if !is_prepare {
+                return drop(kubelet.unprepare(claims).await);
+            }
+            for (uid, answer) in kubelet.prepare(claims).await.unwrap() {
+                add(if answer.is_ok() { &figures.prepared } else { &figures.refused }, 1);
+                if answer.is_ok() && self.mode.metadata {
+                    self.hardware.record(&uid);
+                }
+            }
+        };
+        if !is_cut_off {
+            in_time(call).await;
+        } else if tokio::time::timeout(moment, call).await.is_err() {
+            add(&figures.cut_off, 1);
+        }
+    }
+
+    async fn play(&self, seed: u64, calls: usize) {
+        let mut workers = Vec::new();
+        for worker in 0..WORKERS as u64 {
+            let mut kubelets = Vec::new();
+            for helper in &self.helpers {
+                kubelets.push(Kubelet::of(helper).await);
+            }
+            let mut random = Random(seed.wrapping_mul(31).wrapping_add(worker));
+            workers.push(async move {
+                for _ in 0..calls {
+                    self.disturb(&mut random);
+                    self.call(&kubelets, &mut random).await;
+                }
+            });
+        }
+        join_all(workers).await;
+        // What was cut off has ended when the driver has noticed.
+        for helper in &self.helpers {
+            in_time(async { while metric(helper, "drakkar_plugin_grpc_calls_in_flight").await > 0 {} }).await;
+        }
+    }
+
+    /// Reads what specs name, as a container runtime does, until everything is over.
+    async fn read(&self, is_over: &AtomicBool) {
+        while !is_over.load(Ordering::SeqCst) {
+            let specs = fs::read_dir(self.node.cdi_directory()).into_iter().flatten();
+            for path in specs.filter_map(|entry| Some(entry.ok()?.path())) {
+                if path.extension().is_some_and(|extension| extension == "json") {
+                    add(&self.hardware.figures.specs_read, 1);
+                    if let Err(problem) = whole(&path) {
+                        self.hardware.violations.lock().unwrap().push(problem);
+                    }
+                }
+            }
+            tokio::time::sleep(Duration::from_micros(500)).await;
+        }
+    }
+
+    /// Unprepares everything, through every instance, and looks for what is left.
+    async fn end(self) {
+        self.hardware.is_flaky.store(false, Ordering::Relaxed);
+        let known: Vec<ClaimId> = self.known.lock().unwrap().values().cloned().collect();
+        for helper in &self.helpers {
+            let answers = in_time(Kubelet::of(helper).await.0.unprepare(known.clone())).await.unwrap();
+            assert!(answers.values().all(Result::is_ok), "{answers:?}");
+        }
+        for helper in &self.helpers {
+            assert_eq!(metric(helper, "drakkar_plugin_held_claims").await, 0, "{:?}", self.mode);
+            let unprepared = metric(helper, "drakkar_plugin_holders_unprepared_total").await;
+            add(&self.hardware.figures.holders_unprepared, unprepared.unsigned_abs());
+        }
+        let left: Vec<String> = self.node.files().into_iter().filter(|file| file.ends_with("json")).collect();
+        assert_eq!(left, [""; 0], "{:?}", self.mode);
+        let is_free = self.hardware.devices.lock().unwrap().values().all(HashMap::is_empty);
+        assert!(is_free, "a claim has a device for ever");
+        for helper in self.helpers {
+            helper.stop().await.unwrap();
+        }
+        let violations = self.hardware.violations.lock().unwrap();
+        assert_eq!(*violations, [""; 0], "{:?}", self.mode);
+    }
+}
+
+/// Whether the files that a spec names are whole, unless the spec has gone meanwhile.
+fn whole(path: &Path) -> Result<(), String> {
+    let identity = |path: &Path| fs::metadata(path).ok().map(|found| (found.ino(), found.mtime(), found.mtime_nsec()));
+    let before = identity(path);
+    let problem = match fs::read(path).map(|bytes| serde_json::from_slice::<Value>(&bytes)) {
+        Err(_) => return Ok(()),
+        Ok(Err(error)) => Some(format!("{}: {error}", path.display())),
+        Ok(Ok(spec)) => {
+            let mounts = spec.pointer("/devices/0/containerEdits/mounts").and_then(Value::as_array).cloned();
+            let files =
+                mounts.into_iter().flatten().filter_map(|mount| Some(PathBuf::from(mount["hostPath"].as_str()?)));
+            files.filter_map(|file| torn(&file)).next()
+        }
+    };
+    match problem {
+        Some(problem) if identity(path) == before => Err(problem),
+        _ => Ok(()),
+    }
+}
+
+fn torn(file: &Path) -> Option<String> {
+    let bytes = match fs::read(file) {
+        Ok(bytes) => bytes,
+        Err(error) => return Some(format!("{}: {error}", file.display())),
+    };
+    drakkar_metadata::decode(&bytes).err().map(|error| format!("{}: {error}", file.display()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_cut_off() {
+    let campaign = Campaign::new("calls_cut_off");
+    let figures = Arc::new(Figures::default());
+    let mut rounds = 0;
+    while campaign.goes_on(rounds, MODES) {
+        let seed = campaign.seed.wrapping_add((rounds as u64).wrapping_mul(0x9e37_79b9));
+        let round = Round::new(Mode::of(rounds % MODES), seed, &figures).await;
+        let is_over = AtomicBool::new(false);
+        let play = async {
+            // The kubelet goes from one instance to the other while nothing is under way, and back.
+            for part in 0..3 {
+                round.current.store(part % round.mode.instances, Ordering::SeqCst);
+                round.play(seed.wrapping_add(part as u64), CALLS[usize::from(campaign.is_long())]).await;
+            }
+            is_over.store(true, Ordering::SeqCst);
+        };
+        tokio::join!(play, round.read(&is_over));
+        round.end().await;
+        rounds += 1;
+    }
+    let of = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+    campaign.report(&format!(
+        "{rounds} rounds, {} calls, {} cut off, {} claims prepared, {} refused, {} driver calls, {} of them failed, \
+         {} holders unprepared, {} specs read, {} overlaps that no instance can see,",
+        of(&figures.calls),
+        of(&figures.cut_off),
+        of(&figures.prepared),
+        of(&figures.refused),
+        of(&figures.driver_calls),
+        of(&figures.driver_failures),
+        of(&figures.holders_unprepared),
+        of(&figures.specs_read),
+        of(&figures.unseen),
+    ));
+    assert!(of(&figures.cut_off) > 0 && of(&figures.prepared) > 0 && of(&figures.holders_unprepared) > 0);
+}

@@ -1,0 +1,137 @@
+//! A prepare that fails or is cut off after the driver was called keeps the device, until the claim is unprepared.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use drakkar_plugin::Device;
+use rstest::rstest;
+
+use super::Scene;
+use crate::support::{SlowDriver, TestDriver, in_time, metric};
+
+/// What a driver may do instead of preparing a claim.
+#[derive(Debug, Clone, Copy)]
+enum Failure {
+    Error,
+    Panic,
+    BadAnswer,
+}
+
+/// The kubelet will unprepare a claim whose prepare failed, so its device is its own until then.
+#[rstest]
+#[case::error(Failure::Error)]
+#[case::panic(Failure::Panic)]
+#[case::bad_answer(Failure::BadAnswer)]
+#[tokio::test]
+async fn a_prepare_that_fails_keeps_the_device_until_its_claim_is_unprepared(
+    #[case] failure: Failure,
+    #[values(true, false)] metadata: bool,
+) {
+    let driver = TestDriver::preparing(move |claim| match failure {
+        _ if claim.reference().name != "one" => Ok(claim.results().map(Device::from).collect()),
+        Failure::Error => Err("not now".into()),
+        Failure::Panic => panic!("never"),
+        Failure::BadAnswer => Ok(vec![Device { device_name: "gpu-9".into(), ..Device::default() }]),
+    });
+    let scene = Scene::with(driver.clone(), |builder| builder.device_metadata(metadata)).await;
+    let one = scene.claim("one", &["gpu-0"]);
+    let two = scene.claim("two", &["gpu-0"]);
+
+    scene.kubelet.prepare_one(&one).await.unwrap_err();
+    scene.refused(&two).await;
+    assert_eq!(metric(&scene.helper, "drakkar_plugin_prepared_claims").await, 0, "it is not prepared");
+    assert_eq!(metric(&scene.helper, "drakkar_plugin_held_claims").await, 1, "but has its device");
+
+    scene.kubelet.unprepare_one(&one).await.unwrap();
+    scene.kubelet.prepare_one(&two).await.unwrap();
+    assert_eq!(driver.take_calls(), ["prepare one", "unprepare one", "prepare two"]);
+    assert_eq!(metric(&scene.helper, "drakkar_plugin_held_claims").await, 1);
+    scene.helper.stop().await.unwrap();
+}
+
+/// The driver has set up the device; that its metadata cannot be written does not undo that.
+#[tokio::test]
+async fn metadata_that_cannot_be_written_does_not_free_the_device() {
+    let driver = TestDriver::default();
+    let scene = Scene::new(driver.clone()).await;
+    let one = scene.claim("one", &["gpu-0"]);
+    let two = scene.claim("two", &["gpu-0"]);
+    std::fs::create_dir_all(scene.node.plugin_directory().join("dra-device-metadata")).unwrap();
+    std::fs::write(scene.node.claim_directory(&one), "in the way").unwrap();
+
+    scene.kubelet.prepare_one(&one).await.unwrap_err();
+    scene.refused(&two).await;
+    std::fs::remove_file(scene.node.claim_directory(&one)).unwrap();
+    scene.kubelet.unprepare_one(&one).await.unwrap();
+    scene.kubelet.prepare_one(&two).await.unwrap();
+
+    assert_eq!(driver.take_calls(), ["prepare one", "unprepare one", "prepare two"]);
+    scene.helper.stop().await.unwrap();
+}
+
+/// A call that the kubelet gives up while the driver works: what the driver has begun may go on in a task of its own.
+#[rstest]
+#[tokio::test]
+async fn a_prepare_that_is_cut_off_in_the_driver_keeps_the_device(#[values(true, false)] serialize: bool) {
+    let driver = SlowDriver::default();
+    let scene = Scene::with(driver.clone(), |builder| builder.serialize(serialize)).await;
+    let slow = scene.claim("slow", &["gpu-0"]);
+    let two = scene.claim("two", &["gpu-0"]);
+
+    let (cut_off, ()) =
+        tokio::join!(scene.kubelet.prepare_within(Duration::from_millis(300), &slow), driver.wait_for(1));
+    cut_off.unwrap_err();
+    driver.wait_for(0).await;
+    scene.refused(&two).await;
+
+    driver.door.add_permits(1);
+    scene.kubelet.unprepare_one(&slow).await.unwrap();
+    scene.kubelet.prepare_one(&two).await.unwrap();
+    scene.helper.stop().await.unwrap();
+}
+
+/// A call that is given up while it waits for the driver's turn has set up nothing, and nobody need unprepare it.
+#[tokio::test]
+async fn a_prepare_that_never_reached_the_driver_holds_nothing() {
+    let driver = SlowDriver::default();
+    let scene = Scene::new(driver.clone()).await;
+    let slow = scene.claim("slow", &["gpu-1"]);
+    let one = scene.claim("one", &["gpu-0"]);
+    let two = scene.claim("two", &["gpu-0"]);
+    let (prepared, ()) = tokio::join!(scene.kubelet.prepare_one(&slow), async {
+        driver.wait_for(1).await;
+        scene.kubelet.prepare_within(Duration::from_millis(200), &one).await.unwrap_err();
+        // The kubelet has given up; a moment later so has the driver's side.
+        let in_flight = "drakkar_plugin_grpc_calls_in_flight";
+        in_time(async { while metric(&scene.helper, in_flight).await > 1 {} }).await;
+        driver.door.add_permits(1);
+    });
+    prepared.unwrap();
+
+    in_time(scene.kubelet.prepare_one(&two)).await.unwrap();
+    scene.helper.stop().await.unwrap();
+}
+
+/// A claim that was prepared and whose next prepare fails is prepared as before.
+#[tokio::test]
+async fn a_prepared_claim_whose_next_prepare_fails_stays_prepared() {
+    let fails = Arc::new(AtomicBool::new(false));
+    let is_failing = fails.clone();
+    let driver = TestDriver::preparing(move |claim| {
+        let fails = is_failing.load(Ordering::SeqCst);
+        if fails { Err("not now".into()) } else { Ok(claim.results().map(Device::from).collect()) }
+    });
+    let scene = Scene::new(driver).await;
+    let one = scene.claim("one", &["gpu-0"]);
+    let two = scene.claim("two", &["gpu-0"]);
+
+    scene.kubelet.prepare_one(&one).await.unwrap();
+    fails.store(true, Ordering::SeqCst);
+    scene.kubelet.prepare_one(&one).await.unwrap_err();
+
+    scene.refused(&two).await;
+    assert!(scene.node.is_prepared(&one));
+    assert_eq!(metric(&scene.helper, "drakkar_plugin_prepared_claims").await, 1);
+    scene.helper.stop().await.unwrap();
+}

@@ -1,0 +1,112 @@
+//! Nothing waits with a claim locked: neither for the driver's turn nor for the API server.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::json;
+
+use super::Scene;
+use crate::support::{Fault, Kubelet, PATIENCE, SlowDriver, TestClaim, TestDriver, eventually, in_time, news};
+
+/// A kubelet that was restarted prepares all claims again, one after the other in the driver.
+#[tokio::test]
+async fn an_update_goes_on_while_a_prepare_of_its_claim_waits_for_the_drivers_turn() {
+    let driver = SlowDriver::default();
+    let scene = Scene::new(driver.clone()).await;
+    let quick = scene.claim("quick", &["gpu-0"]);
+    let slow = scene.claim("slow", &["gpu-1"]);
+    scene.kubelet.prepare_one(&quick).await.unwrap();
+    let again = async {
+        driver.wait_for(1).await;
+        scene.kubelet.prepare_one(&quick).await.unwrap();
+    };
+    let updates = async {
+        eventually("the claim is fetched again", || (scene.node.api.gets("quick") >= 2).then_some(())).await;
+        for number in 0..50 {
+            in_time(scene.helper.update_request_metadata(&quick.reference(), "gpu", news("gpu-0", number)))
+                .await
+                .unwrap();
+            tokio::task::yield_now().await;
+        }
+        driver.door.add_permits(1);
+    };
+    let (prepared, (), ()) = tokio::join!(scene.kubelet.prepare_one(&slow), again, updates);
+    prepared.unwrap();
+    assert_eq!(scene.node.metadata(&quick, "gpu")["metadata"]["generation"], 51);
+    scene.helper.stop().await.unwrap();
+}
+
+/// The API server takes its time to tell what became of a holder. The other claims of the call are used meanwhile.
+#[tokio::test]
+async fn no_claim_is_locked_while_the_api_server_is_asked_for_a_holder() {
+    let scene = Scene::with(TestDriver::default(), |builder| builder.device_patience(PATIENCE)).await;
+    let holder = scene.claim("holder", &["gpu-0"]);
+    scene.kubelet.prepare_one(&holder).await.unwrap();
+    scene.node.api.fail_for("holder", Some(Fault::Hang));
+    let refused = scene.claim("refused", &["gpu-0"]);
+    let other = scene.claim("other", &["gpu-1"]);
+    let kubelet = Kubelet::of(&scene.helper).await;
+    let is_answered = AtomicBool::new(false);
+
+    let meanwhile = async {
+        eventually("the holder is asked for", || (scene.node.api.gets("holder") >= 2).then_some(())).await;
+        in_time(scene.helper.update_request_metadata(&other.reference(), "gpu", news("gpu-1", 1))).await.unwrap();
+        in_time(kubelet.unprepare_one(&other)).await.unwrap();
+        assert!(!is_answered.load(Ordering::SeqCst), "it waited for the API server");
+        // And the holder itself can be unprepared, so that it is in nobody's way any more.
+        in_time(kubelet.unprepare_one(&holder)).await.unwrap();
+        scene.node.api.fail_for("holder", None);
+    };
+    let both = [&refused, &other];
+    let call = async {
+        let answers = scene.kubelet.prepare(&both).await;
+        is_answered.store(true, Ordering::SeqCst);
+        answers
+    };
+    let (answers, ()) = tokio::join!(call, meanwhile);
+
+    assert!(answers[other.uid()].is_ok(), "{answers:?}");
+    scene.helper.stop().await.unwrap();
+}
+
+/// Where nothing is written under the pod's name for the claim, it does not matter what that name is.
+#[tokio::test]
+async fn an_annotation_that_is_no_name_is_no_matter_without_metadata() {
+    let driver = TestDriver::default();
+    let scene = Scene::with(driver.clone(), |builder| builder.device_metadata(false)).await;
+    let mut claim = super::claim("train", &["gpu-0"]);
+    claim.object["metadata"]["annotations"] = json!({"resource.kubernetes.io/pod-claim-name": "../../etc"});
+    let claim = scene.node.claim(claim);
+    scene.kubelet.prepare_one(&claim).await.unwrap();
+    assert_eq!(driver.take_calls(), ["prepare train"]);
+    scene.helper.stop().await.unwrap();
+}
+
+/// A claim that is locked while its files are written, or wait to be, keeps only its own next call waiting.
+#[tokio::test]
+async fn a_claim_that_is_locked_does_not_keep_the_driver_from_others() {
+    let driver = TestDriver::default();
+    // Its metadata waits for the driver to publish its devices.
+    let scene = Scene::with(driver.clone(), |builder| builder.metadata_from_published(true)).await;
+    let x = scene.claim("x", &["gpu-0"]);
+    let y = scene.claim("y", &["gpu-1"]);
+    let one = Kubelet::of(&scene.helper).await;
+    let two = Kubelet::of(&scene.helper).await;
+    let three = Kubelet::of(&scene.helper).await;
+    let prepare = |kubelet: Kubelet, claim: &TestClaim| {
+        let claim = claim.clone();
+        tokio::spawn(async move { kubelet.prepare_one(&claim).await })
+    };
+    let is_called = |call: &str| driver.calls.lock().unwrap().iter().any(|other| other == call).then_some(());
+
+    let first = prepare(one, &x);
+    eventually("the driver prepares x", || is_called("prepare x")).await;
+    let second = prepare(two, &x);
+    eventually("x is fetched again", || (scene.node.api.gets("x") >= 2).then_some(())).await;
+    let other = prepare(three, &y);
+    eventually("the driver prepares y", || is_called("prepare y")).await;
+
+    assert!(!first.is_finished(), "y has waited for x");
+    for call in [first, second, other] {
+        call.abort();
+    }
+}
