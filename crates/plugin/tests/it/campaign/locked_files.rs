@@ -129,7 +129,7 @@ fn leave_updates(random: &mut Random, files: &[PathBuf], expected: &mut [Option<
 fn number_in(content: &[u8]) -> Option<i64> {
     let metadata = drakkar_metadata::decode(content).ok()?.metadata;
     let device = metadata.requests.first()?.devices.first()?;
-    let number = device.attributes.iter().find(|(name, _)| name.to_string().ends_with("number"));
+    let number = device.attributes.iter().find(|(name, _)| name.ends_with("number"));
     Some(match number.map(|(_, attribute)| attribute) {
         Some(attribute) => attribute.int.unwrap_or_default(),
         None => 0,
@@ -163,7 +163,7 @@ fn read_all(files: &[PathBuf], ends: &AtomicBool, reads: &AtomicUsize) {
             reads.fetch_add(1, Ordering::Relaxed);
             let Some(request) = decoded.metadata.requests.first() else { continue };
             let attributes = &request.devices[0].attributes;
-            let mut fillings = attributes.iter().filter(|(name, _)| name.to_string().contains("filling"));
+            let mut fillings = attributes.iter().filter(|(name, _)| name.contains("filling"));
             let of_update = |value: &str| value.split('-').next().map(str::to_owned);
             let first = fillings.next().and_then(|(_, attribute)| attribute.string.as_deref().and_then(of_update));
             for (_, attribute) in fillings {
