@@ -48,16 +48,16 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
             Ok(())
         })?;
         let bold = style::HEADER;
-        let header = line(self.header.map(str::to_owned), widths);
+        let header = line(&self.header.map(str::to_owned), widths);
         writeln!(output, "{:indent$}{bold}{header}{bold:#}", "", indent = self.indent)?;
         rows(&mut |row| {
-            let row = line(row.map(|text| cell(&text)), widths);
+            let row = line(&row.map(|text| cell(&text)), widths);
             writeln!(output, "{:indent$}{row}", "", indent = self.indent)
         })
     }
 }
 
-fn line<const COLUMNS: usize>(cells: [String; COLUMNS], widths: [usize; COLUMNS]) -> String {
+fn line<const COLUMNS: usize>(cells: &[String; COLUMNS], widths: [usize; COLUMNS]) -> String {
     let mut line = String::new();
     for (cell, column) in cells.iter().zip(widths) {
         line.push_str(cell);
