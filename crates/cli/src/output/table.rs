@@ -8,7 +8,7 @@ use super::style;
 
 /// How wide a column is made for its cells; wider ones push the rest of their own line to the right. So one long name
 /// does not make every other line as long.
-const MAX_COLUMN: usize = 80;
+const MAX_COLUMN: usize = 48;
 
 /// Rows under a header. Cells may hold anything: they are made safe to print and cut to what can be read.
 #[derive(Debug)]
@@ -48,16 +48,16 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
             Ok(())
         })?;
         let bold = style::HEADER;
-        let header = line(self.header.map(str::to_owned), widths);
+        let header = line(&self.header.map(str::to_owned), widths);
         writeln!(output, "{:indent$}{bold}{header}{bold:#}", "", indent = self.indent)?;
         rows(&mut |row| {
-            let row = line(row.map(|text| cell(&text)), widths);
+            let row = line(&row.map(|text| cell(&text)), widths);
             writeln!(output, "{:indent$}{row}", "", indent = self.indent)
         })
     }
 }
 
-fn line<const COLUMNS: usize>(cells: [String; COLUMNS], widths: [usize; COLUMNS]) -> String {
+fn line<const COLUMNS: usize>(cells: &[String; COLUMNS], widths: [usize; COLUMNS]) -> String {
     let mut line = String::new();
     for (cell, column) in cells.iter().zip(widths) {
         line.push_str(cell);
@@ -89,6 +89,6 @@ mod tests {
         let long = "x".repeat(100_000);
         let plain = rendered(&[[&long, "a", "1"], ["y", "b", "2"]]);
         let lengths: Vec<usize> = plain.lines().map(|line| line.chars().count()).collect();
-        assert_eq!(lengths, [92, 268, 92]);
+        assert_eq!(lengths, [60, 268, 60]);
     }
 }
