@@ -150,7 +150,7 @@ struct Mode {
 
 impl Mode {
     fn of(round: usize) -> Self {
-        let is = |bit: u64| round & bit != 0;
+        let is = |bit: usize| round & bit != 0;
         Self {
             instances: if is(1) { 2 } else { 1 },
             metadata: is(2),
