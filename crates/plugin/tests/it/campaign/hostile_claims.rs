@@ -151,8 +151,7 @@ async fn hostile_claims_harm_nobody_else_and_leave_nothing() {
     let campaign = Campaign::new("hostile_claims");
     // The node's directories lie in another one, in which anything that gets out of them would show.
     let around = tempfile::tempdir().unwrap();
-    let mut node = Node::default();
-    node.root = tempfile::tempdir_in(around.path()).unwrap();
+    let node = Node { root: tempfile::tempdir_in(around.path()).unwrap(), ..Node::default() };
     std::fs::create_dir_all(node.root.path().join("plugins_registry")).unwrap();
     let driver = TestDriver::default();
     let helper = node.start(&driver).await;
