@@ -28,7 +28,7 @@ pub enum PublishError {
         only: String,
     },
     /// The driver's service account may not do what is needed.
-    #[error("{what}: {message}; the cluster role of the driver's service account needs this rule:\n{rule}")]
+    #[error("{what}: {message}; the cluster role of the driver's service account needs this rule: {rule}")]
     Forbidden {
         /// What was tried.
         what: String,

@@ -191,15 +191,9 @@ enum Request {
 }
 
 /// The rule that a driver's service account needs for slices.
-const SLICES_RULE: &str = "\
-- apiGroups: [\"resource.k8s.io\"]
-  resources: [\"resourceslices\"]
-  verbs: [\"get\", \"list\", \"watch\", \"create\", \"update\", \"patch\", \"delete\"]";
+const SLICES_RULE: &str = r#"- {apiGroups: ["resource.k8s.io"], resources: ["resourceslices"], verbs: ["list", "watch", "create", "update", "delete"]}"#;
 /// The rule for the node's UID.
-const NODES_RULE: &str = "\
-- apiGroups: [\"\"]
-  resources: [\"nodes\"]
-  verbs: [\"get\"]";
+const NODES_RULE: &str = r#"- {apiGroups: [""], resources: ["nodes"], verbs: ["get"]}"#;
 
 /// What a failure means to somebody who has to do something about it.
 pub(super) fn explain(what: String, error: &ApiError) -> PublishError {

@@ -140,8 +140,8 @@ async fn what_the_server_refuses_is_told_with_what_to_do() {
 }
 
 #[rstest]
-#[case("resourceslices", "- apiGroups: [\"resource.k8s.io\"]\n  resources: [\"resourceslices\"]")]
-#[case("nodes", "- apiGroups: [\"\"]\n  resources: [\"nodes\"]\n  verbs: [\"get\"]")]
+#[case("resourceslices", r#": - {apiGroups: ["resource.k8s.io"], resources: ["resourceslices"], verbs: ["list", "#)]
+#[case("nodes", r#": - {apiGroups: [""], resources: ["nodes"], verbs: ["get"]}"#)]
 #[tokio::test]
 async fn a_service_account_that_may_not_is_told_the_rule(#[case] missing: &str, #[case] rule: &str) {
     let cluster = Cluster::new().await;
