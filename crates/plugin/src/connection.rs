@@ -1,6 +1,7 @@
 //! The client with which a driver talks to its API server, as the environment describes it.
 //!
-//! It is what `kube` makes by default, with two differences. It does not try again by itself: it would do so after
+//! It is what `kube` makes by default, with three differences. It knows no proxies: a driver that needs one gives a client of
+//! its own. It does not try again by itself: it would do so after
 //! milliseconds, or exactly when the server says, which is when all nodes do. And its connections are probed while nothing
 //! is said on them: a watch on a connection whose other end is gone would otherwise not be seen to be dead.
 
@@ -27,10 +28,10 @@ pub(crate) async fn client() -> Result<kube::Client, kube::Error> {
 }
 
 fn connect(mut config: kube::Config) -> Result<kube::Client, kube::Error> {
-    config.default_retry = false;
-    if config.proxy_url.is_some() {
-        // The connectors of proxies are `kube`'s own.
-        return kube::Client::try_from(config);
+    if let Some(proxy_url) = config.proxy_url.take().map(Box::new) {
+        // `kube` has connectors for proxies, which few drivers need and all would carry around.
+        let protocol_feature = "of kube for it, and a client that the driver makes itself: PluginBuilder::client";
+        return Err(kube::Error::ProxyProtocolDisabled { proxy_url, protocol_feature });
     }
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);

@@ -77,6 +77,7 @@ pub(crate) struct Rooms {
     pub(crate) ledger: Arc<DeviceLedger>,
     pub(crate) locks: Locks,
     pub(crate) store: Arc<Store<SystemFiles>>,
+    pub(crate) disk: Disk,
     pub(crate) reporter: StatusReporter,
     /// Where attributes are from for which the driver gives none.
     pub(crate) published: Option<PublishedAttributes>,
@@ -122,8 +123,8 @@ pub(crate) struct Service<P> {
 
 impl<P: DraPlugin> Service<P> {
     pub(crate) fn new(plugin: Arc<P>, settings: ServiceSettings, rooms: Rooms, metrics: Metrics) -> Self {
-        let Rooms { claims, ledger, locks, store, reporter, published } = rooms;
-        Self { plugin, settings, claims, ledger, locks, store, disk: Disk::default(), reporter, metrics, published }
+        let Rooms { claims, ledger, locks, store, disk, reporter, published } = rooms;
+        Self { plugin, settings, claims, ledger, locks, store, disk, reporter, metrics, published }
     }
 
     /// Prepares claims. There is an answer for each.

@@ -26,6 +26,7 @@ use tonic::service::Routes;
 
 use crate::builder::{DeferredMetadata, PluginBuilder};
 use crate::claims::ClaimSource;
+use crate::disk::{Disk, Medium};
 use crate::driver::{BackgroundError, BoxError, DraPlugin, Panicked};
 use crate::health::{HealthHub, HealthReporter, HealthV1, HealthV1alpha1};
 use crate::helper::{Helper, Running};
@@ -131,7 +132,7 @@ impl PluginBuilder {
     /// Starts the driver. When this returns, its sockets are there; the kubelet registers it when it has seen them.
     pub async fn start<P: DraPlugin>(self, plugin: P) -> Result<Helper, StartError> {
         let checked = self.check()?;
-        let (store, locks) = checked.open().await?;
+        let (store, locks, medium) = checked.open().await?;
         let client = match self.client {
             Some(client) => client,
             None => crate::connection::client().await.map_err(|error| StartError::Client(Box::new(error)))?,
@@ -192,7 +193,8 @@ impl PluginBuilder {
         let (patience, tell) = (self.status_patience, background.clone());
         let status = StatusReports::start(claims.clone(), &checked.driver, patience, tell, metrics.clone());
         let published = self.metadata_from_published.then(|| publisher.attributes());
-        let rooms = Rooms { claims, ledger, locks, store, reporter: status.reporter(), published };
+        let disk = Disk::on(medium);
+        let rooms = Rooms { claims, ledger, locks, store, disk, reporter: status.reporter(), published };
         let service = Arc::new(Service::new(plugin.clone(), settings, rooms, metrics.clone()));
         let health = hub(&plugin, &background)?;
         if let Some(health) = &health {
@@ -303,7 +305,7 @@ struct Checked {
 
 impl Checked {
     /// Looks at the directories, and opens what is on disk.
-    async fn open(&self) -> Result<(Arc<Store<SystemFiles>>, Locks), StartError> {
+    async fn open(&self) -> Result<(Arc<Store<SystemFiles>>, Locks, Medium), StartError> {
         let mut settings = self.store.clone();
         let registry = self.is_registered_here.then(|| self.registry_directory.clone());
         let lock_file = self.pod_uid.is_some().then(|| self.lock_file.clone());
@@ -347,6 +349,7 @@ impl Checked {
                 Some(path) => Locks::shared(&path).map_err(|error| StartError::Lock(error.into()))?,
                 None => Locks::in_process(),
             };
+            let medium = Medium::of([settings.plugin_directory.as_path(), &settings.cdi_directory]);
             let path = settings.plugin_directory.clone();
             let store = Store::open(SystemFiles, settings).map_err(|error| StartError::Directory {
                 what: "the driver's directory",
@@ -354,7 +357,7 @@ impl Checked {
                 source: io::Error::other(error),
                 remedy: "mount it into the driver's container under the path that it has on the host",
             })?;
-            Ok((Arc::new(store), locks))
+            Ok((Arc::new(store), locks, medium))
         });
         opened.await.map_err(StartError::Task)?
     }

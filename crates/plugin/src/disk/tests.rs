@@ -115,6 +115,20 @@ async fn a_thread_is_kept_for_the_next_work() {
     }
 }
 
+/// Memory has nothing to wait for. Work that shows otherwise is the last one on this thread for a while.
+#[tokio::test]
+async fn brief_work_on_files_in_memory_is_done_at_once_unless_it_waited() {
+    let here = thread::current().id();
+    let disk = Disk::on(Medium::Memory);
+    assert_eq!(disk.run_brief(|| thread::current().id()).await.unwrap(), here);
+    assert_ne!(disk.run(|| thread::current().id()).await.unwrap(), here, "what may wait for a lock");
+    disk.run_brief(|| thread::sleep(WAIT * 10)).await.unwrap();
+    assert_ne!(disk.run_brief(|| thread::current().id()).await.unwrap(), here);
+    assert_ne!(Disk::default().run_brief(|| thread::current().id()).await.unwrap(), here, "a disk may hang");
+    let error = Disk::on(Medium::Memory).run_brief(|| panic!("a bad bit")).await.unwrap_err();
+    assert!(matches!(error, DiskError::Panicked(_)), "{error}");
+}
+
 /// A panic in file work is an error, whether or not somebody waits for it, and the thread goes on.
 #[tokio::test]
 async fn a_panic_is_an_error() {

@@ -159,7 +159,9 @@ impl<P: DraPlugin> Service<P> {
         let requests = answer::plan(&claim, &self.settings.driver, &mut devices, self.settings.deferred)?;
         let pod_claim = claim.pod_claim_name().map_err(ClaimError::PodClaim)?;
         let (store, metrics) = (self.store.clone(), self.metrics.clone());
-        let written = self.disk.run(move || {
+        // The files of a claim that has some may be locked by its containers.
+        let has_files = self.ledger.has_files(&claim.reference().uid);
+        let write = move || {
             let timer = metrics.time_metadata(FileWork::Prepare);
             let ids = store.prepare(claim.reference(), pod_claim.as_ref(), requests, reservation.uses());
             drop(timer);
@@ -168,8 +170,9 @@ impl<P: DraPlugin> Service<P> {
             }
             drop(guards);
             ids.map(|ids| (claim, ids))
-        });
-        let (claim, ids) = written.await??;
+        };
+        let written = if has_files { self.disk.run(write).await } else { self.disk.run_brief(write).await };
+        let (claim, ids) = written??;
         Ok(answer::respond(&claim, devices, ids))
     }
 }

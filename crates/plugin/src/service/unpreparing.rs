@@ -67,7 +67,7 @@ impl<P: DraPlugin> Service<P> {
     /// Removes what there is of a claim, and releases its devices.
     async fn remove(&self, claim: ClaimRef, guards: Arc<[ClaimGuard]>) -> Result<(), ClaimError> {
         let (store, ledger, metrics) = (self.store.clone(), self.ledger.clone(), self.metrics.clone());
-        let removed = self.disk.run(move || {
+        let removed = self.disk.run_brief(move || {
             let timer = metrics.time_metadata(FileWork::Unprepare);
             let removed = store.unprepare(&claim);
             drop(timer);
