@@ -194,22 +194,31 @@ impl DeviceLedger {
         self.lock().insert(claim, uses.to_vec(), State::Prepared(Files::Written), Unpreparer::Kubelet);
     }
 
-    /// Notes which claims have records on disk, whoever wrote them. What it knows of the locked claims, on which nobody else
-    /// works, is replaced by what their records say.
+    /// Notes which claims have records on disk, whoever wrote them.
+    ///
+    /// What is known of a locked claim, on which nobody else works, is replaced by its record, unless the record is older than a
+    /// prepare that has not succeeded here. Any other claim may be in the hands of another instance: it has what is known
+    /// and what its record says.
     pub(crate) fn learn(&self, found: &[RecoveredClaim], locked: &[&ClaimRef]) {
         let mut entries = self.lock();
         entries.forget_replaced(found);
         for RecoveredClaim { claim, uses, .. } in found {
-            let is_news = match entries.claims.get(&claim.uid) {
+            let is_locked = locked.iter().any(|locked| locked.uid == claim.uid);
+            let is_replaced = match entries.claims.get(&claim.uid) {
                 None => true,
+                // All of it is this instance's, and its record is of before.
+                Some(Holding { state: State::Reserved { .. }, .. }) => continue,
+                Some(Holding { state: State::Unfinished { earlier }, .. }) => {
+                    is_locked && *earlier != Some(Files::Written)
+                }
                 Some(Holding { state: State::Prepared(files), uses: known, .. }) => {
-                    let is_locked = locked.iter().any(|locked| locked.uid == claim.uid);
                     is_locked && (*files == Files::None || **known != **uses)
                 }
-                Some(_) => false,
             };
-            if is_news {
+            if is_replaced {
                 entries.insert(claim, uses.clone(), State::Prepared(Files::Written), Unpreparer::Kubelet);
+            } else {
+                entries.add_uses(&claim.uid, uses);
             }
         }
     }

@@ -154,6 +154,16 @@ impl Entries {
         }
     }
 
+    /// Adds devices to those that a claim has.
+    pub(super) fn add_uses(&mut self, uid: &ClaimUid, uses: &[DeviceUse]) {
+        let Some(holding) = self.claims.get(uid) else { return };
+        let news: Vec<DeviceUse> = uses.iter().filter(|one| !holding.uses.contains(one)).cloned().collect();
+        if !news.is_empty() {
+            let all = holding.uses.iter().cloned().chain(news).collect();
+            self.replace_uses(uid, all);
+        }
+    }
+
     /// Notes that the records of claims are gone because another claim of their name has one now: nobody has unprepared them.
     pub(super) fn forget_replaced(&mut self, found: &[RecoveredClaim]) {
         let by_name: HashMap<(&Namespace, &ClaimName), &ClaimUid> =

@@ -221,9 +221,34 @@ fn records_of_other_instances_are_learned_and_those_of_locked_claims_believed() 
     ledger.learn(&[record(&a, "gpu-0")], &[]);
     assert!(!is_free(&ledger, "gpu-0"));
     ledger.learn(&[record(&a, "gpu-1")], &[]);
-    assert!(is_free(&ledger, "gpu-1"), "somebody may be working on the claim");
+    assert!(!is_free(&ledger, "gpu-0") && !is_free(&ledger, "gpu-1"), "somebody may be working on the claim");
     ledger.learn(&[record(&a, "gpu-1")], &[a.reference()]);
     assert!(is_free(&ledger, "gpu-0") && !is_free(&ledger, "gpu-1"));
+}
+
+/// A prepare failed here, the claim was allocated anew, and another instance has prepared it.
+#[test]
+fn a_claim_whose_prepare_failed_here_has_what_another_instance_prepared_it_with() {
+    let ledger = ledger();
+    let a = claim("a", &["gpu-0"]);
+    ledger.reserve(&a, true).unwrap().driver_is_called();
+    let record = RecoveredClaim { claim: a.reference().clone(), uses: vec![used("gpu-1")], is_of_this_boot: true };
+    ledger.learn(std::slice::from_ref(&record), &[]);
+    assert!(!is_free(&ledger, "gpu-0") && !is_free(&ledger, "gpu-1"));
+    ledger.learn(&[record], &[a.reference()]);
+    assert!(is_free(&ledger, "gpu-0") && !is_free(&ledger, "gpu-1"), "the claim as it is prepared now");
+}
+
+/// The record is of before the prepare that failed: it does not know the device that was added.
+#[test]
+fn a_record_that_is_older_than_a_prepare_that_failed_takes_nothing_away() {
+    let ledger = ledger();
+    prepare(&ledger, &claim("a", &["gpu-0"]), Files::Written);
+    let larger = claim("a", &["gpu-0", "gpu-1"]);
+    ledger.reserve(&larger, true).unwrap().driver_is_called();
+    let record = RecoveredClaim { claim: larger.reference().clone(), uses: vec![used("gpu-0")], is_of_this_boot: true };
+    ledger.learn(&[record], &[larger.reference()]);
+    assert!(!is_free(&ledger, "gpu-0") && !is_free(&ledger, "gpu-1"));
 }
 
 #[test]

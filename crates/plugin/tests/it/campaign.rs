@@ -23,12 +23,11 @@ pub struct Campaign {
 impl Campaign {
     pub fn new(name: &'static str) -> Self {
         let number = |variable: &str| std::env::var(variable).ok().map(|text| text.parse().expect("a number"));
-        Self {
-            name,
-            seed: number("DRAKKAR_CAMPAIGN_SEED").unwrap_or_else(|| std::hash::RandomState::new().hash_one(name) >> 32),
-            begun: Instant::now(),
-            time: number("DRAKKAR_CAMPAIGN_SECONDS").map(Duration::from_secs),
-        }
+        let seed =
+            number("DRAKKAR_CAMPAIGN_SEED").unwrap_or_else(|| std::hash::RandomState::new().hash_one(name) >> 32);
+        // For who has only the output of a failure.
+        eprintln!("campaign {name}: seed {seed}");
+        Self { name, seed, begun: Instant::now(), time: number("DRAKKAR_CAMPAIGN_SECONDS").map(Duration::from_secs) }
     }
 
     /// Whether there is another round after so many; by default there are this many.

@@ -19,7 +19,7 @@ use futures::future::join_all;
 use serde_json::Value;
 
 use super::Campaign;
-use crate::support::{Kubelet, Node, Random, TestClaim, in_time, metric};
+use crate::support::{DRIVER, Kubelet, Node, Random, TestClaim, in_time, metric};
 
 const CLAIMS: usize = 12;
 const DEVICES: usize = 7;
@@ -56,11 +56,14 @@ struct Hardware {
     /// Whether the driver still fails.
     is_flaky: AtomicBool,
     numbers: Mutex<Option<Random>>,
+    prepares: AtomicU64,
 }
 
 /// That a claim has a device.
 #[derive(Default)]
 struct Holding {
+    /// The number of the last prepare, by which its answer is known.
+    prepare: u64,
     /// The instances that were asked to prepare it.
     instances: BTreeSet<usize>,
     /// Whether the kubelet was answered, and there is a record.
@@ -72,31 +75,38 @@ impl Hardware {
         self.numbers.lock().unwrap().as_mut().map_or(0, |numbers| numbers.below(limit))
     }
 
-    fn take(&self, claim: &Claim, instance: usize) {
+    /// Gives a claim its devices, and the prepare a number.
+    fn take(&self, claim: &Claim, instance: usize) -> u64 {
+        let prepare = self.prepares.fetch_add(1, Ordering::Relaxed);
         let uid = claim.reference().uid.to_string();
         let mut devices = self.devices.lock().unwrap();
         for result in claim.results() {
             let holders = devices.entry(result.device.clone()).or_default();
             for (other, holding) in holders.iter().filter(|(other, _)| **other != uid) {
                 if holding.is_recorded || holding.instances.contains(&instance) {
-                    let text = format!("{} is prepared for {uid} and still {other}'s", result.device);
+                    let known = if holding.is_recorded { "recorded" } else { "of the same instance" };
+                    let text = format!("{} is prepared for {uid} and still {other}'s, {known}", result.device);
                     self.violations.lock().unwrap().push(text);
                 } else {
                     add(&self.figures.unseen, 1);
                 }
             }
-            holders.entry(uid.clone()).or_default().instances.insert(instance);
+            let holding = holders.entry(uid.clone()).or_default();
+            holding.instances.insert(instance);
+            holding.prepare = prepare;
         }
+        prepare
     }
 
     fn give_back(&self, claim: &ClaimRef) {
         self.devices.lock().unwrap().values_mut().for_each(|holders| drop(holders.remove(claim.uid.as_str())));
     }
 
-    /// The kubelet was told that claims are prepared.
-    fn record(&self, uid: &str) {
+    /// The kubelet was answered that a claim is prepared. By now it may have been unprepared, and be prepared once more.
+    fn record(&self, uid: &str, prepare: u64) {
         for holders in self.devices.lock().unwrap().values_mut() {
-            holders.get_mut(uid).into_iter().for_each(|holding| holding.is_recorded = true);
+            let holding = holders.get_mut(uid).filter(|holding| holding.prepare == prepare);
+            holding.into_iter().for_each(|holding| holding.is_recorded = true);
         }
     }
 
@@ -127,9 +137,10 @@ struct Driver {
 
 impl DraPlugin for Driver {
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, BoxError> {
-        self.hardware.take(claim, self.instance);
+        let prepare = self.hardware.take(claim, self.instance);
         self.hardware.work().await?;
-        Ok(claim.results().map(Device::from).collect())
+        let id = format!("{DRIVER}/gpu={prepare}");
+        Ok(claim.results().map(|result| Device { cdi_device_ids: vec![id.clone()], ..Device::from(result) }).collect())
     }
 
     async fn unprepare(&self, claim: &ClaimRef) -> Result<(), BoxError> {
@@ -265,8 +276,12 @@ impl Round {
             }
             for (uid, answer) in kubelet.prepare(claims).await.unwrap() {
                 add(if answer.is_ok() { &figures.prepared } else { &figures.refused }, 1);
-                if answer.is_ok() && self.mode.metadata {
-                    self.hardware.record(&uid);
+                if let Ok(devices) = answer
+                    && self.mode.metadata
+                {
+                    let ids = devices.iter().flat_map(|device| &device.cdi_device_ids);
+                    let mut numbers = ids.filter_map(|id| id.strip_prefix(&format!("{DRIVER}/gpu="))?.parse().ok());
+                    self.hardware.record(&uid, numbers.next().unwrap());
                 }
             }
         };
