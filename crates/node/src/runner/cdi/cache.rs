@@ -13,6 +13,8 @@
 //!
 //! When a change is noticed all is read again, so what went unnoticed is found with the next change of anything.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -33,9 +35,19 @@ struct Known {
     /// None if the system has none left: then the directories are read every time.
     events: Option<Subscription>,
     /// The watch of each directory, if it is there.
-    watches: Vec<Option<WatchId>>,
+    watches: Vec<Option<Watched>>,
     specs: Arc<Specs>,
 }
+
+/// A directory that is watched.
+#[derive(Debug, Clone, Copy)]
+struct Watched {
+    id: WatchId,
+    identity: Identity,
+}
+
+/// Device and inode, which tell a directory from another one of its name.
+type Identity = (u64, u64);
 
 impl Cache {
     /// Reads the directories, the last of which has priority. Blocks.
@@ -103,9 +115,13 @@ impl Known {
             | WatchFlags::DELETE_SELF;
         let mut new = false;
         for (directory, watch) in directories.iter().zip(&mut self.watches) {
-            if watch.is_none() {
-                // Not there, most likely; asked again at the next container.
-                *watch = events.watch(directory, flags).ok();
+            // Not there, most likely; asked again at the next container.
+            let identity = fs::metadata(directory).ok().map(|found| (found.dev(), found.ino()));
+            // The kernel does not tell that a directory is gone while any process still has it open, a child that was just
+            // forked for example.
+            let is_watched = watch.is_some_and(|watched| Some(watched.identity) == identity);
+            if !is_watched && let Some(identity) = identity {
+                *watch = events.watch(directory, flags).ok().map(|id| Watched { id, identity });
                 new |= watch.is_some();
             }
         }
@@ -131,7 +147,8 @@ impl Known {
             changed |= event.flags.contains(ReadFlags::MODIFY) && spec;
             if event.flags.contains(ReadFlags::IGNORED) {
                 // The directory is gone. One that comes in its place is another.
-                let watches = self.watches.iter_mut().filter(|watch| **watch == event.watch);
+                let is_of = |watch: &Option<Watched>| watch.map(|watched| watched.id) == event.watch;
+                let watches = self.watches.iter_mut().filter(|watch| is_of(watch));
                 watches.for_each(|watch| *watch = None);
             }
         }

@@ -189,6 +189,19 @@ fn a_file_from_another_directory_goes_unnoticed_and_the_error_says_so() {
     assert!(knows(&cache, "moved") && knows(&cache, "linked"));
 }
 
+/// The kernel tells that a directory is gone when the last process has closed it.
+#[test]
+fn a_directory_that_takes_the_place_of_one_that_is_still_open_is_read() {
+    let (_base, directories) = directories();
+    let cache = Cache::new(directories.clone());
+    let _open = fs::File::open(&directories[0]).unwrap();
+    fs::remove_dir_all(&directories[0]).unwrap();
+    assert!(!knows(&cache, "a"));
+    fs::create_dir(&directories[0]).unwrap();
+    write(&directories[0], "a.json", &spec(&[("a", "A=1")], json!({})));
+    assert!(knows(&cache, "a"));
+}
+
 #[test]
 fn directories_may_come_and_go() {
     let (_base, directories) = directories();
