@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 /// How long a node waits for a driver or an object: far longer than anything on an embedded node takes.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long [`assert_eventually!`](crate::assert_eventually) waits if it is not told. Only a test that fails waits for so
+/// How long [`assert_eventually!`](crate::assert_eventually) waits by default. Only a test that fails waits for so
 /// long; on a busy machine one that passes can take far longer than usual.
 const ASSERTION: Duration = Duration::from_secs(180);
 /// How often it looks.
@@ -32,7 +32,7 @@ impl Patience {
         Self { started: Instant::now(), limit }
     }
 
-    /// Patience of an assertion that is not told how long to wait.
+    /// Patience of an assertion without one of its own.
     pub fn of_assertion() -> Self {
         Self::of(ASSERTION)
     }

@@ -279,7 +279,7 @@ async fn supervise<P: DraPlugin>(
 }
 
 /// Unprepares claims that the API server has no more, or to which it has allocated other devices: nobody else will. Gives those
-/// of which it could not be told, or that could not be unprepared.
+/// that could not be looked up, or could not be unprepared.
 async fn collect_orphans<P: DraPlugin>(
     service: &Service<P>,
     claims: Vec<ClaimRef>,

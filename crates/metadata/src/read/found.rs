@@ -19,9 +19,9 @@ use crate::types::{Device, DeviceMetadata, Request};
 
 /// What it costs to open a directory or a file, if a name in a directory costs 1.
 const OPENING: usize = 4;
-/// How many problems are told one by one.
+/// How many problems are listed one by one.
 const MAX_PROBLEMS: usize = 256;
-/// How many other paths of a file are told. Two layouts make one.
+/// How many other paths of a file are listed. Two layouts make one.
 const MAX_ALSO_AT: usize = 16;
 
 /// Files as they are found, each once, and what is left of the budgets.
