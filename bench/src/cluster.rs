@@ -51,7 +51,7 @@ impl Cluster {
     /// Starts it, with nothing in it but a node. The claim in protobuf is ours unless there is another's.
     pub fn start(claim_in_protobuf: Option<Vec<u8>>) -> Self {
         let claim_in_protobuf =
-            claim_in_protobuf.unwrap_or_else(|| drakkar_protobuf::from_json(CLAIM.as_bytes()).unwrap());
+            claim_in_protobuf.unwrap_or_else(|| drakkar_client::protobuf::from_json(CLAIM.as_bytes()).unwrap());
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -218,8 +218,8 @@ impl Front {
 
     fn claim(&self, number: &str, headers: &HeaderMap) -> Answer {
         let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-        let (content, media_type) = match accept.contains(drakkar_protobuf::MEDIA_TYPE) {
-            true => (&self.protobuf, drakkar_protobuf::MEDIA_TYPE),
+        let (content, media_type) = match accept.contains(drakkar_client::protobuf::MEDIA_TYPE) {
+            true => (&self.protobuf, drakkar_client::protobuf::MEDIA_TYPE),
             false => (&self.json, "application/json"),
         };
         let body = Full::from(content.with(number)).map_err(|never| match never {}).boxed();

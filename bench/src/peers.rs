@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use drakkar_plugin::proto::dra_v1::dra_plugin_client::DraPluginClient;
-use drakkar_plugin::proto::dra_v1::{Claim, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest};
-use drakkar_plugin::proto::registration::registration_client::RegistrationClient;
-use drakkar_plugin::proto::registration::{InfoRequest, RegistrationStatus};
+use drakkar_kubelet_api::dra_v1::dra_plugin_client::DraPluginClient;
+use drakkar_kubelet_api::dra_v1::{Claim, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest};
+use drakkar_kubelet_api::registration::registration_client::RegistrationClient;
+use drakkar_kubelet_api::registration::{InfoRequest, RegistrationStatus};
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 

@@ -13,7 +13,7 @@ const USAGE: &str = "\
 usage: cargo xtask <task>
 
 tasks:
-  proto          make the code in crates/plugin/src/proto from the files in crates/plugin/proto
+  proto          make the code in crates/kubelet-api/src from the files in crates/kubelet-api/proto
   proto --check  only say whether that code is what those files give
   e2e            all of it: up, test, down
   e2e up [--all-dra-gates] [--kubelet RELEASE]

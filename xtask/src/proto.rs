@@ -1,4 +1,4 @@
-//! Rust code from the `.proto` files of `drakkar-plugin`, without protoc.
+//! Rust code from the `.proto` files of `drakkar-kubelet-api`, without protoc.
 //!
 //! The code is committed, so that neither users nor a build of the workspace generate anything. A test here fails when
 //! it no longer is what the `.proto` files give.
@@ -40,10 +40,10 @@ pub(crate) fn check() -> Result<()> {
 
 /// What each file of Rust code should hold.
 fn generated() -> Result<Vec<(PathBuf, String)>> {
-    let plugin = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("crates").join("plugin");
+    let krate = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("crates").join("plugin");
     let out = tempfile::tempdir().context("make a directory for the generator")?;
     for (stem, package) in SOURCES {
-        let include = plugin.join("proto");
+        let include = krate.join("proto");
         let descriptors = protox::compile([format!("{stem}.proto")], [&include])
             .with_context(|| format!("compile {stem}.proto in {}", include.display()))?;
         tonic_prost_build::configure()
@@ -59,7 +59,7 @@ fn generated() -> Result<Vec<(PathBuf, String)>> {
         .map(|(stem, package)| {
             let made = out.path().join(format!("{package}.rs"));
             let code = fs::read_to_string(&made).with_context(|| format!("read {}", made.display()))?;
-            Ok((plugin.join("src/proto").join(format!("{stem}.rs")), code))
+            Ok((krate.join("src").join(format!("{stem}.rs")), code))
         })
         .collect()
 }

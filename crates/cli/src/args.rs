@@ -217,6 +217,9 @@ KUBELET_ROOT_DIR and CDI_DIR, which the flags of drakkar-plugin read.")]
     SampleDriver {
         /// Which.
         kind: SampleKind,
+        /// The number of GPUs.
+        #[arg(long, default_value_t = 2)]
+        count: u16,
         #[command(flatten)]
         flags: Box<drakkar_plugin::Flags>,
     },

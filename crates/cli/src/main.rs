@@ -6,6 +6,8 @@ mod args;
 mod commands;
 mod exit;
 mod output;
+#[cfg(feature = "demo")]
+mod sample_drivers;
 
 use std::process::ExitCode;
 

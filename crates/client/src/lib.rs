@@ -1,5 +1,24 @@
 #![doc = include_str!("../README.md")]
 
+pub mod backoff;
+mod claim_ref;
+mod connection;
+mod dra_client;
+mod error;
+mod node_environment;
+pub mod protobuf;
 mod quantity;
+mod random;
+mod v1beta1;
+mod version;
 
+pub use backoff::{Backoff, Retry};
+pub use claim_ref::ClaimRef;
+pub use connection::connect;
+pub use dra_client::{Answer, DraClient, escape};
+pub use error::{ApiError, is_transient};
+pub use node_environment::NodeEnvironment;
 pub use quantity::{Format, ParseQuantityError, Quantity};
+pub use random::{random, uuid};
+pub use v1beta1::{from_v1, to_v1};
+pub use version::DraVersion;

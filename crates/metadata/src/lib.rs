@@ -11,6 +11,7 @@ pub mod name;
 mod object_meta;
 mod older;
 pub mod path;
+mod pci;
 pub mod read;
 pub mod schema;
 pub mod show;
@@ -25,6 +26,7 @@ pub use decode::{DecodeError, Decoded, Decoder, Format, MAX_DEPTH, MAX_VALUES, P
 pub use encode::{encode, to_go_json};
 pub use merge::merge;
 pub use object_meta::{FieldsV1, ManagedFieldsEntry, ObjectMeta, OwnerReference};
+pub use pci::{PciAddress, PciAddressError};
 pub use read::{Query, Reader};
 pub use time::{Time, TimeError};
 pub use types::{Device, DeviceMetadata, NetworkDeviceData, Request};

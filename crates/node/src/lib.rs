@@ -1,16 +1,14 @@
 #![doc = include_str!("../README.md")]
 
-pub mod api;
 mod eventually;
 mod inotify;
 pub mod kubelet;
 mod node;
 mod objects;
 pub mod runner;
-pub mod samples;
 mod scheduler;
 
-pub use api::{ApiServer, Identity};
+pub use drakkar_apiserver::{self as api, ApiServer, Identity};
 pub use eventually::Patience;
 pub use kubelet::{Kubelet, Timing};
 pub use node::{AllocatedClaim, DriverProcess, Leftovers, Node, NodeBuilder, NodeError, PodHandle};

@@ -9,7 +9,7 @@
 //! let address: PciAddress = "0000:65:00.0".parse()?;
 //! let attributes = Sysfs::default().pci_attributes(&address, NumaForm::Number)?;
 //! assert_eq!(attributes["resource.kubernetes.io/pciBusID"].to_string(), "0000:65:00.0");
-//! # Ok::<(), drakkar_plugin::attributes::AttributeError>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! The functions read a few small files of the kernel, and block for as long as that takes.
@@ -24,10 +24,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use drakkar_metadata::DeviceAttribute;
+pub use drakkar_metadata::PciAddress;
 pub use drakkar_metadata::well_known::{NUMA_NODE, PCIE_ROOT};
 
 pub use self::numa::NumaForm;
-pub use self::pci::PciAddress;
 
 /// The name of the attribute that has a device's PCI address.
 pub const PCI_BUS_ID: &str = drakkar_metadata::well_known::PCI_BUS_ID[0];
@@ -41,14 +41,6 @@ const MAX_FILE: u64 = 64 * 1024;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttributeError {
-    /// Not a PCI address.
-    #[error(
-        "{text:?} is not a PCI address: it has the form 0000:65:00.0, with a device of at most 1f and a function of at most 7"
-    )]
-    Address {
-        /// What was given.
-        text: String,
-    },
     /// The kernel does not tell.
     #[error("read {}: {source}", .path.display())]
     Read {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use drakkar_client::NodeEnvironment;
 use drakkar_metadata::path::Layout;
 use drakkar_metadata::{Version, Versions};
 
@@ -155,6 +156,15 @@ impl PluginBuilder {
     /// by TCP, so that a watch whose other end is gone is noticed within half a minute, not two.
     pub fn client(mut self, client: kube::Client) -> Self {
         self.client = Some(client);
+        self
+    }
+
+    /// Sets client, node and directories at once: those of an embedded node, for example.
+    pub fn on(mut self, node: NodeEnvironment) -> Self {
+        self.client = Some(node.client);
+        self.node_name = Some(node.node_name);
+        self.kubelet_root = node.kubelet_root;
+        self.cdi_directory = node.cdi_directory;
         self
     }
 

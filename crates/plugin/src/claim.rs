@@ -6,7 +6,7 @@ use k8s_openapi::api::resource::v1::{
 };
 
 use crate::driver::Device;
-pub use crate::store::ClaimRef;
+use drakkar_client::ClaimRef;
 
 /// What the claim controller notes on a claim that it made from a template: the entry of `pod.spec.resourceClaims`.
 const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";

@@ -6,29 +6,28 @@
 //! times, because a kubelet that gets an error comes back after a minute at the earliest; not before the server wants it, if
 //! it says when. An API server that is only slow is waited for ([`send`]) as long as the kubelet's deadline allows.
 
-mod busy;
 mod decode;
 mod send;
 mod status;
 mod timers;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use drakkar_client::backoff::jittered;
+use drakkar_client::{ApiError, DraClient, DraVersion};
 use drakkar_metadata::name::DriverName;
-use drakkar_metadata::show::Printable;
 use http::StatusCode;
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, Status};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-pub(crate) use self::busy::{SPREAD, busy, random};
 pub(crate) use self::status::Applied;
 use self::timers::EarlyTimer;
-use crate::claim::{Claim, ClaimRef};
+use crate::claim::Claim;
 use crate::metrics::Metrics;
+use drakkar_client::ClaimRef;
 
 /// How many requests may be on their way at once.
 const CONCURRENCY: usize = 64;
@@ -38,11 +37,6 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(40);
 /// The pauses between tries, each lengthened by up to as much again.
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(50), Duration::from_millis(150), Duration::from_millis(500), Duration::from_millis(1000)];
-/// The versions of the API that are understood, the best first.
-pub(crate) const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
-/// The index in [`VERSIONS`] of the one with another form of requests.
-pub(crate) const V1BETA1: u8 = 2;
-
 /// Why a claim could not be had.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
@@ -58,41 +52,6 @@ pub(crate) enum FetchError {
     Api { claim: Box<ClaimRef>, source: ApiError },
 }
 
-/// Why the API server gave no usable answer.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ApiError {
-    #[error("no answer from the API server: {0}")]
-    Send(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("no answer from the API server within {} s", .0.as_secs())]
-    Timeout(Duration),
-    #[error("the API server answered {status}: {}", Printable::whole(message))]
-    Status { status: StatusCode, message: String },
-    #[error("{error}; it wants to be asked again after {} s", .after.as_secs())]
-    Busy { error: Box<ApiError>, after: Duration },
-    #[error("the API server serves none of {}", VERSIONS.map(|version| format!("resource.k8s.io/{version}")).join(", "))]
-    NoVersion,
-    #[error("the API server's answer is not what was asked for: {0}")]
-    Decode(#[source] serde_json::Error),
-}
-
-impl ApiError {
-    /// Whether it may go better the next time.
-    pub(crate) fn passes(&self) -> bool {
-        match self {
-            Self::Send(_) | Self::Timeout(_) | Self::Busy { .. } => true,
-            Self::Status { status, .. } => is_transient(*status),
-            Self::NoVersion | Self::Decode(_) => false,
-        }
-    }
-}
-
-/// Whether a server that answers with this status may answer otherwise the next time.
-fn is_transient(status: StatusCode) -> bool {
-    // 401: the token is being rotated, and is read again before long.
-    matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::UNAUTHORIZED)
-        || (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED)
-}
-
 /// What a GET of a claim found.
 enum Found {
     Claim(Box<ResourceClaim>),
@@ -105,10 +64,8 @@ enum Found {
 /// Where claims are fetched from.
 #[derive(Clone)]
 pub(crate) struct ClaimSource {
-    client: kube::Client,
+    client: DraClient,
     driver: DriverName,
-    version: Arc<AtomicU8>,
-    discovery: Arc<tokio::sync::Mutex<()>>,
     slots: Arc<Semaphore>,
     timer: EarlyTimer,
     metrics: Metrics,
@@ -121,16 +78,8 @@ impl std::fmt::Debug for ClaimSource {
 }
 
 impl ClaimSource {
-    pub(crate) fn new(client: kube::Client, driver: DriverName, metrics: Metrics) -> Self {
-        Self {
-            client,
-            driver,
-            version: Arc::default(),
-            discovery: Arc::default(),
-            slots: Arc::new(Semaphore::new(CONCURRENCY)),
-            timer: EarlyTimer::default(),
-            metrics,
-        }
+    pub(crate) fn new(client: DraClient, driver: DriverName, metrics: Metrics) -> Self {
+        Self { client, driver, slots: Arc::new(Semaphore::new(CONCURRENCY)), timer: EarlyTimer::default(), metrics }
     }
 
     /// The claim, if it is the one that is meant, is allocated, and has devices of the driver.
@@ -166,7 +115,7 @@ impl ClaimSource {
         // Nearly always one try is enough. That has a time limit of its own, and another is only set where it is not: each is two
         // system calls more.
         let Ok(slot) = self.slots.try_acquire() else { return patiently(None, None).await };
-        let version = self.version.load(Ordering::Relaxed);
+        let version = self.client.version();
         match self.get_once(claim, version, deadline).await {
             Ok(Found::Claim(object)) => Ok(Some(*object)),
             Ok(Found::NoClaim) => Ok(None),
@@ -179,7 +128,7 @@ impl ClaimSource {
         &self,
         claim: &ClaimRef,
         slot: Option<SemaphorePermit<'_>>,
-        mut first: Option<(u8, Result<Found, ApiError>)>,
+        mut first: Option<(DraVersion, Result<Found, ApiError>)>,
         deadline: Instant,
     ) -> Result<Option<ResourceClaim>, ApiError> {
         let _slot = match slot {
@@ -193,8 +142,8 @@ impl ClaimSource {
                 Ok(found) => return Ok(found),
                 Err(error) => error,
             };
-            let Some(pause) = pauses.next().filter(|_| error.passes()) else { return Err(error) };
-            let next = Instant::now() + error.pause(pause.mul_f64(1.0 + random()));
+            let Some(pause) = pauses.next().filter(|_| error.is_transient()) else { return Err(error) };
+            let next = Instant::now() + error.retry_delay(jittered(*pause, 1.0..=2.0));
             // A server that wants to be left alone for longer has said so, and the kubelet comes back.
             if next >= deadline {
                 return Err(error);
@@ -207,13 +156,13 @@ impl ClaimSource {
     async fn get_in_version(
         &self,
         claim: &ClaimRef,
-        first: Option<(u8, Result<Found, ApiError>)>,
+        first: Option<(DraVersion, Result<Found, ApiError>)>,
         deadline: Instant,
     ) -> Result<Option<ResourceClaim>, ApiError> {
         let (version, found) = match first {
             Some(first) => first,
             None => {
-                let version = self.version.load(Ordering::Relaxed);
+                let version = self.client.version();
                 (version, self.get_once(claim, version, deadline).await)
             }
         };
@@ -222,7 +171,7 @@ impl ClaimSource {
             Found::NoClaim => return Ok(None),
             Found::NoVersion => {}
         }
-        let version = self.other_version(version).await?;
+        let version = self.client.rediscover(version).await?;
         match self.get_once(claim, version, deadline).await? {
             Found::Claim(object) => Ok(Some(*object)),
             Found::NoClaim => Ok(None),
@@ -230,65 +179,23 @@ impl ClaimSource {
         }
     }
 
-    /// The version to use where there is none of that one: at the first request of all, or when the API server is not the one
-    /// of a minute ago.
-    async fn other_version(&self, version: u8) -> Result<u8, ApiError> {
-        // One asks for all: those who waited find what it found.
-        let _turn = self.discovery.lock().await;
-        match self.version.load(Ordering::Relaxed) {
-            known if known != version => Ok(known),
-            _ => {
-                let discovered = self.discover().await?;
-                self.version.store(discovered, Ordering::Relaxed);
-                Ok(discovered)
-            }
-        }
-    }
-
-    async fn get_once(&self, claim: &ClaimRef, version: u8, deadline: Instant) -> Result<Found, ApiError> {
+    async fn get_once(&self, claim: &ClaimRef, version: DraVersion, deadline: Instant) -> Result<Found, ApiError> {
         let (status, body) = self.get_hedged(&path(claim, version), deadline).await?;
         match status {
-            StatusCode::OK => {
-                let decode = if version == V1BETA1 { decode::claim_of_v1beta1 } else { decode::claim };
-                Ok(Found::Claim(Box::new(decode(&body).map_err(ApiError::Decode)?)))
-            }
+            StatusCode::OK => Ok(Found::Claim(Box::new(decode::claim(&body, version).map_err(ApiError::Decode)?))),
             StatusCode::NOT_FOUND => Ok(if is_about(claim, &body) { Found::NoClaim } else { Found::NoVersion }),
-            status => Err(failure(status, &body)),
+            status => Err(ApiError::from_answer(status, &body)),
         }
     }
-
-    /// The best version that the server has.
-    async fn discover(&self) -> Result<u8, ApiError> {
-        let group: APIGroup = match self.get_path("/apis/resource.k8s.io").await? {
-            (StatusCode::OK, body) => serde_json::from_slice(&body).map_err(ApiError::Decode)?,
-            (StatusCode::NOT_FOUND, _) => return Err(ApiError::NoVersion),
-            (status, body) => return Err(failure(status, &body)),
-        };
-        let best = (0u8..).zip(VERSIONS).find(|(_, version)| group.versions.iter().any(|has| has.version == *version));
-        let (index, version) = best.ok_or(ApiError::NoVersion)?;
-        tracing::info!(version, "the API server's version of resource.k8s.io");
-        Ok(index)
-    }
 }
 
-fn version_name(version: u8) -> &'static str {
-    VERSIONS[usize::from(version) % VERSIONS.len()]
-}
-
-fn path(claim: &ClaimRef, version: u8) -> String {
-    let (version, ClaimRef { namespace, name, .. }) = (version_name(version), claim);
-    format!("/apis/resource.k8s.io/{version}/namespaces/{namespace}/resourceclaims/{name}")
+fn path(claim: &ClaimRef, version: DraVersion) -> String {
+    let ClaimRef { namespace, name, .. } = claim;
+    format!("/apis/{}/namespaces/{namespace}/resourceclaims/{name}", version.api_version())
 }
 
 /// Whether an answer that something was not found is about the claim: a server that has the resource names it.
 fn is_about(claim: &ClaimRef, body: &[u8]) -> bool {
     let details = serde_json::from_slice::<Status>(body).ok().and_then(|status| status.details);
     details.is_some_and(|details| details.name.as_deref() == Some(claim.name.as_str()))
-}
-
-/// An error with what the server says about it, if that is the API's kind of error.
-pub(crate) fn failure(status: StatusCode, body: &[u8]) -> ApiError {
-    let message = serde_json::from_slice::<Status>(body).ok().and_then(|status| status.message);
-    let message = message.unwrap_or_else(|| String::from_utf8_lossy(&body[..body.len().min(200)]).trim().to_owned());
-    ApiError::Status { status, message }
 }

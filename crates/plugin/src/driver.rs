@@ -13,8 +13,9 @@ use drakkar_metadata::{DeviceAttribute, NetworkDeviceData};
 use futures::stream::{self, StreamExt as _};
 use futures::{FutureExt as _, future};
 
-use crate::claim::{Claim, ClaimRef};
+use crate::claim::Claim;
 use crate::health::HealthReporter;
+use drakkar_client::ClaimRef;
 
 /// Any error of a driver. `?` makes one of every error, `anyhow`'s included; a text becomes one with `.into()`.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

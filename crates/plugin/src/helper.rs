@@ -16,8 +16,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::claim::ClaimRef;
-use crate::claims::random;
 use crate::driver::{BackgroundError, BoxError, Device, DraPlugin};
 use crate::health::HealthHub;
 use crate::http_endpoint::HttpEndpoint;
@@ -25,11 +23,13 @@ use crate::metrics::Metrics;
 use crate::registration::{RegistrationFaults, RegistrationStatus};
 use crate::server::Endpoints;
 use crate::service::Service;
-use crate::slices::{DriverResources, PublishError, Publisher, ResourcePublisher};
 use crate::start::Background;
 use crate::status::{DeviceStatus, ReportError, StatusReporter, StatusReports};
 use crate::store::RecoveredClaim;
 use crate::update::{MetadataUpdate, MetadataUpdater, Updater};
+use drakkar_client::ClaimRef;
+use drakkar_client::backoff::jittered;
+use drakkar_slices::{DriverResources, PublishError, Publisher, ResourcePublisher};
 
 /// How many claims are looked up at once when orphans are looked for: nothing waits for it.
 const ORPHAN_CONCURRENCY: usize = 4;
@@ -230,11 +230,11 @@ async fn supervise<P: DraPlugin>(
             let claims = |found: Vec<RecoveredClaim>| found.into_iter().map(|found| found.claim).collect::<Vec<_>>();
             let mut orphans = collect_orphans(&service, claims(now), &background, &metrics).await;
             // A daemon set may have started all drivers of a cluster at once.
-            tokio::time::sleep(lengthened(orphan_grace)).await;
+            tokio::time::sleep(jittered(orphan_grace, 1.0..=1.5)).await;
             orphans.extend(claims(later));
             loop {
                 orphans = collect_orphans(&service, orphans, &background, &metrics).await;
-                tokio::time::sleep(lengthened(orphan_grace.max(ORPHAN_PAUSE))).await;
+                tokio::time::sleep(jittered(orphan_grace.max(ORPHAN_PAUSE), 1.0..=1.5)).await;
                 // Those that no kubelet unprepares are looked for as long as the driver runs.
                 let known = orphans.clone();
                 orphans.extend(service.abandoned().into_iter().filter(|claim| !known.contains(claim)));
@@ -306,9 +306,4 @@ async fn collect_orphans<P: DraPlugin>(
         }
     }
     left
-}
-
-/// So long, and by chance up to half as long again. What is as good as for ever stays so.
-fn lengthened(time: Duration) -> Duration {
-    time.saturating_add(time.min(Duration::from_secs(86_400)).mul_f64(random() / 2.0))
 }

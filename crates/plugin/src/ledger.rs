@@ -23,8 +23,9 @@ use drakkar_metadata::name::ClaimUid;
 use tokio::sync::watch;
 
 use self::entries::{Entries, Holding, State};
-use crate::claim::{Claim, ClaimRef};
+use crate::claim::Claim;
 use crate::store::{DeviceUse, RecoveredClaim};
+use drakkar_client::ClaimRef;
 
 /// What the kubelet writes into an allocation for a device that it does not unprepare.
 const SKIP_UNPREPARE: [&str; 2] = ["NodeUnprepareResources", "*"];

@@ -4,7 +4,6 @@ pub mod attributes;
 mod builder;
 mod claim;
 mod claims;
-mod connection;
 mod disk;
 mod driver;
 #[cfg(feature = "clap")]
@@ -15,12 +14,10 @@ mod http_endpoint;
 mod ledger;
 mod lock;
 mod metrics;
-#[doc(hidden)]
-pub mod proto;
+mod publishing;
 mod registration;
 mod server;
 mod service;
-mod slices;
 mod socket;
 mod start;
 mod status;
@@ -28,21 +25,22 @@ mod store;
 mod update;
 
 pub use builder::{DEFAULT_CDI_DIRECTORY, DEFAULT_KUBELET_ROOT, DeferredMetadata, PluginBuilder};
-pub use claim::{Claim, ClaimRef, ParameterSource, Parameters};
+pub use claim::{Claim, ParameterSource, Parameters};
+pub use drakkar_slices::{
+    Capacity, DeviceNodes, DriverResources, InvalidField, NodeSelection, Pool, PoolSlice, PublishError, PublishStatus,
+    PublishedDevice, ResourcePublisher,
+};
 pub use driver::{BackgroundError, Batch, BoxError, Device, DeviceMetadata, DraPlugin, Outcomes};
 #[cfg(feature = "clap")]
 pub use flags::Flags;
 pub use health::{DeviceHealth, HealthReporter, HealthStatus};
 pub use helper::{Helper, StopError};
 pub use registration::{RegistrationFaults, RegistrationStatus};
-pub use slices::{
-    Capacity, DeviceNodes, DriverResources, InvalidField, NodeSelection, Pool, PoolSlice, PublishError, PublishStatus,
-    PublishedDevice, ResourcePublisher,
-};
 pub use start::StartError;
 pub use status::{ConditionStatus, DeviceCondition, DeviceStatus, ReportError, StatusReporter};
 pub use update::{MetadataUpdate, MetadataUpdater, UpdateError};
 
+pub use drakkar_client::{ClaimRef, NodeEnvironment};
 pub use drakkar_metadata::{self as metadata, DeviceAttribute, NetworkDeviceData};
 pub use {http, k8s_openapi, kube, prometheus_client, tonic};
 

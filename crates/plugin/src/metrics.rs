@@ -30,8 +30,8 @@ use crate::health::HealthSummary;
 use crate::ledger::ClaimCounts;
 use labels::UnaryMethod;
 pub(crate) use labels::{
-    ApiAnswer, Code, DeviceHealth, FileWork, Method, Operation, Outcome, ReportOutcome, Severity, SliceProblem,
-    SliceWrite, UpdateOutcome, Version,
+    ApiAnswer, Code, DeviceHealth, FileWork, Method, Operation, Outcome, ReportOutcome, Severity, UpdateOutcome,
+    Version,
 };
 use process::Process;
 use slices::SliceMetrics;

@@ -11,7 +11,7 @@ use drakkar_metadata::name::DriverName;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-use crate::proto::registration as proto;
+use drakkar_kubelet_api::registration as proto;
 
 /// The type of plugin that a DRA driver is, in the kubelet's words.
 const PLUGIN_TYPE: &str = "DRAPlugin";

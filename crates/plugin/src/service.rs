@@ -37,16 +37,17 @@ pub(crate) use self::answer::AnsweredDevice;
 pub(crate) use self::error::{ClaimError, chain};
 use tokio::time::Instant;
 
-use crate::claim::{ClaimRef, base};
+use crate::claim::base;
 use crate::claims::ClaimSource;
 use crate::disk::Disk;
 use crate::driver::{Device, DraPlugin, Outcomes, Panicked};
 use crate::ledger::DeviceLedger;
 use crate::lock::{ClaimGuard, Locks, TurnGuard};
 use crate::metrics::{FileWork, Metrics, Operation, Outcome, UpdateOutcome};
-use crate::slices::PublishedAttributes;
 use crate::status::{DeviceStatus, StatusReporter};
 use crate::store::{Delivery, Store, StoreError, SystemFiles};
+use drakkar_client::ClaimRef;
+use drakkar_slices::PublishedAttributes;
 
 /// How often a turn is given back because a claim is locked. After that it is kept: updates of a claim that follow on each other
 /// must not keep it from the driver.

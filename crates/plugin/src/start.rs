@@ -17,8 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drakkar_cdi::Vendor;
+use drakkar_client::DraClient;
 use drakkar_metadata::name::{DriverName, NameError};
 use drakkar_metadata::{VersionError, Versions};
+use drakkar_slices::{ELECTION_FILE, GENERATIONS_FILE, Publisher, PublisherConfig};
 use futures::FutureExt as _;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -34,18 +36,18 @@ use crate::http_endpoint::{HttpListener, Pages, Pulse};
 use crate::ledger::DeviceLedger;
 use crate::lock::Locks;
 use crate::metrics::{Metrics, Severity};
-use crate::proto::dra_v1::dra_plugin_server::DraPluginServer as DraV1Server;
-use crate::proto::dra_v1beta1::dra_plugin_server::DraPluginServer as DraV1beta1Server;
-use crate::proto::health_v1::dra_resource_health_server::DraResourceHealthServer as HealthV1Server;
-use crate::proto::health_v1alpha1::dra_resource_health_server::DraResourceHealthServer as HealthV1alpha1Server;
+use crate::publishing::PublishObserver;
 use crate::registration::{Services, SupportedServices};
 use crate::server::{EndpointSettings, Endpoints, Watch};
 use crate::service::wire::{DraV1, DraV1beta1};
 use crate::service::{Rooms, Service, ServiceSettings, chain};
-use crate::slices::{GENERATIONS_FILE, Publisher, PublisherSettings, TURN_FILE};
 use crate::socket::{PodUid, dra_socket, ensure_not_live};
 use crate::status::StatusReports;
 use crate::store::{Delivery, PLUGIN_DIRECTORY_MODE, RecoveredClaim, Settings, Store, SystemFiles, make_directories};
+use drakkar_kubelet_api::dra_v1::dra_plugin_server::DraPluginServer as DraV1Server;
+use drakkar_kubelet_api::dra_v1beta1::dra_plugin_server::DraPluginServer as DraV1beta1Server;
+use drakkar_kubelet_api::health_v1::dra_resource_health_server::DraResourceHealthServer as HealthV1Server;
+use drakkar_kubelet_api::health_v1alpha1::dra_resource_health_server::DraResourceHealthServer as HealthV1alpha1Server;
 
 /// How long a start waits for another instance to finish what it does, before it leaves the disk as it is.
 const RECOVERY_PATIENCE: Duration = Duration::from_secs(10);
@@ -135,7 +137,7 @@ impl PluginBuilder {
         let (store, locks, medium) = checked.open().await?;
         let client = match self.client {
             Some(client) => client,
-            None => crate::connection::client().await.map_err(|error| StartError::Client(Box::new(error)))?,
+            None => drakkar_client::connect().await.map_err(|error| StartError::Client(Box::new(error)))?,
         };
         let plugin = Arc::new(plugin);
         let metrics = Metrics::new(&checked.driver);
@@ -176,18 +178,26 @@ impl PluginBuilder {
             guard: self.guard,
             device_patience: self.device_patience,
         };
+        let client = DraClient::new(client);
         let publisher = {
             let lock_directory = checked.lock_file.parent().unwrap_or(&checked.store.plugin_directory);
-            let settings = PublisherSettings {
-                driver: checked.driver.to_string(),
-                node: self.node_name.clone(),
-                node_uid: self.node_uid,
-                only_pool: self.only_pool,
-                within: self.publish_within,
-                turn_file: checked.pod_uid.is_some().then(|| lock_directory.join(TURN_FILE)),
-                generations_file: checked.store.plugin_directory.join(GENERATIONS_FILE),
-            };
-            Publisher::start(client.clone(), settings, background.clone(), metrics.clone())
+            let mut config = PublisherConfig::new(checked.driver.as_str())
+                .start_within(self.publish_within)
+                .generations_file(checked.store.plugin_directory.join(GENERATIONS_FILE));
+            if let Some(node) = &self.node_name {
+                config = config.node(node);
+            }
+            if let Some(uid) = self.node_uid {
+                config = config.node_uid(uid);
+            }
+            if let Some(pool) = self.only_pool {
+                config = config.only_pool(pool);
+            }
+            if checked.pod_uid.is_some() {
+                config = config.election_file(lock_directory.join(ELECTION_FILE));
+            }
+            let observer = PublishObserver { metrics: metrics.clone(), background: background.clone() };
+            Publisher::start(client.clone(), config, Arc::new(observer))
         };
         let claims = ClaimSource::new(client, checked.driver.clone(), metrics.clone());
         let (patience, tell) = (self.status_patience, background.clone());

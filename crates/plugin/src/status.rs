@@ -32,10 +32,10 @@ use tokio_util::task::AbortOnDropHandle;
 use self::queue::Queue;
 pub use self::report::{ConditionStatus, DeviceCondition, DeviceStatus};
 use self::worker::{FLUSH, Worker};
-use crate::claim::ClaimRef;
 use crate::claims::ClaimSource;
 use crate::metrics::Metrics;
 use crate::start::Background;
+use drakkar_client::ClaimRef;
 
 /// Why a report was not taken in. Nothing of it was.
 #[derive(Debug, thiserror::Error)]

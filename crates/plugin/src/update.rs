@@ -7,11 +7,11 @@ use std::task::{Context, Poll};
 
 use futures::future::{BoxFuture, FutureExt as _};
 
-use crate::claim::ClaimRef;
 use crate::driver::{Device, DraPlugin};
 use crate::service::{ClaimError, Service};
 use crate::status::DeviceStatus;
 use crate::store::StoreError;
+use drakkar_client::ClaimRef;
 
 /// Updates what containers see of their devices, also those that run.
 ///

@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         #[cfg(feature = "demo")]
         Command::Demo(options) => demo::run(&options),
         #[cfg(feature = "demo")]
-        Command::SampleDriver { kind, flags } => demo::drive(kind, &flags),
+        Command::SampleDriver { kind, count, flags } => demo::drive(kind, count, &flags),
         #[cfg(feature = "manual")]
         Command::Completions { shell } => manual::completions(shell),
         #[cfg(feature = "manual")]

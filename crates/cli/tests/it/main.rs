@@ -8,6 +8,8 @@
 )]
 
 mod campaign;
+#[cfg(feature = "demo")]
+mod chaos;
 mod demo;
 mod documentation;
 mod environment;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use drakkar_plugin::proto::{dra_v1, dra_v1beta1};
+use drakkar_kubelet_api::{dra_v1, dra_v1beta1};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde::{Deserialize, Serialize};
 
@@ -29,8 +29,8 @@ impl From<&ClaimId> for ClaimId {
     }
 }
 
-impl From<&drakkar_plugin::ClaimRef> for ClaimId {
-    fn from(claim: &drakkar_plugin::ClaimRef) -> Self {
+impl From<&drakkar_client::ClaimRef> for ClaimId {
+    fn from(claim: &drakkar_client::ClaimRef) -> Self {
         Self { namespace: claim.namespace.to_string(), name: claim.name.to_string(), uid: claim.uid.to_string() }
     }
 }

@@ -33,8 +33,9 @@ pub use self::manager::CachedClaim;
 pub use self::peer::{Peer, PeerError, PeerInfo};
 pub use self::plugins::RegisteredPlugin;
 pub use self::release::Release;
-pub use self::service::DraVersion;
-pub use self::timing::{Backoff, Jittered, Timing};
+pub use self::service::DraService;
+pub use self::timing::{Jittered, Timing};
+pub use drakkar_client::Backoff;
 
 use self::checkpoint::{Life, StateFile};
 use self::health::Health;

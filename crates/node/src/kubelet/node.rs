@@ -14,10 +14,10 @@ use super::timing::Timing;
 /// Registers the node, again and again until the API server has it.
 pub(super) async fn register(client: Client, name: String, timing: Timing) {
     let api: Api<Node> = Api::all(client);
-    let mut pauses = timing.api_backoff.pauses();
+    let mut retry = timing.api_backoff.retry();
     while let Err(error) = attempt(&api, &name).await {
         tracing::warn!(node = name, %error, "kubelet: the node is not registered, trying again");
-        sleep(pauses.next()).await;
+        sleep(retry.next_delay()).await;
     }
 }
 

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use drakkar_plugin::proto::registration::PluginInfo;
+use drakkar_kubelet_api::registration::PluginInfo;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 use super::claim::{ClaimId, Device};
 use super::h2::Connection;
 use super::registration;
-use super::service::{self, DraVersion};
+use super::service::{self, DraService};
 use super::timing::Timing;
 
 /// Why a peer has no connection.
@@ -46,7 +46,7 @@ impl From<PluginInfo> for PeerInfo {
 #[derive(Debug, Clone)]
 pub struct Peer {
     channel: Channel,
-    version: DraVersion,
+    version: DraService,
 }
 
 impl Peer {
@@ -61,11 +61,11 @@ impl Peer {
             std::future::ready(once.take().ok_or_else(|| std::io::Error::other("the connection was lost")))
         });
         let channel = Endpoint::from_static("http://localhost").connect_with_connector(connector).await;
-        Ok(Self { channel: channel.map_err(|error| failed(error.into()))?, version: DraVersion::V1 })
+        Ok(Self { channel: channel.map_err(|error| failed(error.into()))?, version: DraService::V1 })
     }
 
     /// The same connection in another version of the service.
-    pub fn speaking(&self, version: DraVersion) -> Self {
+    pub fn speaking(&self, version: DraService) -> Self {
         Self { channel: self.channel.clone(), version }
     }
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use drakkar_plugin::proto::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
+use drakkar_kubelet_api::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
 use prost::Message;
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 use tonic::Status;
@@ -16,7 +16,8 @@ use super::h2::Connection;
 use super::plugins::Plugins;
 use super::registry::{Sockets, Version};
 use super::tasks::Tasks;
-use super::timing::{Pauses, Timing};
+use super::timing::Timing;
+use drakkar_client::Retry;
 
 const GET_INFO: &str = "/pluginregistration.Registration/GetInfo";
 const NOTIFY: &str = "/pluginregistration.Registration/NotifyRegistrationStatus";
@@ -49,8 +50,8 @@ struct Registered {
 /// What is being done to a socket path, or went wrong there.
 #[derive(Debug)]
 enum Operation {
-    Running(Option<Pauses>),
-    Failed { pauses: Pauses, until: Instant },
+    Running(Option<Retry>),
+    Failed { retry: Retry, until: Instant },
 }
 
 /// Why a plugin was not registered.
@@ -116,15 +117,15 @@ impl Registrar {
     /// Takes a path for an operation, if nobody has it and it need not wait.
     fn begin(&self, path: &Path) -> bool {
         let mut state = self.lock();
-        let pauses = match state.operations.remove(path) {
+        let retry = match state.operations.remove(path) {
             None => None,
-            Some(Operation::Failed { pauses, until }) if until <= Instant::now() => Some(pauses),
+            Some(Operation::Failed { retry, until }) if until <= Instant::now() => Some(retry),
             Some(busy) => {
                 state.operations.insert(path.to_owned(), busy);
                 return false;
             }
         };
-        state.operations.insert(path.to_owned(), Operation::Running(pauses));
+        state.operations.insert(path.to_owned(), Operation::Running(retry));
         true
     }
 
@@ -132,12 +133,12 @@ impl Registrar {
         let mut state = self.lock();
         let before = state.operations.remove(path);
         if !succeeded {
-            let mut pauses = match before {
-                Some(Operation::Running(Some(pauses)) | Operation::Failed { pauses, .. }) => pauses,
-                Some(Operation::Running(None)) | None => self.timing.registration_backoff.pauses(),
+            let mut retry = match before {
+                Some(Operation::Running(Some(retry)) | Operation::Failed { retry, .. }) => retry,
+                Some(Operation::Running(None)) | None => self.timing.registration_backoff.retry(),
             };
-            let until = Instant::now() + pauses.next();
-            state.operations.insert(path.to_owned(), Operation::Failed { pauses, until });
+            let until = Instant::now() + retry.next_delay();
+            state.operations.insert(path.to_owned(), Operation::Failed { retry, until });
         }
     }
 

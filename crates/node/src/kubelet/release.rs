@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::health::HealthVersion;
-use super::service::DraVersion;
+use super::service::DraService;
 
 /// A release of Kubernetes, for what a plugin can see of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,15 +40,15 @@ impl fmt::Display for NoService {
 }
 
 impl Release {
-    fn known(self) -> &'static [DraVersion] {
+    fn known(self) -> &'static [DraService] {
         match self {
-            Self::V1_37 | Self::V1_36 => &[DraVersion::V1, DraVersion::V1beta1],
-            Self::V1_33 => &[DraVersion::V1beta1],
+            Self::V1_37 | Self::V1_36 => &[DraService::V1, DraService::V1beta1],
+            Self::V1_33 => &[DraService::V1beta1],
         }
     }
 
     /// The first service of the plugin's list that this kubelet knows.
-    pub(super) fn dra_service(self, supported: &[String]) -> Result<DraVersion, NoService> {
+    pub(super) fn dra_service(self, supported: &[String]) -> Result<DraService, NoService> {
         let known = |name: &String| self.known().iter().find(|version| version.advertised() == name).copied();
         let first = supported.iter().find_map(known);
         first.ok_or_else(|| NoService { supported: supported.to_vec(), release: self })
@@ -87,9 +87,9 @@ mod tests {
     #[test]
     fn the_dra_service_is_the_first_of_the_plugins_list_that_is_known() {
         let chosen = |names: &[&str]| Release::V1_37.dra_service(&list(names)).ok();
-        assert_eq!(chosen(&["v1.DRAPlugin", "v1beta1.DRAPlugin"]), Some(DraVersion::V1));
-        assert_eq!(chosen(&["v1beta1.DRAPlugin", "v1.DRAPlugin"]), Some(DraVersion::V1beta1));
-        assert_eq!(chosen(&["v9.DRAPlugin", "v1.DRAResourceHealth", "v1.DRAPlugin"]), Some(DraVersion::V1));
+        assert_eq!(chosen(&["v1.DRAPlugin", "v1beta1.DRAPlugin"]), Some(DraService::V1));
+        assert_eq!(chosen(&["v1beta1.DRAPlugin", "v1.DRAPlugin"]), Some(DraService::V1beta1));
+        assert_eq!(chosen(&["v9.DRAPlugin", "v1.DRAResourceHealth", "v1.DRAPlugin"]), Some(DraService::V1));
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn an_older_kubelet_knows_less() {
         let all = list(&["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth"]);
-        assert_eq!(Release::V1_33.dra_service(&all), Ok(DraVersion::V1beta1));
+        assert_eq!(Release::V1_33.dra_service(&all), Ok(DraService::V1beta1));
         assert!(Release::V1_33.dra_service(&list(&["v1.DRAPlugin"])).is_err());
         assert_eq!(Release::V1_36.health_service(&list(&["v1.DRAPlugin"])), Some(HealthVersion::V1alpha1));
         assert_eq!(Release::V1_33.health_service(&all), None);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use drakkar_plugin::proto::{dra_v1, dra_v1beta1};
+use drakkar_kubelet_api::{dra_v1, dra_v1beta1};
 use serde::{Deserialize, Serialize};
 use tonic::transport::Channel;
 use tonic::{Request, Status};
@@ -13,14 +13,14 @@ use super::claim::{ClaimId, Device};
 
 /// A version of the DRA service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DraVersion {
+pub enum DraService {
     /// `v1.DRAPlugin`, since Kubernetes 1.34.
     V1,
     /// `v1beta1.DRAPlugin`, since Kubernetes 1.32.
     V1beta1,
 }
 
-impl DraVersion {
+impl DraService {
     /// What a plugin calls it when it registers.
     pub fn advertised(self) -> &'static str {
         match self {
@@ -30,7 +30,7 @@ impl DraVersion {
     }
 }
 
-impl fmt::Display for DraVersion {
+impl fmt::Display for DraService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.advertised())
     }
@@ -57,7 +57,7 @@ macro_rules! call {
 }
 
 pub(super) async fn prepare(
-    version: DraVersion,
+    version: DraService,
     channel: Channel,
     claims: Vec<ClaimId>,
     deadline: Option<Duration>,
@@ -66,11 +66,11 @@ pub(super) async fn prepare(
         devices.into_iter().map(Into::into).collect()
     }
     match version {
-        DraVersion::V1 => {
+        DraService::V1 => {
             let value = |answer: dra_v1::NodePrepareResourceResponse| devices(answer.devices);
             call!(dra_v1, channel, claims, deadline, node_prepare_resources, NodePrepareResourcesRequest, value)
         }
-        DraVersion::V1beta1 => {
+        DraService::V1beta1 => {
             let value = |answer: dra_v1beta1::NodePrepareResourceResponse| devices(answer.devices);
             call!(dra_v1beta1, channel, claims, deadline, node_prepare_resources, NodePrepareResourcesRequest, value)
         }
@@ -78,17 +78,17 @@ pub(super) async fn prepare(
 }
 
 pub(super) async fn unprepare(
-    version: DraVersion,
+    version: DraService,
     channel: Channel,
     claims: Vec<ClaimId>,
     deadline: Option<Duration>,
 ) -> Result<Answers<()>, Status> {
     match version {
-        DraVersion::V1 => {
+        DraService::V1 => {
             let value = |_: dra_v1::NodeUnprepareResourceResponse| ();
             call!(dra_v1, channel, claims, deadline, node_unprepare_resources, NodeUnprepareResourcesRequest, value)
         }
-        DraVersion::V1beta1 => {
+        DraService::V1beta1 => {
             let value = |_: dra_v1beta1::NodeUnprepareResourceResponse| ();
             call!(
                 dra_v1beta1,

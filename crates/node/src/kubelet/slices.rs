@@ -98,7 +98,7 @@ impl Slices {
             fields.push_str(&format!(",spec.driver={driver}"));
         }
         let (api, selected) = (Api::<ResourceSlice>::all(inner.client.clone()), ListParams::default().fields(&fields));
-        let mut pauses = inner.timing.slice_backoff.pauses();
+        let mut retry = inner.timing.slice_backoff.retry();
         for _ in 0..ATTEMPTS {
             match api.delete_collection(&DeleteParams::default(), &selected).await {
                 Ok(_) => {
@@ -107,7 +107,7 @@ impl Slices {
                 }
                 Err(error) => tracing::warn!(%fields, %error, "kubelet: cannot delete resource slices, trying again"),
             }
-            sleep(pauses.next()).await;
+            sleep(retry.next_delay()).await;
         }
         tracing::error!(%fields, "kubelet: gave up deleting resource slices");
     }

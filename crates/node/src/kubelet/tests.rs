@@ -1,56 +1,12 @@
-//! A kubelet as a whole, with drivers on the framework of this project.
+//! A kubelet as a whole.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use drakkar_plugin::{BoxError, Claim, ClaimRef, DraPlugin, PluginBuilder};
 use std::time::Duration;
 
-use super::testing::{DRIVER, TestNode, claim, connected, eventually, pod};
+use super::testing::{TestNode, eventually, pod};
 use super::*;
 use crate::runner::{self, Runner};
-
-/// A driver that hands out what was allocated.
-struct Driver;
-
-impl DraPlugin for Driver {
-    async fn prepare(&self, claim: &Claim) -> Result<Vec<drakkar_plugin::Device>, BoxError> {
-        let devices = claim.results().map(|result| drakkar_plugin::Device {
-            cdi_device_ids: vec![format!("{DRIVER}/gpu={}", result.device)],
-            ..drakkar_plugin::Device::from(result)
-        });
-        Ok(devices.collect())
-    }
-
-    async fn unprepare(&self, _: &ClaimRef) -> Result<(), BoxError> {
-        Ok(())
-    }
-}
-
-async fn driver(node: &TestNode) -> drakkar_plugin::Helper {
-    node.registry();
-    let builder = PluginBuilder::new(DRIVER).client(node.api.server.admin()).kubelet_root(node.root.path());
-    builder.start(Driver).await.unwrap()
-}
-
-#[tokio::test]
-async fn a_driver_on_the_framework_is_registered_and_its_pods_run() {
-    let node = TestNode::new().await;
-    let kubelet = node.kubelet().await;
-    let helper = driver(&node).await;
-    connected(&kubelet, 1).await;
-    let registered = kubelet.registered().remove(0);
-    assert_eq!((registered.driver.as_str(), registered.service), (DRIVER, DraVersion::V1));
-    assert_eq!(Some(registered.endpoint.as_path()), helper.dra_socket());
-    node.api.run(&pod("p", &["a"]), &[claim("a", &[])]).await;
-    node.api.wait_for_phase("p", "Running").await;
-    assert_eq!(node.containers.spec("main").unwrap().cdi_devices, ["gpu.example.com/gpu=a"]);
-    node.api.delete("p").await;
-    node.api.wait_until_gone("p").await;
-    assert!(kubelet.claims().is_empty());
-    helper.stop().await.unwrap();
-    eventually("not registered", || kubelet.registered().is_empty().then_some(())).await;
-    kubelet.stop().await;
-}
 
 #[tokio::test]
 async fn a_kubelet_registers_its_node() {
@@ -98,28 +54,6 @@ async fn pods_run_in_real_containers_that_outlive_their_kubelet() {
     node.api.wait_until_gone("sleeper").await;
     eventually("no container is left", || runner.list(&uid).is_empty().then_some(())).await;
     kubelet.stop().await;
-}
-
-#[tokio::test]
-async fn a_peer_does_what_it_is_told_and_nothing_else() {
-    let node = TestNode::new().await;
-    let helper = driver(&node).await;
-    let info = Peer::get_info(helper.registration_socket().unwrap()).await.unwrap();
-    assert_eq!((info.kind.as_str(), info.name.as_str()), ("DRAPlugin", DRIVER));
-    Peer::notify(helper.registration_socket().unwrap(), None).await.unwrap();
-
-    node.api.reserve(&claim("a", &[]), "pod-uid").await;
-    let object = node.api.claims().get("a").await.unwrap();
-    let uid = object.metadata.uid.clone().unwrap();
-    let peer = Peer::connect(helper.dra_socket().unwrap()).await.unwrap();
-    for peer in [peer.clone(), peer.speaking(DraVersion::V1beta1)] {
-        let answers = peer.prepare_within(Duration::from_secs(30), [&object]).await.unwrap();
-        assert_eq!(answers[&uid].as_ref().unwrap()[0].cdi_device_ids, ["gpu.example.com/gpu=a"]);
-        assert_eq!(peer.unprepare([&object]).await.unwrap()[&uid], Ok(()));
-    }
-    let unknown = ClaimId { namespace: "default".into(), name: "none".into(), uid: "none".into() };
-    assert!(peer.prepare([&unknown]).await.unwrap()["none"].is_err());
-    helper.stop().await.unwrap();
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! How long this kubelet waits for what: every interval and deadline of a real one, in one place.
 
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
+
+use drakkar_client::Backoff;
+use drakkar_client::backoff::jittered;
 
 /// The intervals and deadlines of a kubelet. The default has those of a real kubelet.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,19 +52,19 @@ impl Default for Timing {
             dial_deadline: secs(10),
             get_info_deadline: secs(1),
             notify_deadline: secs(5),
-            registration_backoff: Backoff { first: millis(500), factor: 2.0, max: secs(122), jitter: 0.0 },
-            connect_backoff: Backoff { first: secs(1), factor: 1.6, max: secs(120), jitter: 0.2 },
+            registration_backoff: Backoff::new(millis(500), secs(122)).with_jitter(1.0, 1.0),
+            connect_backoff: Backoff::new(secs(1), secs(120)).with_factor(1.6).with_jitter(1.0, 1.2),
             call_deadline: secs(45),
             pod_sync: Jittered { least: secs(60), jitter: 0.5 },
             pod_retry: Jittered { least: secs(10), jitter: 0.5 },
             orphan_loop: secs(60),
             slice_grace: secs(30),
-            slice_backoff: Backoff { first: secs(1), factor: 2.0, max: secs(300), jitter: 0.2 },
+            slice_backoff: Backoff::new(secs(1), secs(300)).with_jitter(1.0, 1.2),
             health_reconnect: secs(5),
             health_lease: secs(30),
-            container_backoff: Backoff { first: secs(10), factor: 2.0, max: secs(300), jitter: 0.0 },
+            container_backoff: Backoff::new(secs(10), secs(300)).with_jitter(1.0, 1.0),
             container_backoff_reset: secs(600),
-            api_backoff: Backoff { first: millis(800), factor: 2.0, max: secs(30), jitter: 0.5 },
+            api_backoff: Backoff::new(millis(800), secs(30)).with_jitter(1.0, 1.5),
         }
     }
 }
@@ -71,7 +73,7 @@ impl Timing {
     /// For tests: deadlines and the default lease are the real ones, everything that is merely waited for comes soon.
     pub fn fast() -> Self {
         let millis = Duration::from_millis;
-        let soon = |max| Backoff { first: millis(20), factor: 2.0, max: millis(max), jitter: 0.2 };
+        let soon = |max| Backoff::new(millis(20), millis(max)).with_jitter(1.0, 1.2);
         Self {
             registration_loop: millis(20),
             registration_backoff: soon(500),
@@ -100,53 +102,8 @@ pub struct Jittered {
 
 impl Jittered {
     pub(super) fn pick(self) -> Duration {
-        self.least.mul_f64(1.0 + self.jitter.max(0.0) * random())
+        jittered(self.least, 1.0..=1.0 + self.jitter.max(0.0))
     }
-}
-
-/// Pauses that grow.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Backoff {
-    /// The first pause.
-    pub first: Duration,
-    /// By what each pause is longer than the one before.
-    pub factor: f64,
-    /// The longest pause.
-    pub max: Duration,
-    /// How much of a pause may be added at random; 0.2 is a fifth.
-    pub jitter: f64,
-}
-
-impl Backoff {
-    /// The pauses, from the first on. They do not end.
-    pub(super) fn pauses(self) -> Pauses {
-        Pauses { backoff: self, next: self.first }
-    }
-}
-
-/// Where somebody is in a [`Backoff`].
-#[derive(Debug, Clone)]
-pub(super) struct Pauses {
-    backoff: Backoff,
-    next: Duration,
-}
-
-impl Pauses {
-    pub(super) fn next(&mut self) -> Duration {
-        let pause = self.next.min(self.backoff.max);
-        self.next = pause.mul_f64(self.backoff.factor.max(1.0)).min(self.backoff.max);
-        pause.mul_f64(1.0 + self.backoff.jitter.max(0.0) * random())
-    }
-
-    pub(super) fn reset(&mut self) {
-        self.next = self.backoff.first;
-    }
-}
-
-/// A number from 0 up to 1.
-fn random() -> f64 {
-    let bits = u32::try_from(RandomState::new().build_hasher().finish() >> 32).unwrap_or_default();
-    f64::from(bits) / (f64::from(u32::MAX) + 1.0)
 }
 
 #[cfg(test)]
@@ -155,11 +112,11 @@ mod tests {
 
     #[test]
     fn a_failed_registration_is_tried_again_after_half_a_second_doubling_up_to_122_seconds() {
-        let mut pauses = Timing::default().registration_backoff.pauses();
-        let seconds: Vec<f64> = std::iter::repeat_with(|| pauses.next().as_secs_f64()).take(11).collect();
+        let mut retry = Timing::default().registration_backoff.retry();
+        let seconds: Vec<f64> = std::iter::repeat_with(|| retry.next_delay().as_secs_f64()).take(11).collect();
         assert_eq!(seconds, [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 122.0, 122.0, 122.0]);
-        pauses.reset();
-        assert_eq!(pauses.next(), Duration::from_millis(500));
+        retry.reset();
+        assert_eq!(retry.next_delay(), Duration::from_millis(500));
     }
 
     #[test]

@@ -6,10 +6,10 @@ use tokio::sync::Mutex;
 
 use super::directory::Directory;
 use super::{Node, NodeError, cdi_directory, static_cdi_directory};
-use crate::api::{self, ApiServer, Identity};
 use crate::kubelet::{Release, Timing};
 use crate::runner::{self, Isolation, Runner};
 use crate::scheduler::Scheduler;
+use drakkar_apiserver::{self as api, ApiServer, Identity};
 
 /// A node to be.
 #[derive(Debug)]

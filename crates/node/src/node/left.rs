@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
-use drakkar_plugin::ClaimRef;
+use drakkar_client::ClaimRef;
 
 use super::{Node, NodeError};
 use crate::runner::State;

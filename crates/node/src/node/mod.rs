@@ -15,7 +15,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use drakkar_plugin::PluginBuilder;
+use drakkar_client::NodeEnvironment;
 use tokio::sync::Mutex;
 
 pub use self::builder::NodeBuilder;
@@ -25,10 +25,10 @@ pub use self::error::NodeError;
 use self::housed::Housed;
 pub use self::left::Leftovers;
 pub use self::pod::{AllocatedClaim, PodHandle};
-use crate::api::{ApiServer, Identity};
 use crate::kubelet::{self, Kubelet, Release, Timing};
 use crate::runner::Runner;
 use crate::scheduler::Scheduler;
+use drakkar_apiserver::{ApiServer, Identity};
 
 /// An embedded node: an API server, a scheduler, a kubelet and a container runner around the drivers under test, over the
 /// real sockets and files.
@@ -37,23 +37,14 @@ use crate::scheduler::Scheduler;
 /// when a node is dropped goes with it: containers, sockets and files. Needs a tokio runtime with IO and time.
 ///
 /// ```no_run
-/// # use drakkar_plugin::{BoxError, Claim, ClaimRef, Device, DraPlugin};
-/// # struct MyDriver;
-/// # impl DraPlugin for MyDriver {
-/// #     async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, BoxError> {
-/// #         Ok(claim.results().map(Device::from).collect())
-/// #     }
-/// #     async fn unprepare(&self, _: &ClaimRef) -> Result<(), BoxError> {
-/// #         Ok(())
-/// #     }
-/// # }
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use drakkar_node::{ClaimSpec, Container, Node, Pod};
 ///
 /// let node = Node::start().await?;
-/// let driver = node.plugin("gpu.example.com")?.device_metadata(true).start(MyDriver).await?;
-/// node.publish("gpu.example.com", &["gpu-0"]).await?;
+/// // A driver in any language; one on `drakkar-plugin` can also run in the process of the test: `Node::environment`.
+/// let mut driver = node.spawn("gpu.example.com", std::process::Command::new("./my-driver"))?;
+/// node.wait_published("gpu.example.com").await?;
 /// node.create(ClaimSpec::default().request("gpu", "gpu.example.com", 1).claim("my-claim")).await?;
 /// let main = Container::new("main", ["sleep", "infinity"]).claim("gpus");
 /// let pod = node.create_pod(Pod::new("trainer").claim("gpus", "my-claim").container(main)).await?;
@@ -62,7 +53,7 @@ use crate::scheduler::Scheduler;
 /// assert!(pod.running().await?.exec("main", ["cat", file]).await?.status.success());
 /// pod.delete().await?;
 /// assert_eq!(node.leftovers("gpu.example.com").await?, Vec::<String>::new());
-/// # drop(driver);
+/// driver.terminate().await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -151,18 +142,19 @@ impl Node {
         }
     }
 
-    /// A driver in this process, set up for this node; what comes next is up to its author.
-    pub fn plugin(&self, driver: &str) -> Result<PluginBuilder, NodeError> {
-        let client = self.api.client(&self.driver_identity(driver))?;
-        Ok(PluginBuilder::new(driver)
-            .client(client)
-            .kubelet_root(self.kubelet_root())
-            .cdi_directory(self.cdi_directory())
-            .node_name(&self.name))
+    /// Returns what a driver in this process must know of this node. With `drakkar-plugin`:
+    /// `PluginBuilder::new(driver).on(node.environment(driver)?)`.
+    pub fn environment(&self, driver: &str) -> Result<NodeEnvironment, NodeError> {
+        Ok(NodeEnvironment {
+            client: self.api.client(&self.driver_identity(driver))?,
+            node_name: self.name.clone(),
+            kubelet_root: self.kubelet_root(),
+            cdi_directory: self.cdi_directory(),
+        })
     }
 
-    /// A driver in a process of its own, which is told of this node by the variables that
-    /// [`Flags`](drakkar_plugin::Flags) reads: `KUBECONFIG`, `NODE_NAME`, `KUBELET_ROOT_DIR`, `CDI_DIR`.
+    /// Starts a driver in a process of its own, with this node in its environment: `KUBECONFIG`, `NODE_NAME`,
+    /// `KUBELET_ROOT_DIR`, `CDI_DIR`.
     pub fn spawn(&self, driver: &str, command: std::process::Command) -> Result<DriverProcess, NodeError> {
         // It is part of file names.
         drakkar_metadata::name::DriverName::new(driver)?;

@@ -1,7 +1,7 @@
 //! What is created on a node.
 
+use drakkar_client::ClaimRef;
 use drakkar_metadata::name::NameError;
-use drakkar_plugin::ClaimRef;
 use k8s_openapi::api::resource::v1::{AllocatedDeviceStatus, ResourceClaim, ResourceSlice};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
 use kube::core::GroupVersion;
@@ -109,8 +109,7 @@ impl Node {
         Ok(claims.list(&ListParams::default()).await.map_err(NodeError::request("list resourceclaims"))?.items)
     }
 
-    /// How a driver calls a claim in the namespace `default`, for
-    /// [`Helper::update_request_metadata`](drakkar_plugin::Helper::update_request_metadata).
+    /// Returns a reference to a claim in the namespace `default`, as a driver needs it to update the claim's metadata.
     pub async fn claim_ref(&self, name: &str) -> Result<ClaimRef, NodeError> {
         let claims: Api<ResourceClaim> = Api::namespaced(self.client(), "default");
         let claim = claims.get(name).await.map_err(NodeError::request(format!("get resourceclaim {name}")))?;

@@ -10,12 +10,13 @@ use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTe
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::RETRY;
 use super::allocator::{InUse, Inventory};
-use super::backoff::Backoff;
 use super::cache::{Cache, Key, is_done};
 use super::job::{Done, Fresh, Jobs};
 use super::node::NodeInfo;
 use super::watch::Change;
+use drakkar_client::Retry;
 
 /// How many jobs may be on their way at once.
 const MAX_JOBS: usize = 32;
@@ -53,7 +54,7 @@ pub(super) struct Controller {
     pub(super) refused: HashMap<String, String>,
     pub(super) busy_pods: HashSet<Key>,
     pub(super) busy_claims: HashSet<Key>,
-    failures: HashMap<Key, Backoff>,
+    failures: HashMap<Key, Retry>,
     listed: HashSet<&'static str>,
     pub(super) running: JoinSet<Done>,
     pauses: JoinSet<Key>,
@@ -334,7 +335,7 @@ impl Controller {
         };
         let code = if let kube::Error::Api(status) = &error { status.code } else { 0 };
         let first = !self.failures.contains_key(&subject);
-        let pause = self.failures.entry(subject.clone()).or_default().next();
+        let pause = self.failures.entry(subject.clone()).or_insert_with(|| RETRY.retry()).next_delay();
         if first && matches!(code, 404 | 409) {
             // Somebody else was faster; what there is now is known.
             tracing::debug!(%subject, %error, "tried again with the objects as they are now");

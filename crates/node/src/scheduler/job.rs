@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::backoff::Backoff;
+use super::RETRY;
 use super::cache::{Key, PodState, is_done, owning_pod};
 
 /// The finalizer that keeps an allocated claim from vanishing.
@@ -300,12 +300,12 @@ fn patch_of(metadata: &ObjectMeta, mut changes: Value, status: Option<Value>) ->
 }
 
 async fn patiently<T, F: Future<Output = kube::Result<T>>>(ask: impl Fn() -> F) -> T {
-    let mut backoff = Backoff::default();
+    let mut retry = RETRY.retry();
     loop {
         match ask().await {
             Ok(answer) => return answer,
             Err(error) => tracing::debug!(%error, "looking how things are failed, and is tried again"),
         }
-        backoff.wait().await;
+        retry.wait().await;
     }
 }

@@ -6,7 +6,6 @@
 //! API server, as in Kubernetes: a [`Scheduler`] can be stopped and another started at any time.
 
 mod allocator;
-mod backoff;
 mod cache;
 pub(crate) mod cel;
 mod claims;
@@ -19,6 +18,9 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
+use drakkar_client::Backoff;
 use kube::{Api, Client};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -28,6 +30,9 @@ use tokio_util::task::AbortOnDropHandle;
 use self::controller::{Controller, Event};
 use self::job::Jobs;
 use self::watch::follow;
+
+/// Delays between retries of the controllers.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(5)).with_jitter(1.0, 1.5);
 
 /// How many changes may wait for the decisions about those before them.
 const EVENTS: usize = 1024;

@@ -7,11 +7,11 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
 use super::allocator::{Inventory, allocate};
-use super::backoff::uuid;
 use super::cache::{Key, PodState, is_done, node_of, owning_pod};
 use super::claims::from_template;
 use super::controller::Controller;
 use super::job::{Reservation, Write, reserved_for};
+use drakkar_client::uuid;
 
 /// The most pods that can share a claim.
 const MAX_RESERVATIONS: usize = 256;

@@ -13,7 +13,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::Scheduler;
-use crate::api::{ApiServer, Config, Identity};
+use drakkar_apiserver::{ApiServer, Config, Identity};
 
 const NODE: &str = "worker";
 const DRIVER: &str = "gpu.example.com";

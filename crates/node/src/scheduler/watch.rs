@@ -12,7 +12,8 @@ use kube::api::{ListParams, WatchEvent, WatchParams};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
-use super::backoff::Backoff;
+use super::RETRY;
+use drakkar_client::Retry;
 
 /// Something that happened to a collection.
 #[derive(Debug)]
@@ -30,16 +31,16 @@ pub(super) async fn follow<K, E>(api: Api<K>, fields: Option<String>, events: mp
 where
     K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
-    let mut backoff = Backoff::default();
+    let mut retry = RETRY.retry();
     loop {
-        match follow_once(&api, fields.as_deref(), &events, wrap, &mut backoff).await {
+        match follow_once(&api, fields.as_deref(), &events, wrap, &mut retry).await {
             Ok(Listener::Gone) => return,
             Ok(Listener::There) => tracing::debug!(resource = %K::plural(&()), "the watch is too old, listing anew"),
             Err(error) => {
                 tracing::warn!(resource = %K::plural(&()), %error, "watching failed, and is tried again");
             }
         }
-        backoff.wait().await;
+        retry.wait().await;
     }
 }
 
@@ -53,7 +54,7 @@ async fn follow_once<K, E>(
     fields: Option<&str>,
     events: &mpsc::Sender<E>,
     wrap: fn(Change<K>) -> E,
-    backoff: &mut Backoff,
+    retry: &mut Retry,
 ) -> kube::Result<Listener>
 where
     K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
@@ -85,13 +86,13 @@ where
                 WatchEvent::Error(status) if status.code == 410 => return Ok(Listener::There),
                 WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
             };
-            backoff.reset();
+            retry.reset();
             if events.send(wrap(change)).await.is_err() {
                 return Ok(Listener::Gone);
             }
         }
         // A server that ends every watch at once must not be asked without pause.
-        backoff.wait().await;
+        retry.wait().await;
     }
 }
 

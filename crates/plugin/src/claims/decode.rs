@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use drakkar_client::{DraVersion, to_v1};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimSpec, ResourceClaimStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta, OwnerReference, Time};
 use serde::Deserialize;
@@ -43,24 +44,13 @@ impl From<Fetched> for ResourceClaim {
     }
 }
 
-/// A claim of v1, or of v1beta2, which has the same form.
-pub(super) fn claim(body: &[u8]) -> Result<ResourceClaim, serde_json::Error> {
-    Ok(serde_json::from_slice::<Fetched>(body)?.into())
-}
-
-/// A claim of v1beta1. What is asked for exactly has been in an object of its own since.
-pub(super) fn claim_of_v1beta1(body: &[u8]) -> Result<ResourceClaim, serde_json::Error> {
-    let mut object: serde_json::Value = serde_json::from_slice(body)?;
-    let requests = object.pointer_mut("/spec/devices/requests").and_then(|requests| requests.as_array_mut());
-    for request in requests.into_iter().flatten().filter_map(|request| request.as_object_mut()) {
-        let fields = std::mem::take(request);
-        let (own, exactly) = fields.into_iter().partition(|(field, _)| field == "name" || field == "firstAvailable");
-        *request = own;
-        let exactly: serde_json::Map<_, _> = exactly;
-        if !exactly.is_empty() {
-            request.insert("exactly".to_owned(), exactly.into());
-        }
+/// Decodes a claim of any version.
+pub(super) fn claim(body: &[u8], version: DraVersion) -> Result<ResourceClaim, serde_json::Error> {
+    if version.has_v1_form() {
+        return Ok(serde_json::from_slice::<Fetched>(body)?.into());
     }
+    let mut object: serde_json::Value = serde_json::from_slice(body)?;
+    to_v1("ResourceClaim", &mut object);
     Ok(serde_json::from_value::<Fetched>(object)?.into())
 }
 
@@ -90,10 +80,10 @@ mod tests {
         });
         let expected: ResourceClaim = serde_json::from_value(object.clone()).unwrap();
         object["metadata"]["managedFields"] = json!([{"manager": "m", "fieldsV1": {"f:status": {}}}]);
-        assert_eq!(claim(object.to_string().as_bytes()).unwrap(), expected);
+        assert_eq!(claim(object.to_string().as_bytes(), DraVersion::V1).unwrap(), expected);
 
         object["apiVersion"] = json!("resource.k8s.io/v1beta2");
-        assert_eq!(claim(object.to_string().as_bytes()).unwrap(), expected, "of another version");
+        assert_eq!(claim(object.to_string().as_bytes(), DraVersion::V1beta2).unwrap(), expected, "of another version");
     }
 
     /// What is asked for exactly moves into an object of its own.
@@ -111,6 +101,6 @@ mod tests {
             {"name": "gpu", "exactly": {"deviceClassName": "gpus", "count": 2, "adminAccess": true}},
             {"name": "any", "firstAvailable": subrequests},
         ]));
-        assert_eq!(claim_of_v1beta1(old.as_bytes()).unwrap(), claim(new.as_bytes()).unwrap());
+        assert_eq!(claim(old.as_bytes(), DraVersion::V1beta1).unwrap(), claim(new.as_bytes(), DraVersion::V1).unwrap());
     }
 }

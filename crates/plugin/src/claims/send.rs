@@ -9,14 +9,13 @@
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
+use drakkar_client::{Answer, ApiError, is_transient};
 use futures::future::{Either, select};
-use http::{Request, StatusCode, header};
-use http_body_util::BodyExt as _;
+use http::{Method, Request};
 use kube::client::Body;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::busy::busy;
-use super::{ApiError, ClaimSource, FETCH_TIMEOUT, is_transient};
+use super::{ClaimSource, FETCH_TIMEOUT};
 use crate::metrics::ApiAnswer;
 
 /// How long a GET may be without an answer before another is sent beside it.
@@ -26,13 +25,10 @@ const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(60);
 /// More than any object that an API server stores.
 const MAX_BODY: usize = 8 * 1024 * 1024;
 
-/// The status of an answer, and its body.
-type Answer = (StatusCode, Vec<u8>);
-
 impl ClaimSource {
     /// Sends a GET, and another one beside it when the first stays without an answer.
     pub(super) async fn get_hedged(&self, path: &str, deadline: Instant) -> Result<Answer, ApiError> {
-        let mut first = pin!(self.exchange(get(path)?));
+        let mut first = pin!(self.exchange(self.request_get(path)?));
         if let Ok(answer) = timeout(HEDGE_AFTER, &mut first).await {
             return answer;
         }
@@ -50,7 +46,7 @@ impl ClaimSource {
     {
         let Ok(_slot) = self.slots.try_acquire() else { return first.await };
         tracing::debug!(path, "no answer from the API server yet, asking a second time");
-        let second = pin!(self.exchange(get(path)?));
+        let second = pin!(self.exchange(self.request_get(path)?));
         // A failed request says nothing about the other one.
         match select(first, second).await {
             Either::Left((answer, second)) if may_differ(&answer) => second.await,
@@ -61,7 +57,7 @@ impl ClaimSource {
 
     /// Sends a GET.
     pub(super) async fn get_path(&self, path: &str) -> Result<Answer, ApiError> {
-        self.send(get(path)?).await
+        self.send(self.request_get(path)?).await
     }
 
     /// Sends a request.
@@ -72,12 +68,20 @@ impl ClaimSource {
     async fn exchange(&self, request: Request<Body>) -> Result<Answer, ApiError> {
         let get = self.metrics.api_get();
         self.timer.keep();
-        let response = self.client.send(request).await.map_err(|source| ApiError::Send(source.into()))?;
-        let (head, body) = response.into_parts();
-        let body = http_body_util::Limited::new(body, MAX_BODY).collect().await.map_err(ApiError::Send)?;
-        let body = Vec::from(body.to_bytes());
-        get.finish(ApiAnswer::of_status(head.status.as_u16()));
-        busy(&head, &body).map_or(Ok((head.status, body)), Err)
+        let answer = self.client.exchange(request, MAX_BODY).await;
+        match &answer {
+            Ok((status, _)) => get.finish(ApiAnswer::of_status(status.as_u16())),
+            Err(error) => {
+                if let Some(status) = error.status() {
+                    get.finish(ApiAnswer::of_status(status.as_u16()));
+                }
+            }
+        }
+        answer
+    }
+
+    fn request_get(&self, path: &str) -> Result<Request<Body>, ApiError> {
+        self.client.request(Method::GET, path, "application/json", Vec::new())
     }
 }
 
@@ -85,15 +89,8 @@ impl ClaimSource {
 fn may_differ(answer: &Result<Answer, ApiError>) -> bool {
     match answer {
         Ok((status, _)) => is_transient(*status),
-        Err(error) => error.passes(),
+        Err(error) => error.is_transient(),
     }
-}
-
-fn get(path: &str) -> Result<Request<Body>, ApiError> {
-    Request::get(path)
-        .header(header::ACCEPT, "application/json")
-        .body(Body::empty())
-        .map_err(|source| ApiError::Send(source.into()))
 }
 
 #[cfg(test)]

@@ -1,13 +1,16 @@
 //! Reading a claim as it is, and applying the status of its devices. One try each: who asks has more patience than a
 //! kubelet.
 
-use http::{Request, StatusCode, header};
+use drakkar_client::{ApiError, DraVersion};
+use http::{Method, StatusCode};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
-use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::{ApiError, ClaimSource, Ordering, failure, is_about, path};
-use crate::claim::ClaimRef;
+use super::{ClaimSource, is_about, path};
+use drakkar_client::ClaimRef;
+
+/// The media type of a server-side apply.
+const APPLY: &str = "application/apply-patch+yaml";
 
 /// What became of an apply.
 #[derive(Debug)]
@@ -28,19 +31,19 @@ type InVersion<T> = Result<Option<T>, ApiError>;
 impl ClaimSource {
     /// The object of that name as the server has it, managed fields included, in whichever version.
     pub(crate) async fn read(&self, claim: &ClaimRef) -> Result<Option<Value>, ApiError> {
-        let version = self.version.load(Ordering::Relaxed);
+        let version = self.client.version();
         if let Some(found) = self.read_in(claim, version).await? {
             return Ok(found);
         }
-        let version = self.other_version(version).await?;
+        let version = self.client.rediscover(version).await?;
         self.read_in(claim, version).await?.ok_or(ApiError::NoVersion)
     }
 
-    async fn read_in(&self, claim: &ClaimRef, version: u8) -> InVersion<Option<Value>> {
+    async fn read_in(&self, claim: &ClaimRef, version: DraVersion) -> InVersion<Option<Value>> {
         match self.get_path(&path(claim, version)).await? {
             (StatusCode::OK, body) => Ok(Some(Some(serde_json::from_slice(&body).map_err(ApiError::Decode)?))),
             (StatusCode::NOT_FOUND, body) => Ok(is_about(claim, &body).then_some(None)),
-            (status, body) => Err(failure(status, &body)),
+            (status, body) => Err(ApiError::from_answer(status, &body)),
         }
     }
 
@@ -57,23 +60,25 @@ impl ClaimSource {
             "metadata": {"name": claim.name.as_str(), "uid": claim.uid.as_str(), "resourceVersion": resource_version},
             "status": {"devices": devices},
         });
-        let version = self.version.load(Ordering::Relaxed);
+        let version = self.client.version();
         if let Some(applied) = self.apply_in(claim, manager, body.clone(), version).await? {
             return Ok(applied);
         }
-        let version = self.other_version(version).await?;
+        let version = self.client.rediscover(version).await?;
         self.apply_in(claim, manager, body, version).await?.ok_or(ApiError::NoVersion)
     }
 
-    async fn apply_in(&self, claim: &ClaimRef, manager: &str, mut body: Value, version: u8) -> InVersion<Applied> {
-        body["apiVersion"] = format!("resource.k8s.io/{}", super::version_name(version)).into();
+    async fn apply_in(
+        &self,
+        claim: &ClaimRef,
+        manager: &str,
+        mut body: Value,
+        version: DraVersion,
+    ) -> InVersion<Applied> {
+        body["apiVersion"] = version.api_version().into();
         // A driver's name needs no escapes.
         let path = format!("{}/status?fieldManager={manager}&force=true", path(claim, version));
-        let request = Request::patch(path)
-            .header(header::ACCEPT, "application/json")
-            .header(header::CONTENT_TYPE, "application/apply-patch+yaml")
-            .body(Body::from(body.to_string().into_bytes()))
-            .map_err(|source| ApiError::Send(source.into()))?;
+        let request = self.client.request(Method::PATCH, &path, APPLY, body.to_string().into_bytes())?;
         let (status, body) = self.send(request).await?;
         let is_refusal = matches!(status, StatusCode::FORBIDDEN | StatusCode::UNPROCESSABLE_ENTITY);
         match status {
@@ -84,9 +89,9 @@ impl ClaimSource {
             StatusCode::CONFLICT => Ok(Some(Applied::Conflict)),
             status if is_refusal => match serde_json::from_slice(&body) {
                 Ok(answer) => Ok(Some(Applied::Refused(status, Box::new(answer)))),
-                Err(_) => Err(failure(status, &body)),
+                Err(_) => Err(ApiError::from_answer(status, &body)),
             },
-            status => Err(failure(status, &body)),
+            status => Err(ApiError::from_answer(status, &body)),
         }
     }
 }

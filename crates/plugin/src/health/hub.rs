@@ -4,10 +4,10 @@
 //! code and may block. The first owns the second, and the hub owns the first: dropping the hub ends both.
 
 use std::fmt;
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use drakkar_client::Backoff;
 use futures::future::BoxFuture;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -16,6 +16,11 @@ use tokio_util::sync::CancellationToken;
 use super::board::{Board, End, Office};
 use super::{HealthReporter, HealthSummary, Subscription};
 use crate::driver::{BackgroundError, BoxError, Panicked};
+
+/// Delays before a failed monitor is started again.
+const RESTART: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30)).with_jitter(0.5, 1.0);
+/// A monitor that ran for longer than this has recovered from earlier failures.
+const RECOVERED: Duration = Duration::from_secs(30);
 
 /// The driver's `watch_health`.
 type Monitor = dyn Fn(HealthReporter) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync;
@@ -140,7 +145,7 @@ impl Shared {
 
     /// Runs the monitor until it has nothing more to say.
     async fn watch(self: &Arc<Self>, board: &Arc<Board>, tasks: &mut JoinSet<Result<(), BoxError>>) {
-        let mut backoff = Backoff::default();
+        let mut failures = 0;
         loop {
             board.wanted().await;
             let started = Instant::now();
@@ -163,7 +168,8 @@ impl Shared {
                 }
             };
             board.fail(error, &closed);
-            sleep(backoff.after(started.elapsed())).await;
+            failures = if started.elapsed() >= RECOVERED { 1 } else { failures + 1 };
+            sleep(RESTART.delay(failures)).await;
         }
     }
 
@@ -177,28 +183,5 @@ impl Shared {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// How long to wait before a failed monitor is started again: 1 second, then twice as long each time, up to 30 seconds.
-/// A random part of up to the half is taken off, so that the drivers of a cluster do not ask their devices in step.
-#[derive(Debug, Default)]
-struct Backoff {
-    failures: u32,
-}
-
-impl Backoff {
-    const MAX: Duration = Duration::from_secs(30);
-
-    /// The wait after a monitor that ran for this long. One that ran longer than any wait is as good as new.
-    fn after(&mut self, ran: Duration) -> Duration {
-        if ran >= Self::MAX {
-            self.failures = 0;
-        }
-        let whole = Duration::from_secs(1 << self.failures.min(5)).min(Self::MAX);
-        self.failures = self.failures.saturating_add(1);
-        // Every `RandomState` has other keys.
-        let random = RandomState::new().hash_one(0_u8) % 1000;
-        whole - whole * u32::try_from(random).unwrap_or_default() / 2000
     }
 }

@@ -18,15 +18,15 @@ macro_rules! service {
         pub(crate) struct $service(pub(crate) Arc<HealthHub>);
 
         #[tonic::async_trait]
-        impl crate::proto::$version::dra_resource_health_server::DraResourceHealth for $service {
+        impl drakkar_kubelet_api::$version::dra_resource_health_server::DraResourceHealth for $service {
             type NodeWatchResourcesStream =
-                BoxStream<'static, Result<crate::proto::$version::NodeWatchResourcesResponse, Status>>;
+                BoxStream<'static, Result<drakkar_kubelet_api::$version::NodeWatchResourcesResponse, Status>>;
 
             async fn node_watch_resources(
                 &self,
-                _: Request<crate::proto::$version::NodeWatchResourcesRequest>,
+                _: Request<drakkar_kubelet_api::$version::NodeWatchResourcesRequest>,
             ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
-                use crate::proto::$version::{DeviceHealth, DeviceIdentifier, HealthStatus as Wire, NodeWatchResourcesResponse};
+                use drakkar_kubelet_api::$version::{DeviceHealth, DeviceIdentifier, HealthStatus as Wire, NodeWatchResourcesResponse};
                 let device = |told: Told| DeviceHealth {
                     device: Some(DeviceIdentifier { pool_name: told.pool_name, device_name: told.device_name }),
                     health: i32::from(match told.health {

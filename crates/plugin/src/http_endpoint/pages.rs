@@ -22,7 +22,7 @@ use tokio::sync::{Mutex, watch};
 use super::Pulse;
 use crate::metrics::{self, Metrics};
 use crate::registration::RegistrationStatus;
-use crate::slices::Overview;
+use drakkar_slices::Overview;
 
 /// The pages, for those who do not know them.
 const LIST: &str = "\

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::metrics::Metrics;
 use crate::registration::RegistrationStatus;
-use crate::slices::Overview;
+use drakkar_slices::Overview;
 
 /// Far longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -6,8 +6,9 @@ use std::hash::Hash;
 use drakkar_metadata::name::{ClaimName, ClaimUid, Namespace};
 
 use super::{Files, Holder, Unpreparer, is_allocated};
-use crate::claim::{Claim, ClaimRef};
+use crate::claim::Claim;
 use crate::store::{DeviceUse, RecoveredClaim};
+use drakkar_client::ClaimRef;
 
 /// All holdings, by claim.
 #[derive(Debug, Default)]

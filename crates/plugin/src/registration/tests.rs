@@ -12,10 +12,10 @@ use tonic::service::Routes;
 use tonic::transport::{Channel, Endpoint};
 
 use super::*;
-use crate::proto::registration::registration_client::RegistrationClient;
-use crate::proto::registration::registration_server::RegistrationServer;
 use crate::server::{Server, Watch};
 use crate::socket::{PodUid, dra_socket, listen, registration_socket};
+use drakkar_kubelet_api::registration::registration_client::RegistrationClient;
+use drakkar_kubelet_api::registration::registration_server::RegistrationServer;
 use kubelet_frames::{Answer, call_get_info};
 
 const ALL: Services = Services { v1: true, v1beta1: true, health_v1: true, health_v1alpha1: true };

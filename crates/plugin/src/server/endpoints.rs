@@ -17,12 +17,12 @@ use tokio::time::Instant;
 use tonic::service::Routes;
 
 use super::{Server, ServerError, Watch};
-use crate::proto::registration::registration_server::RegistrationServer;
 use crate::registration::{Registration, RegistrationFaults, RegistrationStatus, SupportedServices};
 use crate::socket::{
     PodUid, SocketError, SocketNameError, Sweep, dra_socket, listen, registration_socket, sweep_plugin_directory,
     sweep_registry,
 };
+use drakkar_kubelet_api::registration::registration_server::RegistrationServer;
 
 /// Who an instance is and where its sockets go.
 #[derive(Debug, Clone)]

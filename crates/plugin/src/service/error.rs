@@ -7,16 +7,16 @@ use drakkar_metadata::name::NameError;
 use drakkar_metadata::show::Printable;
 
 use super::answer::AnswerError;
-use crate::claim::ClaimRef;
 use crate::claims::FetchError;
 use crate::disk::DiskError;
 use crate::driver::{BoxError, Panicked};
 use crate::ledger::Conflict;
 use crate::lock::LockError;
 use crate::metrics::Outcome;
-use crate::slices::LookupError;
 use crate::status::ReportError;
 use crate::store::StoreError;
+use drakkar_client::ClaimRef;
+use drakkar_slices::LookupError;
 
 /// Why one claim failed.
 #[derive(Debug, thiserror::Error)]

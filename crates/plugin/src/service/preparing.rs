@@ -8,12 +8,13 @@ use futures::future::join_all;
 use super::answer::{self, AnswerError, AnsweredDevice};
 use super::error::ClaimError;
 use super::{Answers, Held, Service, fail_all};
-use crate::claim::{Claim, ClaimRef};
+use crate::claim::Claim;
 use crate::driver::{Batch, BoxError, Device, DeviceMetadata, DraPlugin};
 use crate::ledger::{Files, Reservation};
 use crate::lock::ClaimGuard;
 use crate::metrics::{FileWork, Operation};
-use crate::slices::PublishedAttributes;
+use drakkar_client::ClaimRef;
+use drakkar_slices::PublishedAttributes;
 
 impl<P: DraPlugin> Service<P> {
     /// Fetches claims and prepares them.

@@ -9,12 +9,12 @@ use tokio::time::{Instant, timeout_at};
 use super::answer::AnswerError;
 use super::error::ClaimError;
 use super::{Answers, Held, Service, fail_all};
-use crate::claim::ClaimRef;
 use crate::claims::FetchError;
 use crate::driver::{Batch, DraPlugin};
 use crate::ledger::Holder;
 use crate::lock::{ClaimGuard, TurnGuard};
 use crate::metrics::{FileWork, Operation};
+use drakkar_client::ClaimRef;
 
 /// How long a claim that is gone may be worked on by others before it is left for the next time.
 const COLLECT_WAIT: Duration = Duration::from_secs(60);

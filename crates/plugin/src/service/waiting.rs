@@ -19,9 +19,9 @@ use super::answer::AnsweredDevice;
 use super::error::ClaimError;
 use super::settling::Verdict;
 use super::{Answers, Service};
-use crate::claim::ClaimRef;
 use crate::driver::DraPlugin;
 use crate::ledger::{Conflict, Holder, Unpreparer};
+use drakkar_client::ClaimRef;
 
 /// How often to look at what another instance of the driver does, which is seen only on disk.
 const LOOK: Duration = Duration::from_millis(250);

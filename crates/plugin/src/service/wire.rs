@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status};
 
 use super::{AnsweredDevice, NamedClaim, Service};
 use crate::driver::DraPlugin;
-use crate::proto::{dra_v1 as v1, dra_v1beta1 as v1beta1};
+use drakkar_kubelet_api::{dra_v1 as v1, dra_v1beta1 as v1beta1};
 
 /// A version of the service.
 macro_rules! adapter {

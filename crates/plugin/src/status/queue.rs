@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use super::report::DeviceStatus;
 use super::{ReportError, validate};
-use crate::claim::ClaimRef;
 use crate::metrics::{Metrics, ReportOutcome};
+use drakkar_client::ClaimRef;
 
 /// How many claims may wait at once. A node has a few hundred pods.
 const MAX_CLAIMS: usize = 4096;

@@ -15,6 +15,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use drakkar_client::backoff::{SPREAD, jittered};
+use drakkar_client::{ApiError, Backoff};
 use http::StatusCode;
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -23,19 +25,18 @@ use tokio_util::sync::CancellationToken;
 use super::denial::{Refusal, get_denied, refusal};
 use super::merge::{has_all, merge};
 use super::queue::{Job, Next, Queue, Report};
-use crate::claim::ClaimRef;
-use crate::claims::{ApiError, Applied, ClaimSource, SPREAD, random};
+use crate::claims::{Applied, ClaimSource};
 use crate::driver::BackgroundError;
 use crate::metrics::ReportOutcome;
 use crate::start::Background;
+use drakkar_client::ClaimRef;
 
 /// How long the last reports may take when the driver stops.
 pub(super) const FLUSH: Duration = Duration::from_secs(5);
 /// How often an apply is tried at once when the claim changes under it.
 const CONFLICTS: usize = 5;
-/// The first pause after trouble that passes, and the longest.
-const PAUSE: Duration = Duration::from_millis(200);
-const MAX_PAUSE: Duration = Duration::from_secs(30);
+/// Delays between tries after transient errors.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30)).with_jitter(0.5, 1.0);
 /// The pause after a permission that is missing.
 const DENIED_PAUSE: Duration = Duration::from_secs(60);
 
@@ -195,14 +196,14 @@ impl Worker {
             }
             Failure::Passing(reason) => {
                 tracing::debug!(claim = %job.claim, reason, "reporting device status failed, and is tried again");
-                self.queue.again(uid, pause(job.tries), false);
+                self.queue.again(uid, RETRY.delay(job.tries.saturating_add(1)), false);
             }
             Failure::Denied(reason) => {
                 if !job.is_denied {
                     let left = self.patience.saturating_sub(age);
                     self.tell(DeliveryError::Denied { claim: claim(), devices: devices(), reason, left });
                 }
-                self.queue.again(uid, with_jitter(DENIED_PAUSE.min(self.patience)), true);
+                self.queue.again(uid, jittered(DENIED_PAUSE.min(self.patience), 0.5..=1.0), true);
             }
         }
     }
@@ -234,10 +235,12 @@ fn passing_or_final(error: ApiError) -> Failure {
     // What a server says of one claim, such as that a webhook fails, is not about others.
     let is_of_claim = matches!(&error, ApiError::Status { status, .. } if status.is_server_error()
         && ![StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT].contains(status));
-    match error.passes() {
-        true if is_of_claim => Failure::Passing(error.to_string()),
-        true => Failure::Server(error),
-        false => Failure::Final(error.to_string()),
+    if !error.is_transient() {
+        Failure::Final(error.to_string())
+    } else if is_of_claim {
+        Failure::Passing(error.to_string())
+    } else {
+        Failure::Server(error)
     }
 }
 
@@ -246,21 +249,11 @@ fn named<'a>(reports: impl Iterator<Item = &'a Report>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// The pause after so many failures before: it doubles up to the longest, less a random part.
-fn pause(tries: u32) -> Duration {
-    with_jitter(PAUSE.saturating_mul(1 << tries.min(10)).min(MAX_PAUSE))
-}
-
 /// The pause for all claims, after so many troubles before. A server that does not answer at all is gone for all nodes.
 fn until_next(error: &ApiError, troubles: u32) -> Duration {
     let is_gone = matches!(error, ApiError::Send(_) | ApiError::Timeout(_));
-    let least = if is_gone { SPREAD.mul_f64(random()) } else { Duration::ZERO };
-    error.pause(pause(troubles).max(least))
-}
-
-/// Takes off up to the half, so that the drivers of a cluster do not come back in step.
-fn with_jitter(pause: Duration) -> Duration {
-    pause.mul_f64(1.0 - random() / 2.0)
+    let least = if is_gone { jittered(SPREAD, 0.0..=1.0) } else { Duration::ZERO };
+    error.retry_delay(RETRY.delay(troubles.saturating_add(1)).max(least))
 }
 
 #[cfg(test)]

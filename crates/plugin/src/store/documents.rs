@@ -10,8 +10,9 @@ use drakkar_metadata::{Device, DeviceMetadata, ObjectMeta, Request, decode, vali
 use super::directory::directory_name;
 use super::files::Files;
 use super::place::Place;
-use super::record::{ClaimRef, RequestRecord};
+use super::record::RequestRecord;
 use super::{Store, StoreError};
+use drakkar_client::ClaimRef;
 
 impl<F: Files> Store<F> {
     pub(super) fn document(

@@ -7,7 +7,7 @@ use drakkar_cdi::MetadataSpecError;
 use drakkar_metadata::ValidationError;
 use drakkar_metadata::name::{ClaimUid, RequestName};
 
-use super::record::ClaimRef;
+use drakkar_client::ClaimRef;
 
 /// Why the store could not do what it was asked to do.
 #[derive(Debug, thiserror::Error)]

@@ -45,6 +45,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use drakkar_cdi::QualifiedName;
+use drakkar_client::ClaimRef;
 use drakkar_metadata::name::{DriverName, PodClaimName, RequestName};
 use drakkar_metadata::path::Layout;
 use drakkar_metadata::{Device, Request, Versions, encode};
@@ -56,7 +57,6 @@ use self::place::Step;
 use self::write::Presence;
 pub(crate) use error::StoreError;
 pub(crate) use files::{Directory, Files, PLUGIN_DIRECTORY_MODE, SystemFiles, make_directories};
-pub use record::ClaimRef;
 pub(crate) use record::DeviceUse;
 pub(crate) use recover::RecoveredClaim;
 

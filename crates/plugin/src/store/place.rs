@@ -8,8 +8,8 @@ use drakkar_metadata::path::HOST_SUBDIR;
 
 use super::files::{Directory, Entry, Files};
 use super::patience::LockPatience;
-use super::record::ClaimRef;
 use super::{Store, StoreError};
+use drakkar_client::ClaimRef;
 
 /// A directory that is open, and where it is, for messages.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use drakkar_cdi::{MetadataDevice, MetadataSpecError};
+use drakkar_client::ClaimRef;
 use drakkar_metadata::name::{PodClaimName, RequestName};
 use drakkar_metadata::path::HOST_FILE;
 use drakkar_metadata::{DeviceMetadata, encode};
@@ -13,7 +14,7 @@ use super::directory::NAME_MAX;
 use super::documents::{generation_of, is_blank};
 use super::files::Files;
 use super::place::{Place, Step};
-use super::record::{ClaimRef, DeviceUse, Record, RequestRecord};
+use super::record::{DeviceUse, Record, RequestRecord};
 use super::write::{Presence, temporary};
 use super::{Delivery, PreparedRequest, Store, StoreError};
 

@@ -7,31 +7,14 @@
 //! its own checksum, and the boot that it was written in.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
+use drakkar_client::ClaimRef;
 use drakkar_metadata::name::{ClaimName, ClaimUid, Namespace, PodClaimName, RequestName};
 use serde::{Deserialize, Serialize};
 
 /// The record's name in the claim's directory. A request's directory never begins with a dot.
 pub(crate) const FILE: &str = ".claim.json";
 const FORMAT: u32 = 1;
-
-/// Which claim: a namespace and a name, and the UID that tells it from others that had or will have them.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ClaimRef {
-    /// The namespace that the claim is in.
-    pub namespace: Namespace,
-    /// The claim's name, which another claim can have once this one is deleted.
-    pub name: ClaimName,
-    /// What no other claim ever has.
-    pub uid: ClaimUid,
-}
-
-impl fmt::Display for ClaimRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{} (uid {})", self.namespace, self.name, self.uid)
-    }
-}
 
 /// A device, or a share of one, that a claim keeps others from using.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

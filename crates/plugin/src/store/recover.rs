@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::io;
 
 use drakkar_cdi::MetadataDevice;
+use drakkar_client::ClaimRef;
 use drakkar_metadata::decode;
 use drakkar_metadata::name::{ClaimUid, RequestName};
 use drakkar_metadata::path::HOST_SUBDIR;
@@ -18,7 +19,7 @@ use super::error::StoreError;
 use super::files::{Entry, Files};
 use super::patience::LockPatience;
 use super::place::{Place, Step};
-use super::record::{self, ClaimRef, DeviceUse, Record, RequestRecord};
+use super::record::{self, DeviceUse, Record, RequestRecord};
 use super::write::{NEXT, Presence, temporary};
 
 /// What a start found.

@@ -3,6 +3,7 @@
 use std::io;
 
 use drakkar_cdi::MetadataDevice;
+use drakkar_client::ClaimRef;
 use drakkar_metadata::decode;
 use drakkar_metadata::name::RequestName;
 use drakkar_metadata::path::HOST_FILE;
@@ -11,7 +12,7 @@ use super::directory::directory_name;
 use super::documents::{generation_of, is_blank, owner_of};
 use super::files::{Directory, Entry, Files};
 use super::place::{Place, Step};
-use super::record::{self, ClaimRef, Record};
+use super::record::{self, Record};
 use super::{Store, StoreError};
 
 /// The write-ahead copy of an update.

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drakkar_node::kubelet::{DraVersion, HealthVersion, Release};
+use drakkar_node::kubelet::{DraService, HealthVersion, Release};
 use drakkar_node::{Node, PodHandle, Timing, assert_eventually};
 use drakkar_plugin::{
-    BoxError, Claim, ClaimRef, Device, DeviceHealth, DraPlugin, HealthReporter, Helper, RegistrationStatus,
+    BoxError, Claim, ClaimRef, Device, DeviceHealth, DraPlugin, HealthReporter, Helper, PluginBuilder,
+    RegistrationStatus,
 };
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -16,6 +17,10 @@ use tokio::sync::watch;
 use crate::example;
 use crate::support::{DRIVER, TestDriver, in_time, one_gpu, pod_with, read_metadata};
 
+fn plugin(node: &Node) -> PluginBuilder {
+    PluginBuilder::new(DRIVER).on(node.environment(DRIVER).unwrap())
+}
+
 /// Prepares what was allocated, with nothing for containers but metadata: the runtime resolves every CDI device.
 fn driver() -> TestDriver {
     TestDriver::preparing(|claim| Ok(claim.results().map(Device::from).collect()))
@@ -23,7 +28,7 @@ fn driver() -> TestDriver {
 
 /// An instance of a driver that is updated while it runs.
 async fn instance(node: &Node, pod: &str, driver: &TestDriver) -> Helper {
-    let builder = node.plugin(DRIVER).unwrap().device_metadata(true).rolling_update(pod);
+    let builder = plugin(&node).device_metadata(true).rolling_update(pod);
     builder.start(driver.clone()).await.unwrap()
 }
 
@@ -52,7 +57,7 @@ async fn every_kubelet_finds_the_driver() {
     // Only kubelets make the directory in which they look for drivers.
     let node = Node::start().await.unwrap();
     node.stop_kubelet().await;
-    let helper = node.plugin(DRIVER).unwrap().start(driver()).await.unwrap();
+    let helper = plugin(&node).start(driver()).await.unwrap();
     let mut status = helper.registration_status();
     assert_eq!(*status.borrow(), RegistrationStatus::Waiting);
     node.start_kubelet().await.unwrap();
@@ -71,7 +76,7 @@ async fn every_kubelet_finds_the_driver() {
 
     helper.stop().await.unwrap();
     assert_eventually!(node.registered().await.is_empty());
-    let again = node.plugin(DRIVER).unwrap().start(driver()).await.unwrap();
+    let again = plugin(&node).start(driver()).await.unwrap();
     let mut status = again.registration_status();
     in_time(status.wait_for(|status| *status == RegistrationStatus::Registered)).await.unwrap();
     again.stop().await.unwrap();
@@ -168,7 +173,7 @@ async fn pods_come_and_go_through_many_updates() {
 async fn a_restarted_kubelet_prepares_again_and_gets_the_same_answer(#[case] killed: bool) {
     let node = Node::start().await.unwrap();
     let driver = driver();
-    let helper = node.plugin(DRIVER).unwrap().device_metadata(true).start(driver.clone()).await.unwrap();
+    let helper = plugin(&node).device_metadata(true).start(driver.clone()).await.unwrap();
     node.wait_registered(DRIVER).await.unwrap();
     node.publish(DRIVER, &["gpu-0"]).await.unwrap();
     let first = run(&node, "train").await;
@@ -292,7 +297,7 @@ async fn told_health(pod: &PodHandle<'_>) -> (Value, Value) {
 async fn health_reaches_the_status_of_the_pod(#[case] release: Release, #[case] version: HealthVersion) {
     let node = Node::builder().release(release).start().await.unwrap();
     let (health, _) = watch::channel(DeviceHealth::healthy("node-1", "gpu-0"));
-    let builder = node.plugin(DRIVER).unwrap().device_metadata(true);
+    let builder = plugin(&node).device_metadata(true);
     let helper = builder.start(Watched(health.clone())).await.unwrap();
     node.wait_registered(DRIVER).await.unwrap();
     assert_eq!(node.registered().await[0].health, Some(version));
@@ -320,10 +325,10 @@ async fn health_reaches_the_status_of_the_pod(#[case] release: Release, #[case] 
 async fn a_kubelet_that_knows_only_v1beta1_goes_the_whole_way() {
     let node = Node::builder().release(Release::V1_33).start().await.unwrap();
     let driver = driver();
-    let builder = node.plugin(DRIVER).unwrap().device_metadata(true);
+    let builder = plugin(&node).device_metadata(true);
     let helper = builder.start(driver.clone()).await.unwrap();
     node.wait_registered(DRIVER).await.unwrap();
-    assert_eq!(node.registered().await[0].service, DraVersion::V1beta1);
+    assert_eq!(node.registered().await[0].service, DraService::V1beta1);
     node.publish(DRIVER, &["gpu-0"]).await.unwrap();
     let pod = run(&node, "train").await;
     assert_eq!(read_metadata(&pod, "train").await["requests"][0]["devices"][0]["name"], "gpu-0");
@@ -340,7 +345,7 @@ async fn a_kubelet_that_knows_only_v1beta1_goes_the_whole_way() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_driver_without_a_service_of_the_kubelet_hears_why() {
     let node = Node::builder().release(Release::V1_33).start().await.unwrap();
-    let helper = node.plugin(DRIVER).unwrap().dra_v1beta1(false).start(driver()).await.unwrap();
+    let helper = plugin(&node).dra_v1beta1(false).start(driver()).await.unwrap();
     let mut status = helper.registration_status();
     let status = in_time(status.wait_for(|status| *status != RegistrationStatus::Waiting)).await.unwrap().clone();
     let RegistrationStatus::Failed { error } = status else { panic!("{status:?}") };

@@ -13,7 +13,7 @@ use k8s_openapi::api::resource::v1 as api;
 use serde_json::Value;
 
 /// The table that the rules of the embedded API server are compared with.
-#[path = "../../../node/src/api/rules/tests/recorded.rs"]
+#[path = "../../../apiserver/src/rules/tests/recorded.rs"]
 mod table;
 
 use table::{Case, Table, with};

@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use drakkar_kubelet_api::dra_v1 as v1;
+use drakkar_kubelet_api::dra_v1::dra_plugin_client::DraPluginClient;
+use drakkar_kubelet_api::health_v1 as health;
+use drakkar_kubelet_api::health_v1::dra_resource_health_client::DraResourceHealthClient as HealthV1Client;
+use drakkar_kubelet_api::health_v1alpha1 as health_alpha;
+use drakkar_kubelet_api::health_v1alpha1::dra_resource_health_client::DraResourceHealthClient as HealthV1alpha1Client;
 use drakkar_metadata::Version;
-use drakkar_plugin::proto::dra_v1 as v1;
-use drakkar_plugin::proto::dra_v1::dra_plugin_client::DraPluginClient;
-use drakkar_plugin::proto::health_v1 as health;
-use drakkar_plugin::proto::health_v1::dra_resource_health_client::DraResourceHealthClient as HealthV1Client;
-use drakkar_plugin::proto::health_v1alpha1 as health_alpha;
-use drakkar_plugin::proto::health_v1alpha1::dra_resource_health_client::DraResourceHealthClient as HealthV1alpha1Client;
 use drakkar_plugin::{
     BoxError, Claim, ClaimRef, Device, DeviceHealth, DraPlugin, HealthReporter, PluginBuilder, RegistrationStatus,
     StartError,

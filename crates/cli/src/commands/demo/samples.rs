@@ -2,7 +2,6 @@
 
 use std::process::Command;
 
-use drakkar_node::samples::Sample;
 use drakkar_node::{DriverProcess, Node, NodeError, PodHandle};
 use drakkar_plugin::{Flags, PluginBuilder};
 
@@ -12,6 +11,7 @@ use super::show::{Steps, in_container, indented, say};
 use super::{COMMAND_IN_CONTAINER, keep, runtime, shown};
 use crate::args::SampleKind;
 use crate::exit::{Code, Failure};
+use crate::sample_drivers::Sample;
 
 /// The demo's GPU driver.
 const GPUS: Sample = Sample::Gpu { count: 2 };
@@ -19,9 +19,9 @@ const OBJECTS: &str = include_str!("objects.yaml");
 const POD: &str = include_str!("pod.yaml");
 
 /// Runs a sample driver until a signal ends it.
-pub(crate) fn drive(kind: SampleKind, flags: &Flags) -> Result<(), Failure> {
+pub(crate) fn drive(kind: SampleKind, count: u16, flags: &Flags) -> Result<(), Failure> {
     let sample = match kind {
-        SampleKind::Gpu => GPUS,
+        SampleKind::Gpu => Sample::Gpu { count },
         SampleKind::Net => Sample::Net,
     };
     let node = flags.node_name.clone().unwrap_or_default();

@@ -19,7 +19,7 @@ use tonic::{Code, Status};
 
 use self::frame::{Frame, Kind, MAX_PAYLOAD, flag, read, write};
 pub(super) use self::rewrite::WithAuthority;
-use super::timing::Backoff;
+use drakkar_client::Backoff;
 
 /// What every client sends first.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -58,7 +58,7 @@ impl Connection {
     /// Dials a socket until it answers with its settings, again and again, as a blocking dial of grpc-go does.
     pub(super) async fn dial(path: &Path, within: Duration, backoff: Backoff) -> Result<Self, Status> {
         let deadline = Instant::now() + within;
-        let mut pauses = backoff.pauses();
+        let mut retry = backoff.retry();
         let mut last = None;
         let attempts = async {
             loop {
@@ -66,7 +66,7 @@ impl Connection {
                     Ok(connection) => return connection,
                     Err(error) => last = Some(error),
                 }
-                sleep(pauses.next()).await;
+                sleep(retry.next_delay()).await;
             }
         };
         match timeout_at(deadline, attempts).await {

@@ -11,7 +11,7 @@ use super::*;
 const WITHIN: Duration = Duration::from_secs(180);
 
 fn backoff() -> Backoff {
-    Backoff { first: Duration::from_millis(5), factor: 1.0, max: Duration::from_millis(5), jitter: 0.0 }
+    Backoff::new(Duration::from_millis(5), Duration::from_millis(5)).with_jitter(1.0, 1.0)
 }
 
 /// A server that sends these frames once it has the request. What it was sent comes back.

@@ -7,7 +7,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use drakkar_plugin::proto::{health_v1, health_v1alpha1};
+use drakkar_kubelet_api::{health_v1, health_v1alpha1};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tonic::transport::Channel;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use drakkar_plugin::proto::dra_v1::{Device as WireDevice, NodePrepareResourceResponse};
+use drakkar_kubelet_api::dra_v1::{Device as WireDevice, NodePrepareResourceResponse};
 use serde_json::{Value, json};
 use tonic::Code;
 

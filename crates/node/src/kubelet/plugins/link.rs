@@ -17,7 +17,7 @@ use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::kubelet::h2::WithAuthority;
-use crate::kubelet::timing::Backoff;
+use drakkar_client::Backoff;
 
 /// A peer that accepts and hangs up at once is not called in a busy loop.
 const BREATH: Duration = Duration::from_millis(10);
@@ -72,7 +72,7 @@ impl Link {
 impl Keeper {
     /// Keeps the connection, and tells of its begin and end.
     pub(super) async fn run(self, changed: impl Fn()) {
-        let mut pauses = self.backoff.pauses();
+        let mut retry = self.backoff.retry();
         loop {
             let error = match open(&self.endpoint, self.authority.clone()).await {
                 Ok((channel, ended)) => {
@@ -82,7 +82,7 @@ impl Keeper {
                     if heard {
                         self.state.send_replace(State::Connecting);
                         changed();
-                        pauses.reset();
+                        retry.reset();
                         sleep(BREATH).await;
                         continue;
                     }
@@ -94,7 +94,7 @@ impl Keeper {
             };
             let error = format!("connect to {}: {error}", self.endpoint.display());
             self.state.send_replace(State::Failing(error));
-            sleep(pauses.next()).await;
+            sleep(retry.next_delay()).await;
         }
     }
 }

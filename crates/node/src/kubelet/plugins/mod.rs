@@ -21,7 +21,7 @@ use super::claim::{ClaimId, Device};
 use super::h2::authority;
 use super::health::{Health, HealthVersion};
 use super::release::Release;
-use super::service::{self, Answers, DraVersion};
+use super::service::{self, Answers, DraService};
 use super::slices::Slices;
 use super::tasks::Tasks;
 use super::timing::Timing;
@@ -34,7 +34,7 @@ pub struct RegisteredPlugin {
     /// The socket of its DRA service.
     pub endpoint: PathBuf,
     /// The version of the DRA service that is used.
-    pub service: DraVersion,
+    pub service: DraService,
     /// The version of the health service that is used, if any.
     pub health: Option<HealthVersion>,
     /// Whether there is a connection at the moment.
@@ -46,7 +46,7 @@ pub struct RegisteredPlugin {
 pub(super) struct Instance {
     driver: String,
     endpoint: PathBuf,
-    service: DraVersion,
+    service: DraService,
     health: Option<HealthVersion>,
     link: Link,
     _tasks: DropGuard,
@@ -85,7 +85,7 @@ impl Plugins {
     }
 
     /// Whether the services that a plugin advertises are of any use.
-    pub(super) fn validate(&self, supported: &[String]) -> Result<DraVersion, RegisterError> {
+    pub(super) fn validate(&self, supported: &[String]) -> Result<DraService, RegisterError> {
         self.0.release.dra_service(supported).map_err(|error| RegisterError::NoService(error.to_string()))
     }
 

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use super::*;
-use crate::api::{Filter, Resource, Times, Trouble};
 use crate::kubelet::testing::{DRIVER, TestNode, TestPlugin, connected, eventually};
+use drakkar_apiserver::{Filter, Resource, Times, Trouble};
 
 const OURS: &str = "delete-slices spec.nodeName=node-1";
 const DRIVERS: &str = "delete-slices spec.nodeName=node-1,spec.driver=gpu.example.com";
@@ -71,7 +71,7 @@ async fn calls_go_to_the_youngest_instance_that_is_connected_else_to_the_younges
 #[tokio::test]
 async fn a_lost_connection_is_made_again_at_once() {
     let mut node = TestNode::new().await;
-    node.timing.connect_backoff.first = Duration::from_secs(3600);
+    node.timing.connect_backoff = drakkar_client::Backoff::new(Duration::from_secs(3600), Duration::from_secs(3600));
     let (kubelet, plugin) = node.with_plugin().await;
     assert_eq!(plugin.connections(), 1);
     // The server goes on listening and hangs up.
@@ -90,7 +90,7 @@ async fn a_plugin_that_speaks_v1beta1_first_is_called_in_v1beta1() {
     plugin.register();
     connected(&kubelet, 1).await;
     let registered = kubelet.registered().remove(0);
-    assert_eq!((registered.service, registered.health), (DraVersion::V1beta1, None));
+    assert_eq!((registered.service, registered.health), (DraService::V1beta1, None));
     kubelet.plugins.get(DRIVER).unwrap().prepare(vec![claim("a")], Duration::from_secs(45)).await.unwrap();
     assert_eq!(node.log.of(&["prepare"]), ["prepare-v1beta1 gpu.example.com a"]);
 }

@@ -52,7 +52,7 @@ impl Worker {
             }
             Err(error) => {
                 tracing::warn!(namespace, pod = name, %error, "kubelet: the status of a pod is not reported");
-                Some(Instant::now() + context.timing.api_backoff.pauses().next())
+                Some(Instant::now() + context.timing.api_backoff.retry().next_delay())
             }
         }
     }
@@ -67,7 +67,7 @@ impl Worker {
     /// Deletes the pod for good, and waits until it is gone.
     pub(super) async fn delete(&mut self) {
         let context = self.context();
-        let mut pauses = context.timing.api_backoff.pauses();
+        let mut retry = context.timing.api_backoff.retry();
         while self.latest.borrow().is_some() {
             let Some(pod) = &self.pod else { return };
             let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
@@ -89,7 +89,7 @@ impl Worker {
                 Err(kube::Error::Api(answer)) if answer.is_not_found() || answer.is_conflict() => return gone.await,
                 Err(error) => tracing::warn!(namespace, pod = name, %error, "kubelet: a pod is not deleted"),
             }
-            sleep(pauses.next()).await;
+            sleep(retry.next_delay()).await;
         }
     }
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use drakkar_plugin::proto::dra_v1::NodePrepareResourceResponse;
+use drakkar_kubelet_api::dra_v1::NodePrepareResourceResponse;
 use serde_json::{Value, json};
 use tokio::time::Duration;
 use tonic::Status;
@@ -106,8 +106,7 @@ async fn a_container_that_restarts_is_not_prepared_again() {
 #[tokio::test]
 async fn a_container_that_keeps_failing_waits_longer_each_time() {
     let mut node = TestNode::new().await;
-    node.timing.container_backoff.first = Duration::from_secs(3600);
-    node.timing.container_backoff.max = Duration::from_secs(3600);
+    node.timing.container_backoff = drakkar_client::Backoff::new(Duration::from_secs(3600), Duration::from_secs(3600));
     let kubelet = node.kubelet().await;
     node.api.run(&pod("p", &[]), &[]).await;
     node.api.wait_for_phase("p", "Running").await;

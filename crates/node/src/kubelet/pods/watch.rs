@@ -12,7 +12,7 @@ pub(super) async fn run(pods: &Pods) {
     let context = &pods.context;
     let api: Api<Pod> = Api::all(context.client.clone());
     let fields = format!("spec.nodeName={}", context.node);
-    let mut pauses = context.timing.api_backoff.pauses();
+    let mut retry = context.timing.api_backoff.retry();
     let mut first = true;
     loop {
         match api.list(&ListParams::default().fields(&fields)).await {
@@ -21,12 +21,12 @@ pub(super) async fn run(pods: &Pods) {
                 pods.replace(list.items, first);
                 first = false;
                 if follow(pods, &api, &fields, version).await {
-                    pauses.reset();
+                    retry.reset();
                 }
             }
             Err(error) => tracing::warn!(%fields, %error, "kubelet: cannot list pods"),
         }
-        sleep(pauses.next()).await;
+        sleep(retry.next_delay()).await;
     }
 }
 

@@ -22,8 +22,8 @@ use super::spec::container_spec;
 use super::status::{Record, Waiting, time};
 use super::{Context, Pods};
 use crate::kubelet::containers::is_running;
-use crate::kubelet::timing::Pauses;
 use crate::runner::{ContainerId, ContainerInfo};
+use drakkar_client::Retry;
 
 /// Why a pod stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(super) struct Worker {
 struct Restart {
     /// The run whose end was seen.
     ended: Option<ContainerId>,
-    pauses: Option<Pauses>,
+    retry: Option<Retry>,
     not_before: Option<Instant>,
 }
 
@@ -220,14 +220,14 @@ impl Worker {
             let finished = before.finished.unwrap_or_else(SystemTime::now);
             let ran = finished.duration_since(before.started).unwrap_or_default();
             if ran >= timing.container_backoff_reset {
-                restart.pauses = None;
+                restart.retry = None;
             }
             // The first restart comes at once.
-            restart.not_before = restart.pauses.as_mut().map(|pauses| {
+            restart.not_before = restart.retry.as_mut().map(|retry| {
                 let since = SystemTime::now().duration_since(finished).unwrap_or_default();
-                Instant::now() + pauses.next().saturating_sub(since)
+                Instant::now() + retry.next_delay().saturating_sub(since)
             });
-            restart.pauses.get_or_insert_with(|| timing.container_backoff.pauses());
+            restart.retry.get_or_insert_with(|| timing.container_backoff.retry());
         }
         let wait = restart.not_before.filter(|until| *until > Instant::now())?;
         if before.is_some() && record.waiting.is_none() {

@@ -47,7 +47,7 @@ pub(crate) struct TestApi {
 
 impl TestApi {
     pub(crate) async fn start(log: Log) -> Self {
-        Self { server: ApiServer::start(crate::api::Config::default()).await.unwrap(), log }
+        Self { server: ApiServer::start(drakkar_apiserver::Config::default()).await.unwrap(), log }
     }
 
     /// The kubelet's client. What it changes is in the log.

@@ -6,9 +6,9 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use drakkar_plugin::proto::registration::registration_server::{Registration, RegistrationServer};
-use drakkar_plugin::proto::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
-use drakkar_plugin::proto::{dra_v1 as v1, dra_v1beta1 as v1beta1, health_v1, health_v1alpha1};
+use drakkar_kubelet_api::registration::registration_server::{Registration, RegistrationServer};
+use drakkar_kubelet_api::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
+use drakkar_kubelet_api::{dra_v1 as v1, dra_v1beta1 as v1beta1, health_v1, health_v1alpha1};
 use futures::{Stream, StreamExt as _};
 use tokio::net::UnixListener;
 use tokio::sync::broadcast;

@@ -8,7 +8,7 @@ use kube::api::ListParams;
 use serde_json::json;
 
 use super::{Cluster, devices, eventually, reserved};
-use crate::api::{Config, Filter, Resource, Times, Trouble};
+use drakkar_apiserver::{Config, Filter, Resource, Times, Trouble};
 
 /// Schedules pods with a claim each, and deletes them again.
 async fn many(count: usize) {
@@ -86,7 +86,7 @@ async fn errors_of_the_server_only_cost_time() {
     cluster.gpus(2).await;
     cluster.template("gpu", &json!({"deviceClassName": "gpu"})).await;
     let faults = cluster.server.faults();
-    let scheduler = || Filter::any().client(&crate::api::Identity::Scheduler);
+    let scheduler = || Filter::any().client(&drakkar_apiserver::Identity::Scheduler);
     for (verb, resource) in
         [("create", Resource::ResourceClaim), ("patch", Resource::ResourceClaim), ("create", Resource::Pod)]
     {
@@ -124,7 +124,7 @@ async fn a_watch_that_is_too_old_is_replaced_by_a_list() {
     let cluster = Cluster::with(Config { event_window: 2, ..Config::default() }).await;
     cluster.pod("before", &json!(null)).await;
     cluster.bound("before").await;
-    let who = crate::api::Identity::Scheduler;
+    let who = drakkar_apiserver::Identity::Scheduler;
     cluster.server.faults().fail(Filter::any().client(&who).verb("watch"), Trouble::Unavailable, Times::Next(6));
     cluster.server.faults().drop_watches();
     join_all((0..10).map(|number| cluster.server_pod(number))).await;

@@ -11,9 +11,9 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::claim::ClaimRef;
 use crate::claims::{ClaimSource, FetchError};
 use crate::metrics::Metrics;
+use drakkar_client::ClaimRef;
 
 const DRIVER: &str = "gpu.example.com";
 
@@ -37,7 +37,7 @@ fn source(script: impl Fn(usize) -> Planned + Send + 'static) -> (ClaimSource, A
     let client = kube::Client::new(service, "default");
     let driver = DRIVER.parse().unwrap();
     let metrics = Metrics::new(&driver);
-    (ClaimSource::new(client, driver, metrics), count)
+    (ClaimSource::new(drakkar_client::DraClient::new(client), driver, metrics), count)
 }
 
 fn claim() -> ClaimRef {

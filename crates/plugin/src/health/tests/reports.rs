@@ -9,7 +9,7 @@ use rstest::rstest;
 use super::double::*;
 use crate::health::table::{MAX_DEVICES, MAX_MESSAGE};
 use crate::health::*;
-use crate::proto::health_v1 as proto;
+use drakkar_kubelet_api::health_v1 as proto;
 
 fn many(range: std::ops::Range<usize>) -> impl Iterator<Item = DeviceHealth> {
     range.map(|number| DeviceHealth::healthy("node-1", format!("gpu-{number}")))

@@ -21,7 +21,7 @@ fn serve(path: &Path, routes: Routes) -> Server {
 }
 
 fn routes(hub: &Arc<HealthHub>) -> Routes {
-    use crate::proto::{health_v1, health_v1alpha1};
+    use drakkar_kubelet_api::{health_v1, health_v1alpha1};
     Routes::new(health_v1::dra_resource_health_server::DraResourceHealthServer::new(HealthV1(hub.clone()))).add_service(
         health_v1alpha1::dra_resource_health_server::DraResourceHealthServer::new(HealthV1alpha1(hub.clone())),
     )
@@ -35,9 +35,9 @@ macro_rules! tests_of {
     ($version:ident) => {
         mod $version {
             use super::*;
-            use crate::proto::$version::dra_resource_health_client::DraResourceHealthClient;
-            use crate::proto::$version::{DeviceHealth as Health, NodeWatchResourcesResponse};
-            use crate::proto::$version::{DeviceIdentifier, HealthStatus as Wire, NodeWatchResourcesRequest};
+            use drakkar_kubelet_api::$version::dra_resource_health_client::DraResourceHealthClient;
+            use drakkar_kubelet_api::$version::{DeviceHealth as Health, NodeWatchResourcesResponse};
+            use drakkar_kubelet_api::$version::{DeviceIdentifier, HealthStatus as Wire, NodeWatchResourcesRequest};
 
             async fn watch(channel: &Channel) -> Result<tonic::Streaming<NodeWatchResourcesResponse>, tonic::Status> {
                 let call = async {
@@ -154,7 +154,7 @@ tests_of!(health_v1alpha1);
 
 #[tokio::test]
 async fn both_versions_share_one_monitor() {
-    use crate::proto::{health_v1, health_v1alpha1};
+    use drakkar_kubelet_api::{health_v1, health_v1alpha1};
     let directory = tempfile::tempdir().unwrap();
     let mut double = Double::new();
     let server = serve(&directory.path().join("dra.sock"), routes(&double.hub));

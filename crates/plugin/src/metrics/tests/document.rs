@@ -46,8 +46,8 @@ fn every_value_of_every_label_is_in_the_document() {
         values(ReportOutcome::as_str),
         values(Severity::as_str),
         values(DeviceHealth::as_str),
-        values(SliceWrite::as_str),
-        values(SliceProblem::as_str),
+        values(labels::SliceWrite::as_str),
+        values(labels::SliceProblem::as_str),
     ];
     for value in all.concat() {
         assert!(PAGE.contains(&format!("`{value}`")), "{value} is not explained");

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use crate::proto::registration::PluginInfo;
+use drakkar_kubelet_api::registration::PluginInfo;
 
 /// Far longer than anything here takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);

@@ -17,15 +17,15 @@ use tonic::service::Routes;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
-use crate::proto::dra_v1::dra_plugin_client::DraPluginClient;
-use crate::proto::dra_v1::dra_plugin_server::{DraPlugin, DraPluginServer};
-use crate::proto::dra_v1::{
+use drakkar_kubelet_api::dra_v1::dra_plugin_client::DraPluginClient;
+use drakkar_kubelet_api::dra_v1::dra_plugin_server::{DraPlugin, DraPluginServer};
+use drakkar_kubelet_api::dra_v1::{
     Claim, NodePrepareResourcesRequest, NodePrepareResourcesResponse, NodeUnprepareResourcesRequest,
     NodeUnprepareResourcesResponse,
 };
-use crate::proto::health_v1::dra_resource_health_client::DraResourceHealthClient;
-use crate::proto::health_v1::dra_resource_health_server::{DraResourceHealth, DraResourceHealthServer};
-use crate::proto::health_v1::{NodeWatchResourcesRequest, NodeWatchResourcesResponse};
+use drakkar_kubelet_api::health_v1::dra_resource_health_client::DraResourceHealthClient;
+use drakkar_kubelet_api::health_v1::dra_resource_health_server::{DraResourceHealth, DraResourceHealthServer};
+use drakkar_kubelet_api::health_v1::{NodeWatchResourcesRequest, NodeWatchResourcesResponse};
 
 /// Far longer than anything here takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);

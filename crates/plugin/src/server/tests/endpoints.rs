@@ -10,12 +10,12 @@ use drakkar_metadata::name::DriverName;
 use rstest::rstest;
 
 use super::double::{Driver, PATIENCE, connect, eventually, in_time, mortal_listener, prepare};
-use crate::proto::registration::InfoRequest;
-use crate::proto::registration::registration_client::RegistrationClient;
 use crate::registration::{RegistrationStatus, Services, SupportedServices};
 use crate::server::*;
 use crate::socket::PodUid;
 use crate::socket::watch::DirectoryWatch;
+use drakkar_kubelet_api::registration::InfoRequest;
+use drakkar_kubelet_api::registration::registration_client::RegistrationClient;
 
 /// A node's two directories.
 struct Node {
@@ -62,7 +62,8 @@ async fn register_and_prepare(registration: &Path) -> PathBuf {
     let mut kubelet = RegistrationClient::new(connect(registration).await.unwrap());
     let info = kubelet.get_info(InfoRequest {}).await.unwrap().into_inner();
     assert_eq!(info.supported_versions, ["v1.DRAPlugin", "v1beta1.DRAPlugin"]);
-    let status = crate::proto::registration::RegistrationStatus { plugin_registered: true, error: String::new() };
+    let status =
+        drakkar_kubelet_api::registration::RegistrationStatus { plugin_registered: true, error: String::new() };
     kubelet.notify_registration_status(status).await.unwrap();
     let endpoint = PathBuf::from(info.endpoint);
     prepare(&connect(&endpoint).await.unwrap(), "fine").await.unwrap();

@@ -157,8 +157,8 @@ async fn a_dropped_server_takes_its_socket_and_its_connections_along() {
 /// The kubelet sends its deadline with each call; a handler that is over it is dropped.
 #[tokio::test]
 async fn the_deadline_of_a_caller_drops_the_handler() {
-    use crate::proto::dra_v1::dra_plugin_client::DraPluginClient;
-    use crate::proto::dra_v1::{Claim, NodePrepareResourcesRequest};
+    use drakkar_kubelet_api::dra_v1::dra_plugin_client::DraPluginClient;
+    use drakkar_kubelet_api::dra_v1::{Claim, NodePrepareResourcesRequest};
     let directory = tempfile::tempdir().unwrap();
     let driver = Driver::default();
     let server = serve(&directory.path().join("dra.sock"), &driver);

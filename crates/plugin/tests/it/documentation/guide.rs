@@ -66,7 +66,12 @@ mod tests {
     #[tokio::test]
     async fn a_pod_is_told_what_it_got() {
         let node = Node::start().await.unwrap();
-        let _driver = node.plugin("gpu.example.com").unwrap().device_metadata(true).start(Gpus).await.unwrap();
+        let _driver = PluginBuilder::new("gpu.example.com")
+            .on(node.environment("gpu.example.com").unwrap())
+            .device_metadata(true)
+            .start(Gpus)
+            .await
+            .unwrap();
         node.publish("gpu.example.com", &["gpu-0"]).await.unwrap();
         node.add_cdi_device("example.com/gpu=gpu-0").unwrap();
         node.create(ClaimSpec::default().request("gpu", "gpu.example.com", 1).claim("mine")).await.unwrap();

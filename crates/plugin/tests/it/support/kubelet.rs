@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{Node, TestClaim};
-use drakkar_node::kubelet::{ClaimId, Device, DraVersion, Peer, PeerInfo};
+use drakkar_node::kubelet::{ClaimId, Device, DraService, Peer, PeerInfo};
 use drakkar_plugin::Helper;
 use tonic::Status;
 use tonic::transport::Channel;
@@ -28,7 +28,7 @@ impl Kubelet {
 
     /// The same in v1beta1 of the service.
     pub fn older(&self) -> Self {
-        Self(self.0.speaking(DraVersion::V1beta1))
+        Self(self.0.speaking(DraService::V1beta1))
     }
 
     /// Prepares claims, and gives devices or error of each, by UID.

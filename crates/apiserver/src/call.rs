@@ -1,0 +1,221 @@
+//! One request, as far as its URL and headers tell.
+
+use std::sync::Arc;
+
+use super::core::Core;
+use super::query::{Query, decode};
+use super::resource::Resource;
+use super::rules::{self, Attempt, User};
+use super::selector::Selector;
+use super::status::Failure;
+use super::store::Key;
+use super::version::Version;
+use drakkar_client::DraVersion;
+
+/// What a path names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) resource: Resource,
+    pub(crate) version: Version,
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) subresource: Option<Subresource>,
+}
+
+/// What of an object is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subresource {
+    Status,
+    Binding,
+}
+
+impl Subresource {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Status => "status",
+            Self::Binding => "binding",
+        }
+    }
+}
+
+impl Target {
+    /// Reads `/api/v1/…` and `/apis/GROUP/VERSION/…`.
+    pub(crate) fn parse(segments: &[&str], served: &[DraVersion]) -> Option<Self> {
+        let (group, version, rest) = match segments {
+            ["api", version, rest @ ..] => ("", *version, rest),
+            ["apis", group, version, rest @ ..] => (*group, *version, rest),
+            _ => return None,
+        };
+        let version = Version::parse(group, version, served)?;
+        let (namespace, rest) = match rest {
+            ["namespaces", namespace, rest @ ..] if rest.first().is_some_and(|plural| *plural != "status") => {
+                (Some(*namespace), rest)
+            }
+            rest => (None, rest),
+        };
+        let (plural, name, subresource) = match rest {
+            [plural] => (*plural, None, None),
+            [plural, name] => (*plural, Some(*name), None),
+            [plural, name, subresource] => (*plural, Some(*name), Some(*subresource)),
+            _ => return None,
+        };
+        let resource = Resource::from_plural(group, plural)?;
+        let subresource = match subresource {
+            None => None,
+            Some("status") if resource.has_status() => Some(Subresource::Status),
+            Some("binding") if resource == Resource::Pod => Some(Subresource::Binding),
+            Some(_) => return None,
+        };
+        let fits = if resource.namespaced() { namespace.is_some() || name.is_none() } else { namespace.is_none() };
+        fits.then(|| Self {
+            resource,
+            version,
+            namespace: namespace.map(|text| decode(text, false)),
+            name: name.map(|text| decode(text, false)),
+            subresource,
+        })
+    }
+
+    /// The verb that a method is, in the words of RBAC.
+    pub(crate) fn verb(&self, method: &http::Method, query: &Query) -> Option<&'static str> {
+        use http::Method;
+        match (method, self.name.is_some()) {
+            (&Method::GET, true) => Some("get"),
+            (&Method::GET, false) if query.flag("watch") => Some("watch"),
+            (&Method::GET, false) => Some("list"),
+            (&Method::POST, false) => Some("create"),
+            (&Method::POST, true) if self.subresource == Some(Subresource::Binding) => Some("create"),
+            (&Method::PUT, true) => Some("update"),
+            (&Method::PATCH, true) => Some("patch"),
+            (&Method::DELETE, true) if self.subresource.is_none() => Some("delete"),
+            (&Method::DELETE, false) => Some("deletecollection"),
+            _ => None,
+        }
+    }
+}
+
+/// A request that is known to be for objects, and whose client is known.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) core: Arc<Core>,
+    pub(crate) user: Arc<User>,
+    pub(crate) target: Target,
+    pub(crate) verb: &'static str,
+    pub(crate) query: Query,
+    /// Who is said to own the fields that this request sets, if it does not say so itself.
+    pub(crate) agent: String,
+    pub(crate) content_type: String,
+}
+
+impl Call {
+    pub(crate) fn resource(&self) -> Resource {
+        self.target.resource
+    }
+
+    /// The name in the path; empty if it has none.
+    pub(crate) fn name(&self) -> &str {
+        self.target.name.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        self.key_of(self.name())
+    }
+
+    pub(crate) fn key_of(&self, name: &str) -> Key {
+        (self.target.namespace.clone().unwrap_or_default(), name.to_owned())
+    }
+
+    pub(crate) fn is_status(&self) -> bool {
+        self.target.subresource == Some(Subresource::Status)
+    }
+
+    pub(crate) fn dry_run(&self) -> bool {
+        self.query.get("dryRun").is_some()
+    }
+
+    /// The name that owns what this request sets.
+    pub(crate) fn manager(&self) -> &str {
+        self.query.get("fieldManager").unwrap_or(&self.agent)
+    }
+
+    fn attempt(&self) -> Attempt<'_> {
+        Attempt {
+            verb: self.verb,
+            resource: self.resource(),
+            subresource: self.target.subresource.map(Subresource::name),
+            namespace: self.target.namespace.as_deref(),
+            name: self.target.name.as_deref(),
+        }
+    }
+
+    fn forbidden(&self, message: String) -> Failure {
+        Failure::forbidden(self.resource(), self.target.name.as_deref(), message)
+    }
+
+    pub(crate) fn authorize(&self) -> Result<(), Failure> {
+        rules::authorize(&self.user, &self.attempt(), &self.core.policy()).map_err(|message| self.forbidden(message))
+    }
+
+    /// What kubelets may do to an object depends on what is in it. It is the new one for a create, and else the stored one.
+    pub(crate) fn authorize_object(&self, object: &serde_json::Value) -> Result<(), Failure> {
+        let subresource = self.target.subresource.map(Subresource::name);
+        rules::authorize_object(&self.user, self.resource(), subresource, self.verb, object)
+            .map_err(|message| self.forbidden(message))
+    }
+
+    /// The selector of a list, watch or collection delete. Of some resources, a kubelet must select what is its own.
+    pub(crate) fn selector(&self) -> Result<Selector, Failure> {
+        let query = &self.query;
+        let selector = Selector::parse(self.resource(), query.get("labelSelector"), query.get("fieldSelector"))?;
+        let node = selector.demanded("spec.nodeName");
+        rules::authorize_selection(&self.user, &self.attempt(), node, &self.core.policy())
+            .map_err(|message| self.forbidden(message))?;
+        Ok(selector)
+    }
+
+    /// Whether the parameters of a write are such that there are.
+    pub(crate) fn check_options(&self) -> Result<(), Failure> {
+        let kind = match self.verb {
+            "create" => "CreateOptions",
+            "update" => "UpdateOptions",
+            "patch" => "PatchOptions",
+            // A delete may have a body that counts in place of the query.
+            _ => return Ok(()),
+        };
+        let refused = |reason, field, message: &str| Err(Failure::options(kind, reason, field, message));
+        if let Some(value) = self.query.get("dryRun").filter(|value| *value != "All") {
+            let message = format!("Unsupported value: [\"{value}\"]: supported values: \"All\"");
+            return refused("FieldValueNotSupported", "dryRun", &message);
+        }
+        let is_apply = self.content_type.starts_with("application/apply-patch");
+        if self.verb == "patch" && !is_apply && self.query.get("force").is_some() {
+            return refused("FieldValueForbidden", "force", "Forbidden: may not be specified for non-apply patch");
+        }
+        if self.query.get("fieldManager").is_some_and(|manager| manager.len() > 128) {
+            return refused("FieldValueTooLong", "fieldManager", "Too long: may not be more than 128 bytes");
+        }
+        match self.query.get("fieldValidation") {
+            None | Some("Ignore" | "Strict" | "Warn") => Ok(()),
+            Some(value) => {
+                let known = r#""", "Ignore", "Strict", "Warn""#;
+                let message = format!("Unsupported value: \"{value}\": supported values: {known}");
+                refused("FieldValueNotSupported", "fieldValidation", &message)
+            }
+        }
+    }
+
+    /// A client can ask to be told of fields that the API does not have; else they are dropped.
+    pub(crate) fn check_strict(&self, unknown: &[String]) -> Result<(), Failure> {
+        if unknown.is_empty() || self.query.get("fieldValidation") != Some("Strict") {
+            return Ok(());
+        }
+        let unknown: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+        Err(Failure::bad_request(format!(
+            "{} in version \"{}\" cannot be handled as a {}: strict decoding error: {}",
+            self.resource().kind(),
+            self.target.version.api_version().rsplit('/').next().unwrap_or_default(),
+            self.resource().kind(),
+            unknown.join(", "),
+        )))
+    }
+}

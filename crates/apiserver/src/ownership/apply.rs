@@ -1,0 +1,162 @@
+//! Server-side apply.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::entry::{self, Entry};
+use super::set::Fields;
+use super::tree;
+use crate::call::Call;
+use crate::codec;
+use crate::resource::Resource;
+use crate::status::Failure;
+use crate::store::Object;
+use crate::write::{self, Proposal};
+
+/// Applies a configuration; whether that created the object, and the object.
+pub(crate) fn apply(call: &Call, body: &[u8]) -> Result<(bool, Arc<Object>), Failure> {
+    if call.query.get("fieldManager").is_none() {
+        return Err(Failure::patch_options("fieldManager", "Required value: is required for apply patch"));
+    }
+    let config = configuration(call, body)?;
+    let exists = call.core.store.get(call.resource(), &call.key()).is_some();
+    if !exists && call.target.subresource.is_none() {
+        let mut me = Entry::of(call, true);
+        me.fields = tree::fields(call.resource(), &config);
+        let mut object = config.clone();
+        object["metadata"]["name"] = call.name().into();
+        let (object, _) = codec::admit_stored(call.resource(), call.target.version, object)?;
+        let proposal = Proposal { object, managed_fields: Some(entry::encode(vec![me])) };
+        match write::create_proposed(call, proposal) {
+            // Somebody else was faster: then this is an apply to what is there.
+            Err(failure) if failure.code == 409 => {}
+            created => return Ok((true, created?)),
+        }
+    }
+    Ok((false, write::update(call, |old| propose(call, &config, &old.value))?))
+}
+
+/// What the client applies, as far as it can be applied here.
+fn configuration(call: &Call, body: &[u8]) -> Result<Value, Failure> {
+    let resource = call.resource();
+    let mut config = codec::parse(body, true, resource.kind())?;
+    let text = |field: &str| config[field].as_str().unwrap_or_default();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    if version != call.target.version.api_version() || kind != resource.kind() {
+        let slash = if version.contains('/') { "" } else { "/" };
+        return Err(Failure::bad_request(format!("invalid object type: {slash}{version}, Kind={kind}")));
+    }
+    codec::take_type(resource, call.target.version, &mut config)?;
+    if !config["metadata"].is_object() {
+        config["metadata"] = Map::new().into();
+    }
+    let metadata = &config["metadata"];
+    if metadata.get("managedFields").is_some_and(|fields| !fields.is_null()) {
+        return Err(Failure::bad_request("metadata.managedFields must be nil"));
+    }
+    if let Some(name) = metadata["name"].as_str().filter(|name| *name != call.name()) {
+        let wanted = call.name();
+        return Err(Failure::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({wanted})"
+        )));
+    }
+    call.target.version.to_stored(resource, &mut config);
+    let (_, unknown) = codec::admit_stored(resource, call.target.version, config.clone())?;
+    if let Some(path) = unknown.first() {
+        let text = |field: &str| config["metadata"][field].as_str().unwrap_or_default();
+        let (namespace, name) = (text("namespace"), text("name"));
+        let version = call.target.version.api_version();
+        return Err(Failure::internal_plain(format!(
+            "failed to create typed patch object ({namespace}/{name}; {version}, Kind={}): .{path}: field not declared in schema",
+            resource.kind(),
+        )));
+    }
+    restrict(call, &mut config);
+    Ok(config)
+}
+
+/// What the path does not reach is not applied, and not owned.
+fn restrict(call: &Call, config: &mut Value) {
+    let resource = call.resource();
+    let Value::Object(config) = config else { return };
+    if call.is_status() {
+        config.remove("spec");
+        if resource == Resource::ResourceClaim
+            && let Some(Value::Object(metadata)) = config.get_mut("metadata")
+        {
+            metadata.retain(|field, _| matches!(field.as_str(), "name" | "namespace" | "uid" | "resourceVersion"));
+        }
+    } else if resource.has_status() {
+        config.remove("status");
+    }
+}
+
+/// What the object becomes.
+fn propose(call: &Call, config: &Value, live: &Value) -> Result<Proposal, Failure> {
+    let resource = call.resource();
+    let mut entries = entry::parse(live);
+    let mut me = Entry::of(call, true);
+    me.fields = tree::fields(resource, config);
+    let last = entries.iter().find(|entry| entry.is_same_manager(&me)).cloned();
+    entries.retain(|entry| !entry.is_same_manager(&me));
+
+    let mut merged = live.clone();
+    tree::merge(resource, &mut merged, config);
+    if let Some(last) = &last {
+        let mut kept = me.fields.clone();
+        entries.iter().for_each(|entry| kept.union(&entry.fields));
+        tree::prune(resource, &mut merged, &last.fields, &kept);
+    }
+    let difference = tree::compare(resource, live, &merged);
+    let conflicts: Vec<(&Entry, Fields)> = entries
+        .iter()
+        .map(|entry| (entry, entry.fields.intersection(&difference.changed)))
+        .filter(|(_, fields)| !fields.is_empty())
+        .collect();
+    if !conflicts.is_empty() && !call.query.flag("force") {
+        return Err(conflict(&conflicts));
+    }
+    for entry in &mut entries {
+        entry.fields = entry.fields.difference(&difference.changed).difference(&difference.removed);
+    }
+    if let Some(last) = last
+        && difference.changed.is_empty()
+        && difference.removed.is_empty()
+        && last.fields == me.fields
+    {
+        me.time = last.time;
+    }
+    entries.push(me);
+    // Only the client's own conditions count.
+    for field in ["resourceVersion", "uid"] {
+        merged["metadata"][field] = config["metadata"][field].clone();
+    }
+    let (object, _) = codec::admit_stored(resource, call.target.version, merged)?;
+    Ok(Proposal { object, managed_fields: Some(entry::encode(entries)) })
+}
+
+fn conflict(conflicts: &[(&Entry, Fields)]) -> Failure {
+    let mut causes = Vec::new();
+    let mut lines = Vec::new();
+    for (entry, fields) in conflicts {
+        let manager = entry.describe();
+        lines.push(format!("conflicts with {manager}:"));
+        for path in fields.paths() {
+            lines.push(format!("- {path}"));
+            causes.push(json!({
+                "reason": "FieldManagerConflict",
+                "message": format!("conflict with {manager}"),
+                "field": path,
+            }));
+        }
+    }
+    let message = match causes.as_slice() {
+        [cause] => {
+            let text = |field: &str| cause[field].as_str().unwrap_or_default().to_owned();
+            format!("Apply failed with 1 conflict: {}: {}", text("message"), text("field"))
+        }
+        many => format!("Apply failed with {} conflicts: {}", many.len(), lines.join("\n")),
+    };
+    Failure::apply_conflict(message, &causes)
+}

@@ -1,0 +1,158 @@
+//! How clients come to the server, and who they are.
+
+use http::{Method, Request};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::resource::v1::ResourceSlice;
+use kube::api::{Api, ListParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+
+use super::support::{CLAIMS, SLICES, claim, server, server_with, slice};
+use crate::{ApiServer, Config, DraVersion, Identity};
+
+fn driver() -> Identity {
+    Identity::Driver {
+        namespace: "kube-system".to_owned(),
+        service_account: "gpu".to_owned(),
+        node_name: "node-a".to_owned(),
+    }
+}
+
+#[rstest::rstest]
+#[tokio::test]
+async fn a_kubeconfig_leads_to_the_server(#[values(false, true)] tls: bool) {
+    let server = ApiServer::start(Config { tls, ..Config::default() }).await.unwrap();
+    assert!(server.url().starts_with(if tls { "https://127.0.0.1:" } else { "http://127.0.0.1:" }));
+    let file = Kubeconfig::from_yaml(&server.kubeconfig(&Identity::Admin).unwrap()).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+    let client = kube::Client::try_from(config).unwrap();
+    let namespaces = Api::<Namespace>::all(client).list(&ListParams::default()).await.unwrap();
+    assert_eq!(namespaces.items.len(), 2);
+    Api::<Namespace>::all(server.admin()).get("default").await.unwrap();
+}
+
+#[tokio::test]
+async fn typed_objects_go_in_and_out() {
+    let server = ApiServer::start(Config::default()).await.unwrap();
+    let slices: Api<ResourceSlice> = Api::all(server.admin());
+    let object: ResourceSlice = serde_json::from_value(slice("a")).unwrap();
+    let made = slices.create(&PostParams::default(), &object).await.unwrap();
+    assert_eq!(slices.get("a").await.unwrap(), made);
+    let error = Api::<Pod>::namespaced(server.admin(), "default").get("none").await.unwrap_err();
+    assert!(matches!(error, kube::Error::Api(status) if status.is_not_found()));
+}
+
+#[tokio::test]
+async fn who_does_not_prove_who_it_is_learns_nothing_but_that_the_server_lives() {
+    let server = ApiServer::start(Config::default()).await.unwrap();
+    let anonymous = kube::Client::try_from(kube::Config::new(server.url().parse().unwrap())).unwrap();
+    let status = async |path: &str| {
+        let answer = anonymous.send(Request::get(path).body(kube::client::Body::empty()).unwrap()).await.unwrap();
+        answer.status().as_u16()
+    };
+    assert_eq!(status(SLICES).await, 401);
+    assert_eq!(status("/apis").await, 401);
+    assert_eq!(status("/readyz").await, 200);
+    assert_eq!(status("/version").await, 200);
+}
+
+#[tokio::test]
+async fn a_driver_may_do_what_a_driver_may_do() {
+    let api = server().await;
+    let driver = api.of(&driver());
+    assert_eq!(driver.post(SLICES, &slice("a")).await.0, 201);
+    let (code, refused) = driver.post(CLAIMS, &claim("c")).await;
+    assert_eq!((code, refused["reason"].as_str()), (403, Some("Forbidden")), "{refused}");
+    assert_eq!(refused["details"], json!({ "group": "resource.k8s.io", "kind": "resourceclaims" }));
+}
+
+#[tokio::test]
+async fn an_invalid_object_is_refused_with_all_its_faults() {
+    let api = server().await;
+    let mut object = slice("a");
+    object["spec"]["driver"] = "Not A Driver".into();
+    object["spec"]["pool"]["resourceSliceCount"] = 0.into();
+    let (code, refused) = api.post(SLICES, &object).await;
+    assert_eq!((code, refused["reason"].as_str()), (422, Some("Invalid")), "{refused}");
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.starts_with("ResourceSlice.resource.k8s.io \"a\" is invalid: ["), "{message}");
+    let fields: Vec<&str> =
+        refused["details"]["causes"].as_array().unwrap().iter().map(|cause| cause["field"].as_str().unwrap()).collect();
+    assert!(fields.contains(&"spec.driver") && fields.contains(&"spec.pool.resourceSliceCount"), "{fields:?}");
+}
+
+#[tokio::test]
+async fn requests_are_remembered_with_their_user() {
+    let api = server().await;
+    let driver = driver();
+    api.of(&driver).get(SLICES).await;
+    api.of(&driver).post(SLICES, &slice("a")).await;
+    let lines: Vec<_> = api.server.requests().into_iter().filter(|line| line.user == driver.user_name()).collect();
+    assert_eq!(lines.iter().map(|line| (line.verb, line.status)).collect::<Vec<_>>(), [("list", 200), ("create", 201)]);
+    assert_eq!(lines.iter().filter(|line| line.is_write()).count(), 1);
+    api.server.forget_requests();
+    assert_eq!(api.server.requests(), []);
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_is_where_it_was_and_knows_what_it_knew() {
+    let api = server().await;
+    api.post(SLICES, &slice("a")).await;
+    let mut watch = api.watch(&format!("{SLICES}?watch=true")).await;
+    watch.brief().await;
+    let url = api.server.url();
+    api.server.stop().await;
+    assert!(!matches!(watch.try_next().await, Ok(Some(_))), "the watch ends");
+    assert!(api.send(Method::GET, SLICES, "", String::new()).await.is_err());
+    api.server.resume().await.unwrap();
+    assert_eq!(api.server.url(), url);
+    assert_eq!(api.get(&format!("{SLICES}/a")).await.0, 200);
+}
+
+#[tokio::test]
+async fn older_versions_show_the_same_objects_in_their_own_form() {
+    let versions = vec![DraVersion::V1, DraVersion::V1beta2, DraVersion::V1beta1];
+    let api = server_with(Config { versions, ..Config::default() }).await;
+    let old = |path: &str| path.replace("/v1/", "/v1beta1/");
+    let mut object = slice("a");
+    object["spec"]["devices"] = json!([{ "name": "x", "basic": { "attributes": { "a": { "int": 1 } } } }]);
+    let (code, made) = api.post(&old(SLICES), &object).await;
+    assert_eq!((code, &made["apiVersion"]), (201, &json!("resource.k8s.io/v1beta1")), "{made}");
+    assert_eq!(made["spec"]["devices"], object["spec"]["devices"]);
+    let (_, new) = api.get(&format!("{SLICES}/a")).await;
+    assert_eq!(new["spec"]["devices"], json!([{ "name": "x", "attributes": { "a": { "int": 1 } } }]));
+    let (_, beta2) = api.get(&format!("{SLICES}/a").replace("/v1/", "/v1beta2/")).await;
+    assert_eq!((&beta2["apiVersion"], &beta2["spec"]), (&json!("resource.k8s.io/v1beta2"), &new["spec"]));
+    assert_eq!(api.post(CLAIMS, &claim("c")).await.0, 201);
+    let (_, flat) = api.get(&old(&format!("{CLAIMS}/c"))).await;
+    assert_eq!(flat["spec"]["devices"]["requests"][0]["deviceClassName"], "gpu");
+}
+
+#[tokio::test]
+async fn events_are_the_same_in_both_groups() {
+    let api = server().await;
+    let event = json!({
+        "metadata": { "name": "e" }, "regarding": { "kind": "Pod", "name": "p", "namespace": "default" }, "reason": "Failed",
+        "note": "so it is", "type": "Warning", "action": "Prepare", "reportingController": "k8s.io/kubelet",
+        "reportingInstance": "a", "eventTime": "2024-01-01T00:00:00.000000Z",
+    });
+    let (code, made) = api.post("/apis/events.k8s.io/v1/namespaces/default/events", &event).await;
+    assert_eq!((code, &made["note"]), (201, &json!("so it is")), "{made}");
+    let (_, core) = api.get("/api/v1/namespaces/default/events/e").await;
+    assert_eq!((&core["message"], &core["involvedObject"]["name"]), (&json!("so it is"), &json!("p")));
+}
+
+#[tokio::test]
+async fn discovery_tells_what_there_is() {
+    let api = server().await;
+    assert_eq!(api.server.admin().apiserver_version().await.unwrap().minor, "37");
+    let (_, groups) = api.get("/apis").await;
+    assert_eq!(groups["groups"][1]["preferredVersion"]["groupVersion"], "resource.k8s.io/v1");
+    let (_, resources) = api.get("/apis/resource.k8s.io/v1").await;
+    let all: Vec<&Value> =
+        resources["resources"].as_array().unwrap().iter().map(|resource| &resource["name"]).collect();
+    assert!(all.contains(&&json!("resourceclaims/status")) && all.contains(&&json!("deviceclasses")), "{all:?}");
+    let (code, answer) = api.get("/apis/resource.k8s.io/v1beta1").await;
+    assert_eq!((code, answer["reason"].as_str()), (404, Some("NotFound")));
+    assert_eq!(api.get("/apis/other.example.com/v1").await, (404, json!("404 page not found\n")));
+}

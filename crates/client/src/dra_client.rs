@@ -1,0 +1,124 @@
+//! Requests about `resource.k8s.io`, in the newest version that the server has.
+//!
+//! v1 is tried first. Only where the server answers that it does not know the version is it asked for those that it does:
+//! a server of today costs no request for that, and a claim that does not exist costs one request, not one for each version.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Limited};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
+use kube::client::Body;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::sync::Mutex;
+
+use crate::{ApiError, DraVersion};
+
+const JSON: &str = "application/json";
+/// More than any list of API groups needs.
+const MAX_GROUP: usize = 1024 * 1024;
+/// The characters of a query parameter that need no escape (RFC 3986, section 2.3).
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// An answer of the API server: the HTTP status and the body.
+pub type Answer = (StatusCode, Vec<u8>);
+
+/// A client for `resource.k8s.io` that finds out which version the server has. Clones share what they found out.
+#[derive(Clone)]
+pub struct DraClient {
+    client: kube::Client,
+    /// The index of the version in [`DraVersion::ALL`].
+    version: Arc<AtomicU8>,
+    discovery: Arc<Mutex<()>>,
+}
+
+impl fmt::Debug for DraClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DraClient").field("version", &self.version()).finish_non_exhaustive()
+    }
+}
+
+impl DraClient {
+    /// Creates a client that assumes v1 until the server says otherwise.
+    pub fn new(client: kube::Client) -> Self {
+        Self::with_version(client, DraVersion::V1)
+    }
+
+    /// Creates a client that assumes this version until the server says otherwise.
+    pub fn with_version(client: kube::Client, version: DraVersion) -> Self {
+        Self { client, version: Arc::new(AtomicU8::new(index(version))), discovery: Arc::default() }
+    }
+
+    /// Returns the version to use.
+    pub fn version(&self) -> DraVersion {
+        DraVersion::ALL[usize::from(self.version.load(Ordering::Relaxed)) % DraVersion::ALL.len()]
+    }
+
+    /// Finds the version to use after the server did not know the one that was tried: at the first request of all, or after
+    /// the server was replaced. Concurrent callers share one request.
+    pub async fn rediscover(&self, tried: DraVersion) -> Result<DraVersion, ApiError> {
+        let _guard = self.discovery.lock().await;
+        let current = self.version();
+        if current != tried {
+            return Ok(current);
+        }
+        let request = self.request(Method::GET, "/apis/resource.k8s.io", JSON, Vec::new())?;
+        let group: APIGroup = match self.exchange(request, MAX_GROUP).await? {
+            (StatusCode::OK, body) => serde_json::from_slice(&body).map_err(ApiError::Decode)?,
+            (StatusCode::NOT_FOUND, _) => return Err(ApiError::NoVersion),
+            (status, body) => return Err(ApiError::from_answer(status, &body)),
+        };
+        let newest = DraVersion::newest(group.versions.iter().map(|served| served.version.as_str()));
+        // A server that lists the version that was tried does not have the resource.
+        let version = newest.filter(|version| *version != tried).ok_or(ApiError::NoVersion)?;
+        self.version.store(index(version), Ordering::Relaxed);
+        tracing::info!(version = version.name(), "found version of resource.k8s.io");
+        Ok(version)
+    }
+
+    /// Builds a request that accepts JSON.
+    pub fn request(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &'static str,
+        body: Vec<u8>,
+    ) -> Result<Request<Body>, ApiError> {
+        let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, JSON);
+        if !body.is_empty() {
+            request = request.header(header::CONTENT_TYPE, content_type);
+        }
+        request.body(Body::from(body)).map_err(|error| ApiError::Send(error.into()))
+    }
+
+    /// Sends a request, and returns when the head of the answer is there.
+    pub async fn send(&self, request: Request<Body>) -> Result<Response<Body>, ApiError> {
+        self.client.send(request).await.map_err(|error| ApiError::Send(error.into()))
+    }
+
+    /// Sends a request and reads the whole answer, of at most so many bytes. An answer that asks to retry later is an error;
+    /// any other is returned, whatever its status.
+    pub async fn exchange(&self, request: Request<Body>, max_bytes: usize) -> Result<Answer, ApiError> {
+        Self::collect(self.send(request).await?, max_bytes).await
+    }
+
+    /// Reads the whole of an answer whose head is there.
+    pub async fn collect(response: Response<Body>, max_bytes: usize) -> Result<Answer, ApiError> {
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, max_bytes).collect().await.map_err(ApiError::Send)?;
+        let body = Vec::from(body.to_bytes());
+        ApiError::retry_after(&head, &body).map_or(Ok((head.status, body)), Err)
+    }
+}
+
+/// Returns the index of a version in [`DraVersion::ALL`].
+fn index(version: DraVersion) -> u8 {
+    (0u8..).zip(DraVersion::ALL).find(|(_, known)| *known == version).map_or(0, |(index, _)| index)
+}
+
+/// Escapes a text for use in a query.
+pub fn escape(text: &str) -> impl fmt::Display + '_ {
+    utf8_percent_encode(text, ESCAPED)
+}

@@ -1,0 +1,143 @@
+//! Errors of requests to the API server, and whether and when a retry makes sense.
+
+use std::time::Duration;
+
+use drakkar_metadata::show::Printable;
+use http::StatusCode;
+use http::header::RETRY_AFTER;
+use http::response::Parts;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+
+use crate::DraVersion;
+use crate::backoff::jittered;
+
+/// The longest `Retry-After` that is respected. A server that needs more time can send it again.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
+/// How much of an answer that is no `Status` object is quoted.
+const MAX_QUOTED: usize = 200;
+
+/// Why the API server gave no usable answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ApiError {
+    /// The request was not sent, or its answer not received.
+    #[error("no answer from the API server: {0}")]
+    Send(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The answer took too long.
+    #[error("no answer from the API server within {} s", .0.as_secs())]
+    Timeout(Duration),
+    /// The answer is an error.
+    #[error("the API server answered {status}: {}", Printable::whole(message))]
+    Status {
+        /// The HTTP status.
+        status: StatusCode,
+        /// The message of the server.
+        message: String,
+    },
+    /// The answer is an error with a `Retry-After` header.
+    #[error("{error}; retry after {} s", .after.as_secs())]
+    RetryAfter {
+        /// The error.
+        error: Box<ApiError>,
+        /// The delay that the server asks for.
+        after: Duration,
+    },
+    /// The server has no version of `resource.k8s.io` that this crate knows.
+    #[error("the API server serves none of {}", DraVersion::ALL.map(DraVersion::api_version).join(", "))]
+    NoVersion,
+    /// The answer has another form than expected.
+    #[error("the API server's answer is not what was asked for: {0}")]
+    Decode(#[source] serde_json::Error),
+}
+
+impl ApiError {
+    /// Makes an error of an answer whose status is no success.
+    pub fn from_answer(status: StatusCode, body: &[u8]) -> Self {
+        let message = serde_json::from_slice::<Status>(body).ok().and_then(|status| status.message);
+        let quoted = || String::from_utf8_lossy(&body[..body.len().min(MAX_QUOTED)]).trim().to_owned();
+        Self::Status { status, message: message.unwrap_or_else(quoted) }
+    }
+
+    /// Makes an error of an answer that asks to retry later; `None` for any other answer.
+    pub(crate) fn retry_after(head: &Parts, body: &[u8]) -> Option<Self> {
+        // The header may also hold a date, which API servers do not send.
+        let seconds = head.headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+        let error = Self::from_answer(head.status, body);
+        let after = Duration::from_secs(seconds).min(MAX_RETRY_AFTER);
+        error.is_transient().then(|| Self::RetryAfter { error: Box::new(error), after })
+    }
+
+    /// Returns the HTTP status of the answer, if there was one.
+    pub fn status(&self) -> Option<StatusCode> {
+        match self {
+            Self::Status { status, .. } => Some(*status),
+            Self::RetryAfter { error, .. } => error.status(),
+            Self::Send(_) | Self::Timeout(_) | Self::NoVersion | Self::Decode(_) => None,
+        }
+    }
+
+    /// Returns whether the same request may succeed later.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Send(_) | Self::Timeout(_) | Self::RetryAfter { .. } => true,
+            Self::Status { status, .. } => is_transient(*status),
+            Self::NoVersion | Self::Decode(_) => false,
+        }
+    }
+
+    /// Returns the delay before the next try: the given one, or a longer one if the server asked for it. The server asks
+    /// everybody for the same delay, so it gets jitter.
+    pub fn retry_delay(&self, delay: Duration) -> Duration {
+        match self {
+            Self::RetryAfter { after, .. } => delay.max(jittered(*after, 1.0..=2.0)),
+            _ => delay,
+        }
+    }
+}
+
+/// Returns whether a server that answers with this status may answer otherwise later.
+pub fn is_transient(status: StatusCode) -> bool {
+    // 401: the token is being rotated, and is read again before long.
+    matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::UNAUTHORIZED)
+        || (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Response;
+
+    use super::*;
+
+    fn answer(status: u16, after: Option<&str>) -> Option<ApiError> {
+        let mut answer = Response::builder().status(status);
+        if let Some(after) = after {
+            answer = answer.header(RETRY_AFTER, after);
+        }
+        let (head, ()) = answer.body(()).unwrap().into_parts();
+        ApiError::retry_after(&head, b"Too many requests, please try again later.")
+    }
+
+    #[test]
+    fn a_delay_is_as_long_as_the_server_asks_for_and_not_the_same_for_all() {
+        let error = answer(429, Some("4")).unwrap();
+        assert!(
+            error.is_transient() && error.to_string().contains("429") && error.to_string().contains("try again later")
+        );
+        let seconds = Duration::from_secs;
+        let delays: Vec<Duration> = (0..1000).map(|_| error.retry_delay(seconds(1))).collect();
+        assert!(delays.iter().all(|delay| (seconds(4)..=seconds(8)).contains(delay)), "{delays:?}");
+        let shortest = delays.iter().min().unwrap();
+        let longest = delays.iter().max().unwrap();
+        assert!(*longest - *shortest > seconds(3), "from {shortest:?} to {longest:?}");
+        assert_eq!(error.retry_delay(seconds(30)), seconds(30), "a longer delay stays as it is");
+    }
+
+    #[test]
+    fn retry_after_is_bounded_and_only_read_from_transient_errors() {
+        let longest = answer(503, Some("86400")).unwrap().retry_delay(Duration::ZERO);
+        assert!((MAX_RETRY_AFTER..=2 * MAX_RETRY_AFTER).contains(&longest), "{longest:?}");
+        for (status, after) in [(429, None), (429, Some("soon")), (404, Some("1")), (200, Some("1"))] {
+            assert!(answer(status, after).is_none(), "{status} {after:?}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+#![doc = include_str!("../README.md")]
+// Nobody edits the modules below: `cargo xtask proto` makes them, in the style of the generator.
+#![allow(
+    clippy::all,
+    clippy::pedantic,
+    clippy::restriction,
+    dead_code,
+    missing_debug_implementations,
+    missing_docs,
+    rust_2018_idioms,
+    unreachable_pub,
+    unused_qualifications
+)]
+
+/// Package `k8s.io.kubelet.pkg.apis.dra.v1`.
+#[rustfmt::skip]
+pub mod dra_v1;
+/// Package `k8s.io.kubelet.pkg.apis.dra.v1beta1`.
+#[rustfmt::skip]
+pub mod dra_v1beta1;
+/// Package `v1`: health.
+#[rustfmt::skip]
+pub mod health_v1;
+/// Package `v1alpha1`: health.
+#[rustfmt::skip]
+pub mod health_v1alpha1;
+/// Package `pluginregistration`.
+#[rustfmt::skip]
+pub mod registration;
+
+#[cfg(test)]
+mod tests;

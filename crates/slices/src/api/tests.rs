@@ -1,0 +1,169 @@
+//! Requests to servers that cannot select slices by pool, and the form in which slices are sent.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use http::{Request, header};
+use http_body_util::BodyExt as _;
+use serde_json::Value;
+
+use super::super::content::{Head, Item};
+use super::super::resources::PublishedDevice;
+use super::*;
+
+/// A server that refuses some requests, and what it was asked.
+fn server(refuses: fn(&str) -> bool) -> (Api, Arc<Mutex<Vec<String>>>) {
+    let log: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = log.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let uri = request.uri().to_string();
+        seen.lock().unwrap().push(uri.clone());
+        let slice = |pool: &str| {
+            json!({
+                "metadata": {"name": format!("of-{pool}"), "uid": pool, "resourceVersion": "7"},
+                "spec": {"driver": "d", "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1}},
+            })
+        };
+        let (status, body) = if refuses(&uri) {
+            (400, json!({"kind": "Status", "message": "field label not supported: spec.pool.name"}))
+        } else if uri.contains("watch=true") {
+            (200, json!({"type": "ADDED", "object": slice("rack")}))
+        } else {
+            (200, json!({"metadata": {"resourceVersion": "9"}, "items": [slice("rack"), slice("other")]}))
+        };
+        let answer = Response::builder().status(status).body(Body::from(format!("{body}\n").into_bytes()));
+        async move { Ok::<_, Infallible>(answer.unwrap()) }
+    });
+    let scope = Scope { driver: "d".into(), node: None, pool: Some("rack".into()) };
+    (Api::new(DraClient::new(kube::Client::new(service, "default")), scope), log)
+}
+
+const POOL: &str = "spec.pool.name%3Drack";
+
+#[tokio::test]
+async fn a_server_that_can_is_asked_for_the_pool_alone() {
+    let (api, log) = server(|_| false);
+    let listed = api.list(&Freshness::Any).await.unwrap();
+    assert_eq!((listed.slices.len(), listed.resource_version.as_str()), (1, "9"), "others are passed over");
+    let mut lines = api.watch("9", Duration::from_secs(5)).await.unwrap();
+    assert!(matches!(lines.next().await.unwrap(), Some(Event::Put(slice)) if slice.pool == "rack"));
+    assert!(lines.next().await.unwrap().is_none());
+    let log = log.lock().unwrap();
+    assert!(
+        log.len() == 2
+            && log.iter().all(|uri| uri.contains(POOL) && uri.contains("spec.driver%3Dd%2Cspec.nodeName%3D%2C"))
+    );
+    assert!(log[0].contains("resourceVersion=0") && log[1].contains("resourceVersion=9"), "{log:?}");
+}
+
+#[tokio::test]
+async fn one_that_cannot_list_so_is_asked_for_all() {
+    let (api, log) = server(|uri| uri.contains(POOL));
+    assert_eq!(api.list(&Freshness::Now).await.unwrap().slices.len(), 1);
+    api.list(&Freshness::Now).await.unwrap();
+    api.watch("9", Duration::from_secs(5)).await.unwrap();
+    let log = log.lock().unwrap();
+    let with_pool: Vec<bool> = log.iter().map(|uri| uri.contains(POOL)).collect();
+    assert_eq!(with_pool, [true, false, false, true, false], "{log:?}");
+}
+
+#[tokio::test]
+async fn one_that_cannot_watch_so_may_still_list_so() {
+    let (api, log) = server(|uri| uri.contains(POOL) && uri.contains("watch=true"));
+    api.list(&Freshness::Now).await.unwrap();
+    api.watch("9", Duration::from_secs(5)).await.unwrap();
+    api.list(&Freshness::Now).await.unwrap();
+    let with_pool: Vec<bool> = log.lock().unwrap().iter().map(|uri| uri.contains(POOL)).collect();
+    assert_eq!(with_pool, [true, true, false, true]);
+}
+
+#[tokio::test]
+async fn a_refusal_that_has_another_reason_is_an_error() {
+    let (api, _) = server(|_| true);
+    let refused = api.list(&Freshness::Now).await;
+    assert!(matches!(refused, Err(ApiError::Status { status: StatusCode::BAD_REQUEST, .. })), "{refused:?}");
+}
+
+/// The types and texts of what a server was sent.
+type Sent = Arc<Mutex<Vec<(String, Value)>>>;
+
+/// A server that takes slices in some forms, or has an old version alone.
+fn writable(takes: &'static [&'static str], version: DraVersion) -> (Api, Sent) {
+    let log = Sent::default();
+    let seen = log.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let seen = seen.clone();
+        async move {
+            let media = request.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned();
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let is_taken = takes.contains(&media.as_str());
+            let json = if media == JSON { body.to_vec() } else { protobuf::to_json(&body).unwrap() };
+            let mut slice: Value = serde_json::from_slice(&json).unwrap();
+            seen.lock().unwrap().push((media, slice.clone()));
+            let (status, answer) = if is_taken {
+                slice["metadata"] = json!({"name": "new", "uid": "u", "resourceVersion": "7"});
+                (201, slice)
+            } else {
+                (415, json!({"kind": "Status", "message": "the body of the request was in an unknown format"}))
+            };
+            let answer = Response::builder().status(status).body(Body::from(answer.to_string().into_bytes()));
+            Ok::<_, Infallible>(answer.unwrap())
+        }
+    });
+    let scope = Scope { driver: "d".into(), node: None, pool: None };
+    let api = Api::new(DraClient::with_version(kube::Client::new(service, "default"), version), scope);
+    (api, log)
+}
+
+async fn create(api: &Api) {
+    let (head, taints) = (Head::default(), HashMap::new());
+    let item = Item::new(PublishedDevice::new("gpu-0").attribute("model", "m"), None).unwrap();
+    let object = SliceObject {
+        version: api.version(),
+        target: Err("new-".to_owned()),
+        owner: None,
+        driver: "d",
+        pool: "p",
+        generation: 1,
+        count: 1,
+        node: Some("n"),
+        head: &head,
+        items: &[item],
+        taints: &taints,
+    };
+    let (stored, _) = api.create(&object).await.unwrap();
+    assert_eq!((stored.name.as_str(), &*stored.devices), ("new", &["gpu-0".into()][..]));
+}
+
+#[tokio::test]
+async fn slices_are_sent_in_protobuf() {
+    let (api, log) = writable(&[protobuf::MEDIA_TYPE], DraVersion::V1);
+    create(&api).await;
+    let log = log.lock().unwrap();
+    let [(media, slice)] = log.as_slice() else { panic!("{log:?}") };
+    assert_eq!(media, protobuf::MEDIA_TYPE);
+    assert_eq!(slice["spec"]["devices"][0], json!({"name": "gpu-0", "attributes": {"model": {"string": "m"}}}));
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_protobuf_gets_json_from_then_on() {
+    let (api, log) = writable(&[JSON], DraVersion::V1);
+    create(&api).await;
+    create(&api).await;
+    let log = log.lock().unwrap();
+    let sent: Vec<_> = log.iter().map(|(media, _)| media.as_str()).collect();
+    assert_eq!(sent, [protobuf::MEDIA_TYPE, JSON, JSON]);
+    assert!(log.iter().all(|(_, slice)| *slice == log[0].1), "the same in both forms: {log:?}");
+}
+
+#[tokio::test]
+async fn the_oldest_version_has_only_json() {
+    let (api, log) = writable(&[JSON], DraVersion::V1beta1);
+    create(&api).await;
+    let log = log.lock().unwrap();
+    let [(_, slice)] = log.as_slice() else { panic!("{log:?}") };
+    assert_eq!(slice["spec"]["devices"][0]["basic"]["attributes"]["model"], json!({"string": "m"}));
+}
