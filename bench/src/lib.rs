@@ -7,6 +7,7 @@
 //!
 //! `cargo xtask bench` for everything, `cargo bench --profile dev -p drakkar-bench -- --test` for everything once and little of it.
 
+#![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a benchmark that cannot be set up has nothing to measure")]
 
 pub mod cluster;

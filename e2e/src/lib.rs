@@ -37,6 +37,8 @@
 //! | `footprint` | what a cluster could leave on the machine |
 //! | `machine` | what the machine must have |
 
+#![forbid(unsafe_code)]
+
 mod binaries;
 mod certificates;
 mod cgroup;

@@ -1,5 +1,7 @@
 //! What the repository needs done now and then, by `cargo xtask <task>`.
 
+#![forbid(unsafe_code)]
+
 mod bench;
 mod campaign;
 mod e2e;

@@ -1,6 +1,8 @@
 //! The driver that is measured: it hands out what was allocated, tells containers four things about it, and publishes as
 //! many devices as it is told to. `interop driver` in e2e/interop does the same on Kubernetes' Go framework.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 use std::time::Instant;
 

@@ -1,5 +1,7 @@
 //! The comparison as a command: `cargo xtask bench` builds it and both drivers, and runs it.
 
+#![forbid(unsafe_code)]
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 

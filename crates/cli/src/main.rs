@@ -2,6 +2,8 @@
 //!
 //! This file only wires: [`args`] is what can be said, [`commands`] does it, [`exit`] is how it ends.
 
+#![forbid(unsafe_code)]
+
 mod args;
 mod commands;
 mod exit;

@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
 // Nobody edits the modules below: `cargo xtask proto` makes them, in the style of the generator.
 #![allow(
     clippy::all,

@@ -5,6 +5,8 @@
 //! `revision` (a number; when it changes, the metadata of all prepared claims is updated), `unhealthy` (names of devices) and
 //! `deliver` (anything; metadata that was held back comes).
 
+#![forbid(unsafe_code)]
+
 mod control;
 mod deliver;
 mod devices;

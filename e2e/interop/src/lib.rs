@@ -1,5 +1,7 @@
 //! The Go program of this directory, for those who run it: tests, and benchmarks that measure its driver beside ours.
 
+#![forbid(unsafe_code)]
+
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
