@@ -99,7 +99,7 @@ fn obey(helper: &Helper, pool: String) {
             lines.send((count, revision)).ok();
         }
     });
-    let publisher = helper.resource_publisher();
+    let publisher = helper.handles().publisher();
     tokio::spawn(async move {
         while let Some((count, revision)) = orders.recv().await {
             let middle = count / 2;
@@ -120,11 +120,16 @@ fn obey(helper: &Helper, pool: String) {
 
 async fn run(arguments: Arguments) -> Result<(), BoxError> {
     let node = arguments.plugin.node_name.clone().unwrap_or_default();
-    let helper = PluginBuilder::new(arguments.driver_name).flags(&arguments.plugin).start(Minimal).await?;
-    if arguments.devices > 0 {
-        let pool = Pool::default().devices((0..arguments.devices).map(small));
-        helper.publish_resources(DriverResources::default().pool(node.as_str(), pool))?;
-    }
+    let builder = PluginBuilder::new(arguments.driver_name).flags(&arguments.plugin);
+    let helper = builder
+        .start_with(|handles| {
+            if arguments.devices > 0 {
+                let pool = Pool::default().devices((0..arguments.devices).map(small));
+                handles.publish_resources(DriverResources::default().pool(node.as_str(), pool))?;
+            }
+            Ok(Minimal)
+        })
+        .await?;
     if arguments.orders {
         obey(&helper, node);
     }

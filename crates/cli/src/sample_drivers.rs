@@ -3,14 +3,12 @@
 //!
 //! They are drivers like any other, on the same framework, and there is no hardware behind them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use drakkar_plugin::{
-    BoxError, Claim, ClaimRef, Device, DeviceAttribute, DeviceMetadata, DraPlugin, DriverResources, MetadataUpdater,
+    BoxError, Claim, ClaimRef, Device, DeviceAttribute, DeviceMetadata, DraPlugin, DriverResources, Handles,
     NetworkDeviceData, PluginBuilder, Pool, PublishedDevice,
 };
-use tokio::sync::mpsc;
 
 /// The name of the GPU driver.
 pub(crate) const GPU_DRIVER: &str = "gpu.example.com";
@@ -47,16 +45,25 @@ impl Sample {
 
     /// Runs the driver until a signal ends it. `builder` says where; the client is the one that the environment describes.
     pub(crate) async fn run(self, builder: PluginBuilder, node: &str) -> Result<(), BoxError> {
+        let resources = DriverResources::default().pool(node, Pool::default().devices(self.devices()));
         let helper = match self {
-            Self::Gpu { .. } => builder.start(Gpu).await?,
+            Self::Gpu { .. } => {
+                builder
+                    .start_with(|handles| {
+                        handles.publish_resources(resources)?;
+                        Ok(Gpu)
+                    })
+                    .await?
+            }
             Self::Net => {
-                let (prepared, queue) = mpsc::unbounded_channel();
-                let helper = builder.start(Net { prepared }).await?;
-                tokio::spawn(set_up_networks(queue, helper.metadata_updater()));
-                helper
+                builder
+                    .start_with(|handles| {
+                        handles.publish_resources(resources)?;
+                        Ok(Net { handles })
+                    })
+                    .await?
             }
         };
-        helper.publish_resources(DriverResources::default().pool(node, Pool::default().devices(self.devices())))?;
         Ok(helper.run_until_signal().await?)
     }
 
@@ -106,22 +113,21 @@ impl DraPlugin for Gpu {
 
 /// Returns no devices: the framework takes them from the allocation, and the metadata comes with the first update.
 struct Net {
-    prepared: mpsc::UnboundedSender<Network>,
-}
-
-/// A network to set up.
-struct Network {
-    claim: ClaimRef,
-    request: String,
-    pool: String,
-    device: String,
+    handles: Handles,
 }
 
 impl DraPlugin for Net {
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, BoxError> {
         for result in claim.results() {
-            let (request, pool, device) = (result.request.clone(), result.pool.clone(), result.device.clone());
-            self.prepared.send(Network { claim: claim.reference().clone(), request, pool, device })?;
+            let handles = self.handles.clone();
+            let claim = claim.reference().clone();
+            let request = result.request.clone();
+            let device = Device::from(result);
+            tokio::spawn(async move {
+                if let Err(error) = set_up_network(&handles, &claim, &request, device).await {
+                    tracing::warn!(%claim, error, "network setup failed");
+                }
+            });
         }
         Ok(Vec::new())
     }
@@ -131,33 +137,21 @@ impl DraPlugin for Net {
     }
 }
 
-/// What a hook in the container runtime does on a real node: sets networks up, and tells pod and API server of it.
-async fn set_up_networks(mut queue: mpsc::UnboundedReceiver<Network>, updater: Arc<dyn MetadataUpdater>) {
-    while let Some(network) = queue.recv().await {
-        let updater = updater.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(NETWORK_SETUP).await;
-            let claim = network.claim.clone();
-            if let Err(error) = set_up(network, &*updater).await {
-                tracing::warn!(%claim, error, "the network is not set up");
-            }
-        });
-    }
-}
-
-async fn set_up(network: Network, updater: &dyn MetadataUpdater) -> Result<(), BoxError> {
-    let Network { claim, request, pool, device } = network;
+/// Does what a hook of the container runtime does on a real node: sets up the network of a pod, then updates the metadata and
+/// reports the same to the API server.
+async fn set_up_network(handles: &Handles, claim: &ClaimRef, request: &str, device: Device) -> Result<(), BoxError> {
+    tokio::time::sleep(NETWORK_SETUP).await;
     let (_, address, hardware) = *INTERFACES
         .iter()
-        .find(|(name, ..)| *name == device)
-        .ok_or_else(|| format!("there is no interface {device}"))?;
+        .find(|(name, ..)| *name == device.device_name)
+        .ok_or_else(|| format!("there is no interface {}", device.device_name))?;
     let data = NetworkDeviceData {
         interface_name: "net1".to_owned(),
         ips: vec![address.to_owned()],
         hardware_address: hardware.to_owned(),
     };
     let metadata = DeviceMetadata { network_data: Some(data), ..DeviceMetadata::default().attribute("mtu", 9000_i64) };
-    let told = Device { pool_name: pool, device_name: device, metadata: Some(metadata), ..Device::default() };
-    updater.update_request_metadata(&claim, &request, vec![told]).and_report().await?;
+    let device = Device { metadata: Some(metadata), ..device };
+    handles.update_request_metadata(claim, request, vec![device]).and_report().await?;
     Ok(())
 }

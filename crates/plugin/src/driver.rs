@@ -1,7 +1,7 @@
 //! What a driver implements, and what it gives to the framework.
 //!
 //! A driver is one type with two duties: [`DraPlugin::prepare`] and [`DraPlugin::unprepare`], one claim at a time.
-//! Everything else has a default: what to do about trouble in the background, health, and whole batches.
+//! Everything else has a default: errors in the background, health, whole batches.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -10,11 +10,12 @@ use std::panic::AssertUnwindSafe;
 use drakkar_metadata::name::ClaimUid;
 use drakkar_metadata::show::Printable;
 use drakkar_metadata::{DeviceAttribute, NetworkDeviceData};
+use futures::FutureExt as _;
 use futures::stream::{self, StreamExt as _};
-use futures::{FutureExt as _, future};
 
+pub(crate) use crate::background::BackgroundError;
 use crate::claim::Claim;
-use crate::health::HealthReporter;
+use crate::health::HealthMonitor;
 use drakkar_client::ClaimRef;
 
 /// Any error of a driver. `?` makes one of every error, `anyhow`'s included; a text becomes one with `.into()`.
@@ -41,24 +42,46 @@ pub trait DraPlugin: Send + Sync + 'static {
     /// and for one that is gone when another claim needs its device or when its time is over.
     fn unprepare(&self, claim: &ClaimRef) -> impl Future<Output = Result<(), BoxError>> + Send;
 
-    /// Told of trouble that no call of the kubelet can be answered with. After an error that
-    /// [is fatal](BackgroundError::is_fatal) the driver has no service any more and should end.
+    /// Handles an error that no call of the kubelet can be answered with. Logs it by default. After an error that
+    /// [is fatal](BackgroundError::is_fatal) the driver no longer serves the kubelet and should end.
     fn handle_error(&self, error: &BackgroundError) {
         if error.is_fatal() {
-            tracing::error!(%error, "the driver cannot go on");
+            tracing::error!(%error, "driver failed");
         } else {
-            tracing::warn!(%error, "trouble in the background");
+            tracing::warn!(%error, "background task failed");
         }
     }
 
-    /// Watches the health of the driver's devices, and reports it for as long as the future lives. `None`, the default,
-    /// means that the driver does not watch it: then the kubelet is not told of a health service.
+    /// Declares a monitor of the health of the driver's devices. `None`, the default, means that the driver has none, and
+    /// the kubelet is not offered a health service.
     ///
-    /// Called when the driver starts, to see which of the two it is, and when a kubelet first asks; then the future
-    /// is polled. If it fails or panics, all devices are of unknown health, and it is called again after a while.
-    fn watch_health(&self, reports: HealthReporter) -> Option<impl Future<Output = Result<(), BoxError>> + Send> {
-        let _ = reports;
-        None::<future::Ready<Result<(), BoxError>>>
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use drakkar_plugin::{BoxError, Claim, ClaimRef, Device, DeviceHealth, DraPlugin, HealthMonitor, HealthReporter};
+    /// # struct Gpus;
+    /// impl Gpus {
+    ///     async fn watch_health(&self, reports: HealthReporter) -> Result<(), BoxError> {
+    ///         loop {
+    ///             reports.report([DeviceHealth::healthy("node-1", "gpu-0")]).await;
+    ///             tokio::time::sleep(Duration::from_secs(10)).await;
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// impl DraPlugin for Gpus {
+    ///     fn health_monitor(&self) -> Option<HealthMonitor<Self>> {
+    ///         Some(HealthMonitor::new(async |gpus: Arc<Self>, reports| gpus.watch_health(reports).await))
+    ///     }
+    /// #     async fn prepare(&self, _: &Claim) -> Result<Vec<Device>, BoxError> { Ok(vec![]) }
+    /// #     async fn unprepare(&self, _: &ClaimRef) -> Result<(), BoxError> { Ok(()) }
+    /// }
+    /// ```
+    fn health_monitor(&self) -> Option<HealthMonitor<Self>>
+    where
+        Self: Sized,
+    {
+        None
     }
 
     /// Prepares all claims of one call of the kubelet: those of one pod. Calls [`Self::prepare`] for each, unless a
@@ -205,31 +228,5 @@ impl From<&(dyn std::any::Any + Send)> for Panicked {
             .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
             .unwrap_or("no message");
         Self(text.to_owned())
-    }
-}
-
-/// Trouble that no call of the kubelet can be answered with.
-#[derive(Debug, thiserror::Error)]
-#[error("{what}: {}", Printable::whole(source.to_string()))]
-pub struct BackgroundError {
-    what: &'static str,
-    source: BoxError,
-    is_fatal: bool,
-}
-
-impl BackgroundError {
-    /// Trouble that passes, or that the driver can live with.
-    pub(crate) fn recoverable(what: &'static str, source: impl Into<BoxError>) -> Self {
-        Self { what, source: source.into(), is_fatal: false }
-    }
-
-    /// Trouble after which the driver has no service.
-    pub(crate) fn fatal(what: &'static str, source: impl Into<BoxError>) -> Self {
-        Self { what, source: source.into(), is_fatal: true }
-    }
-
-    /// Whether the driver is without service now, and should end so that it is started again.
-    pub fn is_fatal(&self) -> bool {
-        self.is_fatal
     }
 }

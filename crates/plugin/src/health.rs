@@ -23,6 +23,7 @@
 
 mod board;
 mod hub;
+mod monitor;
 mod reporter;
 mod service;
 mod table;
@@ -33,6 +34,7 @@ use std::time::{Duration, SystemTime};
 
 pub(crate) use board::Subscription;
 pub(crate) use hub::{HealthHub, Stopped};
+pub use monitor::HealthMonitor;
 pub use reporter::HealthReporter;
 pub(crate) use service::{HealthV1, HealthV1alpha1};
 

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attributes;
+mod background;
 mod builder;
 mod claim;
 mod claims;
@@ -9,12 +10,14 @@ mod disk;
 mod driver;
 #[cfg(feature = "clap")]
 mod flags;
+mod handles;
 mod health;
 mod helper;
 mod http_endpoint;
 mod ledger;
 mod lock;
 mod metrics;
+mod orphans;
 mod publishing;
 mod registration;
 mod server;
@@ -25,18 +28,20 @@ mod status;
 mod store;
 mod update;
 
-pub use builder::{DEFAULT_CDI_DIRECTORY, DEFAULT_KUBELET_ROOT, DeferredMetadata, PluginBuilder};
+pub use background::BackgroundError;
+pub use builder::{DEFAULT_CDI_DIRECTORY, DEFAULT_KUBELET_ROOT, DeferredMetadata, PluginBuilder, Services};
 pub use claim::{Claim, ParameterSource, Parameters};
 pub use drakkar_slices::{
     Capacity, DeviceNodes, DriverResources, InvalidField, NodeSelection, Pool, PoolSlice, PublishError, PublishStatus,
     PublishedDevice, ResourcePublisher,
 };
-pub use driver::{BackgroundError, Batch, BoxError, Device, DeviceMetadata, DraPlugin, Outcomes};
+pub use driver::{Batch, BoxError, Device, DeviceMetadata, DraPlugin, Outcomes};
 #[cfg(feature = "clap")]
 pub use flags::Flags;
-pub use health::{DeviceHealth, HealthReporter, HealthStatus};
+pub use handles::Handles;
+pub use health::{DeviceHealth, HealthMonitor, HealthReporter, HealthStatus};
 pub use helper::{Helper, StopError};
-pub use registration::{RegistrationFaults, RegistrationStatus};
+pub use registration::RegistrationStatus;
 pub use start::StartError;
 pub use status::{ConditionStatus, DeviceCondition, DeviceStatus, ReportError, StatusReporter};
 pub use update::{MetadataUpdate, MetadataUpdater, UpdateError};

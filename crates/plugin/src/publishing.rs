@@ -2,9 +2,8 @@
 
 use drakkar_slices::{Observer, PublishError, SliceWrite};
 
-use crate::driver::BackgroundError;
+use crate::background::{Background, BackgroundError};
 use crate::metrics::Metrics;
-use crate::start::Background;
 
 /// Counts what the publisher does, and hands its errors to the driver.
 pub(crate) struct PublishObserver {

@@ -26,7 +26,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::service::Routes;
 
-pub(crate) use endpoints::{EndpointSettings, Endpoints};
+pub(crate) use endpoints::{EndpointSettings, Endpoints, StartError};
 use guard::Guard;
 pub(crate) use guard::{Interceptor, Watch};
 use incoming::incoming;

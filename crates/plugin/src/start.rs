@@ -1,124 +1,70 @@
-//! Starting a driver: what is checked, and the order in which things come up.
+//! The start of a driver: what is checked, and the order in which things come up.
 //!
-//! 1. Everything that was set is checked: names, directories, versions. What is wrong is told with what to change.
-//! 2. What earlier processes left on disk is brought in order, before anybody can ask for anything.
-//! 3. The HTTP endpoint's address is taken, then the DRA server and last the registration server come up: a kubelet that
+//! 1. The configuration is checked: names, directories, versions ([`check`]). An error says what to change.
+//! 2. What earlier processes left on disk is recovered, before any call can arrive.
+//! 3. The handles are made, then the driver, which may use them at once. What it says takes effect when everything is up.
+//! 4. The HTTP endpoint's address is bound, then the DRA server and last the registration server come up: a kubelet that
 //!    sees the latter calls at once.
-//! 4. In the background, claims that are on disk but gone from the API server are unprepared, when the kubelet has had time to
+//! 5. In the background, claims that are on disk but gone from the API server are unprepared, when the kubelet has had time to
 //!    do so.
 //!
-//! If a step fails, what came up before goes with it.
+//! If a step fails, what came up before is taken down.
 
-use std::io;
-use std::panic::AssertUnwindSafe;
-use std::path::{Path, PathBuf};
+mod check;
+mod error;
+
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drakkar_cdi::Vendor;
 use drakkar_client::DraClient;
-use drakkar_metadata::name::{DriverName, NameError};
-use drakkar_metadata::{VersionError, Versions};
+use drakkar_kubelet_api::dra_v1::dra_plugin_server::DraPluginServer as DraV1Server;
+use drakkar_kubelet_api::dra_v1beta1::dra_plugin_server::DraPluginServer as DraV1beta1Server;
+use drakkar_kubelet_api::health_v1::dra_resource_health_server::DraResourceHealthServer as HealthV1Server;
+use drakkar_kubelet_api::health_v1alpha1::dra_resource_health_server::DraResourceHealthServer as HealthV1alpha1Server;
 use drakkar_slices::{ELECTION_FILE, GENERATIONS_FILE, Publisher, PublisherConfig};
-use futures::FutureExt as _;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::service::Routes;
 
+use self::check::{Checked, Opened};
+pub use self::error::StartError;
+use self::error::{http_error, lock_error, socket_error};
+pub(crate) use crate::background::Background;
+use crate::background::{BackgroundError, ErrorSink};
 use crate::builder::{DeferredMetadata, PluginBuilder};
 use crate::claims::ClaimSource;
-use crate::disk::{Disk, Medium};
-use crate::driver::{BackgroundError, BoxError, DraPlugin, Panicked};
-use crate::health::{HealthHub, HealthReporter, HealthV1, HealthV1alpha1};
+use crate::disk::Disk;
+use crate::driver::{BoxError, DraPlugin};
+use crate::handles::Handles;
+use crate::health::{HealthHub, HealthV1, HealthV1alpha1};
 use crate::helper::{Helper, Running};
 use crate::http_endpoint::{HttpListener, Pages, Pulse};
 use crate::ledger::DeviceLedger;
 use crate::lock::Locks;
-use crate::metrics::{Metrics, Severity};
+use crate::metrics::Metrics;
 use crate::publishing::PublishObserver;
 use crate::registration::{Services, SupportedServices};
 use crate::server::{EndpointSettings, Endpoints, Watch};
 use crate::service::wire::{DraV1, DraV1beta1};
 use crate::service::{Rooms, Service, ServiceSettings, chain};
-use crate::socket::{PodUid, dra_socket, ensure_not_live};
 use crate::status::StatusReports;
-use crate::store::{Delivery, PLUGIN_DIRECTORY_MODE, RecoveredClaim, Settings, Store, SystemFiles, make_directories};
-use drakkar_kubelet_api::dra_v1::dra_plugin_server::DraPluginServer as DraV1Server;
-use drakkar_kubelet_api::dra_v1beta1::dra_plugin_server::DraPluginServer as DraV1beta1Server;
-use drakkar_kubelet_api::health_v1::dra_resource_health_server::DraResourceHealthServer as HealthV1Server;
-use drakkar_kubelet_api::health_v1alpha1::dra_resource_health_server::DraResourceHealthServer as HealthV1alpha1Server;
+use crate::store::{Delivery, RecoveredClaim, Store, SystemFiles};
+use crate::update::updater;
 
-/// How long a start waits for another instance to finish what it does, before it leaves the disk as it is.
-const RECOVERY_PATIENCE: Duration = Duration::from_secs(10);
-
-/// Why a driver did not start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// The driver's name is not one.
-    #[error("{0}; a driver's name is a domain name that its vendor owns, such as gpu.example.com")]
-    DriverName(#[source] NameError),
-    /// The driver's name cannot be the vendor of a CDI device.
-    #[error(
-        "driver name {driver}: device metadata needs a name that CDI can carry as a vendor: {source}, or turn device \
-         metadata off"
-    )]
-    CdiVendor {
-        /// The name.
-        driver: DriverName,
-        /// What CDI refuses.
-        source: BoxError,
-    },
-    /// The pod's UID is not one.
-    #[error("{0}")]
-    PodUid(#[source] BoxError),
-    /// The versions of metadata files cannot be written.
-    #[error("metadata versions: {0}")]
-    Versions(#[source] VersionError),
-    /// Containers would not see metadata files.
-    #[error("metadata layout: there is none; use kep, kubernetes or both")]
-    NoLayout,
-    /// No version of the DRA service is on.
-    #[error("{0}")]
-    NoService(#[source] BoxError),
-    /// A directory is not there or cannot be used.
-    #[error("{what} {}: {source}; {remedy}", .path.display())]
-    Directory {
-        /// What the directory is for.
-        what: &'static str,
-        /// The directory.
-        path: PathBuf,
-        /// What is wrong.
-        source: io::Error,
-        /// What to do.
-        remedy: &'static str,
-    },
-    /// There is no way to the API server.
-    #[error("find the API server: {0}; in a pod a service account is needed, elsewhere a kubeconfig")]
-    Client(#[source] Box<kube::Error>),
-    /// The lock file for rolling updates cannot be used.
-    #[error("{0}")]
-    Lock(#[source] BoxError),
-    /// The HTTP endpoint cannot be served.
-    #[error("{0}")]
-    Http(#[source] BoxError),
-    /// A socket cannot be served.
-    #[error("{0}")]
-    Endpoints(#[source] BoxError),
-    /// The driver cannot say whether it watches the health of its devices.
-    #[error("ask the driver whether it watches health: {0}")]
-    Health(#[source] BoxError),
-    /// A task of the start failed.
-    #[error("start the driver: {0}")]
-    Task(#[source] tokio::task::JoinError),
-}
+/// How long a start waits for another instance to finish its work, before it leaves recovery to the next start.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl PluginBuilder {
-    /// Starts the driver, runs it until the process is told to end (SIGTERM, SIGINT), and stops it: all that is left to do
-    /// for a `main`. What goes wrong is written to standard error, and makes the exit code 1.
+    /// Starts the driver, runs it until the process is told to end (SIGTERM, SIGINT), and stops it: all that a `main` needs.
+    /// An error is printed to standard error and makes the exit code 1.
     pub async fn run<P: DraPlugin>(self, plugin: P) -> ExitCode {
-        let outcome = match self.start(plugin).await {
+        self.run_with(|_| Ok(plugin)).await
+    }
+
+    /// Runs a driver as [`Self::run`] does, which is made with its handles as in [`Self::start_with`].
+    pub async fn run_with<P: DraPlugin>(self, make: impl FnOnce(Handles) -> Result<P, BoxError>) -> ExitCode {
+        let outcome = match self.start_with(make).await {
             Ok(helper) => helper.run_until_signal().await.map_err(BoxError::from),
             Err(error) => Err(error.into()),
         };
@@ -131,32 +77,58 @@ impl PluginBuilder {
         }
     }
 
-    /// Starts the driver. When this returns, its sockets are there; the kubelet registers it when it has seen them.
+    /// Starts a driver. When this returns, its sockets are there; the kubelet registers it when it has seen them.
     pub async fn start<P: DraPlugin>(self, plugin: P) -> Result<Helper, StartError> {
+        self.start_with(|_| Ok(plugin)).await
+    }
+
+    /// Starts a driver that publishes, reports or updates by itself: `make` gets the [`Handles`] to do so with, and returns the
+    /// driver. It is called once the configuration is checked. An error of it is [`StartError::Driver`].
+    ///
+    /// ```no_run
+    /// # use drakkar_plugin::{BoxError, Claim, ClaimRef, Device, DraPlugin, DriverResources, Handles, PluginBuilder, Pool};
+    /// # use drakkar_plugin::PublishedDevice;
+    /// struct Gpus {
+    ///     handles: Handles,
+    /// }
+    ///
+    /// impl Gpus {
+    ///     fn new(handles: Handles) -> Result<Self, BoxError> {
+    ///         let pool = Pool::default().device(PublishedDevice::new("gpu-0"));
+    ///         let node = handles.node_name().ok_or("--node-name is missing")?;
+    ///         handles.publish_resources(DriverResources::default().pool(node, pool))?;
+    ///         Ok(Self { handles })
+    ///     }
+    /// }
+    /// # impl DraPlugin for Gpus {
+    /// #     async fn prepare(&self, _: &Claim) -> Result<Vec<Device>, BoxError> { Ok(vec![]) }
+    /// #     async fn unprepare(&self, _: &ClaimRef) -> Result<(), BoxError> { Ok(()) }
+    /// # }
+    /// # async fn run() -> Result<(), BoxError> {
+    /// let helper = PluginBuilder::new("gpu.example.com").start_with(Gpus::new).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn start_with<P: DraPlugin>(
+        self,
+        make: impl FnOnce(Handles) -> Result<P, BoxError>,
+    ) -> Result<Helper, StartError> {
         let checked = self.check()?;
-        let (store, locks, medium) = checked.open().await?;
-        let client = match self.client {
+        let Opened { store, locks, medium } = checked.open().await?;
+        let client = match self.client.clone() {
             Some(client) => client,
             None => drakkar_client::connect().await.map_err(|error| StartError::Client(Box::new(error)))?,
         };
-        let plugin = Arc::new(plugin);
+        let client = DraClient::new(client);
         let metrics = Metrics::new(&checked.driver);
-        let background: Background = {
-            let (plugin, metrics) = (plugin.clone(), metrics.clone());
-            Arc::new(move |error: BackgroundError| {
-                metrics.background_error(if error.is_fatal() { Severity::Fatal } else { Severity::Recoverable });
-                let told = std::panic::catch_unwind(AssertUnwindSafe(|| plugin.handle_error(&error)));
-                if told.is_err() {
-                    tracing::error!(%error, "the driver panicked when it was told of this");
-                }
-            })
-        };
+        let errors = ErrorSink::new(metrics.clone());
+        let background = errors.reporter();
 
         let ledger = Arc::new(DeviceLedger::default());
-        let recovered = match self.serve_dra {
-            true => recover(&store, &locks, &metrics, &background).await?,
-            // The files are those of the process that serves.
-            false => Vec::new(),
+        let recovered = if self.services.dra_socket {
+            recover(&store, &locks, &checked, &metrics, &background).await?
+        } else {
+            // The files belong to the process that serves.
+            Vec::new()
         };
         for found in &recovered {
             ledger.restore(&found.claim, &found.uses);
@@ -165,6 +137,29 @@ impl PluginBuilder {
             let ledger = Arc::downgrade(&ledger);
             metrics.ask_for_claims(move || ledger.upgrade().map(|ledger| ledger.counts()).unwrap_or_default());
         }
+
+        let publisher = {
+            let observer = PublishObserver { metrics: metrics.clone(), background: background.clone() };
+            Publisher::start(client.clone(), self.publisher_config(&checked), Arc::new(observer))
+        };
+        let claims = ClaimSource::new(client, checked.driver.clone(), metrics.clone());
+        let status = StatusReports::start(
+            claims.clone(),
+            &checked.driver,
+            self.status_timeout,
+            background.clone(),
+            metrics.clone(),
+        );
+        let (updater_slot, updater) = updater();
+        let handles = Handles {
+            publisher: publisher.handle(),
+            status: status.reporter(),
+            metadata: updater,
+            metrics: metrics.clone(),
+            node_name: self.node_name.clone(),
+        };
+        let plugin = Arc::new(make(handles.clone()).map_err(StartError::Driver)?);
+        errors.attach(&plugin);
 
         let settings = ServiceSettings {
             driver: checked.driver.clone(),
@@ -176,66 +171,47 @@ impl PluginBuilder {
             serialize: self.serialize,
             concurrency: self.concurrency,
             guard: self.guard,
-            device_patience: self.device_patience,
+            device_patience: self.device_timeout,
         };
-        let client = DraClient::new(client);
-        let publisher = {
-            let lock_directory = checked.lock_file.parent().unwrap_or(&checked.store.plugin_directory);
-            let mut config = PublisherConfig::new(checked.driver.as_str())
-                .start_within(self.publish_within)
-                .generations_file(checked.store.plugin_directory.join(GENERATIONS_FILE));
-            if let Some(node) = &self.node_name {
-                config = config.node(node);
-            }
-            if let Some(uid) = self.node_uid {
-                config = config.node_uid(uid);
-            }
-            if let Some(pool) = self.only_pool {
-                config = config.only_pool(pool);
-            }
-            if checked.pod_uid.is_some() {
-                config = config.election_file(lock_directory.join(ELECTION_FILE));
-            }
-            let observer = PublishObserver { metrics: metrics.clone(), background: background.clone() };
-            Publisher::start(client.clone(), config, Arc::new(observer))
-        };
-        let claims = ClaimSource::new(client, checked.driver.clone(), metrics.clone());
-        let (patience, tell) = (self.status_patience, background.clone());
-        let status = StatusReports::start(claims.clone(), &checked.driver, patience, tell, metrics.clone());
         let published = self.metadata_from_published.then(|| publisher.attributes());
         let disk = Disk::on(medium);
         let rooms = Rooms { claims, ledger, locks, store, disk, reporter: status.reporter(), published };
         let service = Arc::new(Service::new(plugin.clone(), settings, rooms, metrics.clone()));
-        let health = hub(&plugin, &background)?;
+        let health = plugin.health_monitor().map(|monitor| {
+            let background = background.clone();
+            Arc::new(HealthHub::new(monitor.of(plugin), move |error| background(error)))
+        });
         if let Some(health) = &health {
             let health = Arc::downgrade(health);
             metrics.ask_for_health(move || health.upgrade().map(|health| health.summary()).unwrap_or_default());
         }
         let services = Services {
+            v1: self.services.dra_v1,
+            v1beta1: self.services.dra_v1beta1,
             health_v1: self.services.health_v1 && health.is_some(),
             health_v1alpha1: self.services.health_v1alpha1 && health.is_some(),
-            ..self.services
         };
         let settings = EndpointSettings {
             driver: checked.driver.clone(),
             pod_uid: checked.pod_uid.clone(),
             registry_directory: checked.registry_directory.clone(),
             plugin_directory: checked.store.plugin_directory.clone(),
-            services: SupportedServices::new(services).map_err(|error| StartError::NoService(error.into()))?,
-            serve_dra: self.serve_dra,
-            register: self.register,
+            services: SupportedServices::new(services).map_err(|_| StartError::NoService)?,
+            serve_dra: self.services.dra_socket,
+            register: self.services.registration,
             dra_watch: Watch { metrics: metrics.clone(), interceptor: self.interceptor },
             registration_watch: Watch { metrics: metrics.clone(), interceptor: self.registration_interceptor },
         };
         let lines = status_lines(&checked, &settings, self.node_name.as_deref(), self.metadata);
         let routes = routes(&service, health.as_ref(), services);
-        let http = self.http_endpoint.map(HttpListener::bind).transpose();
-        let http = http.map_err(|error| StartError::Http(error.into()))?;
-        let endpoints =
-            Endpoints::start(settings, routes).await.map_err(|error| StartError::Endpoints(error.into()))?;
+        let listener = match self.http_endpoint {
+            Some(address) => Some((address, HttpListener::bind(address).map_err(|error| http_error(address, error))?)),
+            None => None,
+        };
+        let endpoints = Endpoints::start(settings, routes).await.map_err(socket_error)?;
         let (fatal, is_fatal) = watch::channel(None);
-        let http = http.map(|listener| {
-            listener.serve(Pages {
+        let http = listener.map(|(address, listener)| {
+            let served = listener.serve(Pages {
                 driver: checked.driver.clone(),
                 registration: endpoints.registration_status(),
                 fatal: is_fatal,
@@ -243,9 +219,11 @@ impl PluginBuilder {
                 metrics: metrics.clone(),
                 publishing: publisher.overview(),
                 status: lines,
-            })
+            });
+            served.map_err(|error| http_error(address, error))
         });
-        let http = http.transpose().map_err(|error| StartError::Http(error.into()))?;
+        let http = http.transpose()?;
+        updater_slot.attach(&service);
         let running = Running {
             endpoints,
             http,
@@ -253,145 +231,51 @@ impl PluginBuilder {
             status,
             publisher,
             fatal,
-            drain: self.drain,
+            drain_timeout: self.drain_timeout,
             orphan_grace: self.orphan_grace,
             background,
             metrics,
         };
-        Ok(Helper::new(running, service, recovered))
+        Ok(Helper::new(running, handles, service, recovered))
     }
 
-    /// What was set, as far as it can be right or wrong by itself.
-    fn check(&self) -> Result<Checked, StartError> {
-        let driver = DriverName::new(self.driver.as_str()).map_err(StartError::DriverName)?;
-        if self.metadata
-            && let Err(source) = Vendor::try_from(&driver)
-        {
-            return Err(StartError::CdiVendor { driver, source: source.into() });
+    fn publisher_config(&self, checked: &Checked) -> PublisherConfig {
+        let mut config = PublisherConfig::new(checked.driver.as_str())
+            .start_within(self.publish_within)
+            .generations_file(checked.store.plugin_directory.join(GENERATIONS_FILE));
+        if let Some(node) = &self.node_name {
+            config = config.node(node);
         }
-        if self.metadata && self.layouts.is_empty() {
-            return Err(StartError::NoLayout);
+        if let Some(uid) = &self.node_uid {
+            config = config.node_uid(uid);
         }
-        SupportedServices::new(self.services).map_err(|error| StartError::NoService(error.into()))?;
-        let versions = Versions::new(self.versions.iter().copied()).map_err(StartError::Versions)?;
-        let pod_uid = self.pod_uid.as_deref().map(PodUid::new).transpose();
-        let kubelet_plugins = self.kubelet_root.join("plugins");
-        let plugin_directory = self.plugin_directory.clone().unwrap_or_else(|| kubelet_plugins.join(driver.as_str()));
-        Ok(Checked {
-            pod_uid: pod_uid.map_err(|error| StartError::PodUid(error.into()))?,
-            registry_directory: self
-                .registry_directory
-                .clone()
-                .unwrap_or_else(|| self.kubelet_root.join("plugins_registry")),
-            lock_file: self.lock_directory.as_ref().unwrap_or(&plugin_directory).join(crate::lock::FILE),
-            is_registered_here: self.register,
-            is_served_here: self.serve_dra,
-            store: Settings {
-                driver: driver.clone(),
-                plugin_directory,
-                cdi_directory: self.cdi_directory.clone(),
-                versions,
-                layouts: self.layouts.clone(),
-                boot: String::new(),
-            },
-            driver,
-        })
+        if let Some(pool) = &self.only_pool {
+            config = config.only_pool(pool);
+        }
+        if checked.pod_uid.is_some() {
+            let directory = checked.lock_file.parent().unwrap_or(&checked.store.plugin_directory);
+            config = config.election_file(directory.join(ELECTION_FILE));
+        }
+        config
     }
 }
 
-/// What is told of trouble in the background.
-pub(crate) type Background = Arc<dyn Fn(BackgroundError) + Send + Sync>;
-
-/// What was set, and is right by itself.
-struct Checked {
-    driver: DriverName,
-    pod_uid: Option<PodUid>,
-    registry_directory: PathBuf,
-    is_registered_here: bool,
-    is_served_here: bool,
-    lock_file: PathBuf,
-    store: Settings,
-}
-
-impl Checked {
-    /// Looks at the directories, and opens what is on disk.
-    async fn open(&self) -> Result<(Arc<Store<SystemFiles>>, Locks, Medium), StartError> {
-        let mut settings = self.store.clone();
-        let registry = self.is_registered_here.then(|| self.registry_directory.clone());
-        let lock_file = self.pod_uid.is_some().then(|| self.lock_file.clone());
-        let dra_socket = match (self.is_served_here, &self.pod_uid) {
-            (true, None) => {
-                let path = dra_socket(&settings.plugin_directory, None);
-                Some(path.map_err(|error| StartError::Endpoints(error.into()))?)
-            }
-            _ => None,
-        };
-        let opened = tokio::task::spawn_blocking(move || {
-            if let Some(registry) = registry {
-                directory(&registry).map_err(|source| StartError::Directory {
-                    what: "the kubelet's registry directory",
-                    path: registry,
-                    source,
-                    remedy: "is --kubelet-root-dir the kubelet's directory, and mounted into the driver's container \
-                             under the same path?",
-                })?;
-            }
-            let unusable = |source| StartError::Directory {
-                what: "the driver's directory",
-                path: settings.plugin_directory.clone(),
-                source,
-                remedy: "mount it into the driver's container under the path that it has on the host",
-            };
-            make_directories(&settings.plugin_directory, PLUGIN_DIRECTORY_MODE).map_err(unusable)?;
-            settings.boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
-                .map(|id| id.trim().to_owned())
-                .map_err(|source| StartError::Directory {
-                what: "the boot id",
-                path: "/proc/sys/kernel/random/boot_id".into(),
-                source,
-                remedy: "mount /proc",
-            })?;
-            if let Some(socket) = dra_socket {
-                // What is on disk is about to be brought in order, which nobody may be working on.
-                ensure_not_live(&socket).map_err(|error| StartError::Endpoints(error.into()))?;
-            }
-            let locks = match lock_file {
-                Some(path) => Locks::shared(&path).map_err(|error| StartError::Lock(error.into()))?,
-                None => Locks::in_process(),
-            };
-            let medium = Medium::of([settings.plugin_directory.as_path(), &settings.cdi_directory]);
-            let path = settings.plugin_directory.clone();
-            let store = Store::open(SystemFiles, settings).map_err(|error| StartError::Directory {
-                what: "the driver's directory",
-                path,
-                source: io::Error::other(error),
-                remedy: "mount it into the driver's container under the path that it has on the host",
-            })?;
-            Ok((Arc::new(store), locks, medium))
-        });
-        opened.await.map_err(StartError::Task)?
-    }
-}
-
-fn directory(path: &Path) -> io::Result<()> {
-    if std::fs::metadata(path)?.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
-}
-
-/// Brings in order what earlier processes left, and tells which claims are prepared.
+/// Recovers what earlier processes left, and returns the claims that are prepared.
 ///
-/// Nothing that is found keeps the driver from starting: what cannot be brought in order is reported.
+/// Nothing that is found keeps the driver from starting: what cannot be recovered is reported.
 async fn recover(
     store: &Arc<Store<SystemFiles>>,
     locks: &Locks,
+    checked: &Checked,
     metrics: &Metrics,
     background: &Background,
 ) -> Result<Vec<RecoveredClaim>, StartError> {
-    const WHAT: &str = "bring in order what an earlier instance left";
-    let guard = match timeout(RECOVERY_PATIENCE, locks.everything()).await {
+    const WHAT: &str = "recover what an earlier instance left";
+    let guard = match timeout(RECOVERY_TIMEOUT, locks.everything()).await {
         Ok(Ok(guard)) => guard,
-        Ok(Err(error)) => return Err(StartError::Lock(error.into())),
+        Ok(Err(error)) => return Err(lock_error(checked.lock_file.clone(), error)),
         Err(_) => {
-            let error = "another instance has been busy all the time; the next start does it";
+            let error = "another instance was working all the time; the next start recovers";
             background(BackgroundError::recoverable(WHAT, error));
             return Ok(Vec::new());
         }
@@ -408,27 +292,6 @@ async fn recover(
         background(BackgroundError::recoverable(WHAT, problem));
     }
     Ok(recovery.claims)
-}
-
-/// The health of devices, if the driver watches it.
-fn hub<P: DraPlugin>(plugin: &Arc<P>, background: &Background) -> Result<Option<Arc<HealthHub>>, StartError> {
-    let probed =
-        std::panic::catch_unwind(AssertUnwindSafe(|| plugin.watch_health(HealthReporter::to_nobody()).is_some()));
-    if !probed.map_err(|panic| StartError::Health(Panicked::from(&*panic).into()))? {
-        return Ok(None);
-    }
-    let (plugin, background) = (plugin.clone(), background.clone());
-    let monitor = move |reports: HealthReporter| {
-        let plugin = plugin.clone();
-        async move {
-            match plugin.watch_health(reports) {
-                Some(watch) => watch.await,
-                None => Ok(()),
-            }
-        }
-        .boxed()
-    };
-    Ok(Some(Arc::new(HealthHub::new(monitor, move |error| background(error)))))
 }
 
 fn routes<P: DraPlugin>(service: &Arc<Service<P>>, health: Option<&Arc<HealthHub>>, on: Services) -> Routes {
@@ -448,7 +311,7 @@ fn routes<P: DraPlugin>(service: &Arc<Service<P>>, health: Option<&Arc<HealthHub
     routes
 }
 
-/// What does not change while the driver runs, for people to look at.
+/// Returns what the status page says of the configuration.
 fn status_lines(
     checked: &Checked,
     endpoints: &EndpointSettings,
@@ -456,10 +319,8 @@ fn status_lines(
     metadata: bool,
 ) -> Vec<(String, String)> {
     let layouts: Vec<String> = checked.store.layouts.iter().map(ToString::to_string).collect();
-    let metadata = match metadata {
-        true => format!("on ({}; {})", checked.store.versions, layouts.join(",")),
-        false => "off".to_owned(),
-    };
+    let metadata =
+        if metadata { format!("on ({}; {})", checked.store.versions, layouts.join(",")) } else { "off".to_owned() };
     let lines = [
         ("Driver", checked.driver.to_string()),
         ("Node", node.unwrap_or("not given").to_owned()),

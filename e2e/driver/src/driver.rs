@@ -1,11 +1,12 @@
 //! What the driver does when it is asked to prepare and unprepare, and what it says of health.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use drakkar_plugin::{
-    BoxError, Claim, ClaimRef, Device, DeviceHealth, DeviceStatus, DraPlugin, HealthReporter, StatusReporter,
+    BoxError, Claim, ClaimRef, Device, DeviceHealth, DeviceStatus, DraPlugin, HealthMonitor, HealthReporter,
+    StatusReporter,
 };
 use tokio::sync::mpsc;
 
@@ -39,14 +40,14 @@ pub(crate) struct E2e {
     pub(crate) prepared: Prepared,
     /// Takes what containers are to be told later.
     pub(crate) deliveries: mpsc::UnboundedSender<(ClaimRef, Requests)>,
-    /// Set once the driver runs, if it is to report.
-    pub(crate) reporter: Arc<OnceLock<StatusReporter>>,
+    /// Reports the status of devices, if the driver does that.
+    pub(crate) reporter: Option<StatusReporter>,
 }
 
 impl E2e {
     /// Tells the API server of devices that are ready as soon as they are prepared.
     fn report(&self, claim: &ClaimRef, requests: &Requests) -> Result<(), BoxError> {
-        let Some(reporter) = self.reporter.get() else { return Ok(()) };
+        let Some(reporter) = &self.reporter else { return Ok(()) };
         let status = |device: &Device| {
             let network = device.metadata.as_ref().and_then(|metadata| metadata.network_data.clone());
             let status = DeviceStatus::new(&device.pool_name, &device.device_name);
@@ -85,24 +86,29 @@ impl DraPlugin for E2e {
         Ok(())
     }
 
-    fn watch_health(&self, reports: HealthReporter) -> Option<impl Future<Output = Result<(), BoxError>> + Send> {
-        self.health.then_some(async move {
-            let mut ticks = tokio::time::interval(PERIOD);
-            let lease = Duration::from_secs(10);
-            while !reports.is_closed() {
-                ticks.tick().await;
-                let unhealthy = self.control.unhealthy();
-                let health = |index| {
-                    let name = devices::name(index);
-                    let health = match unhealthy.contains(&name) {
-                        true => DeviceHealth::unhealthy(&self.node, &name, "a test wants it so"),
-                        false => DeviceHealth::healthy(&self.node, &name),
-                    };
-                    health.with_lease(lease)
+    fn health_monitor(&self) -> Option<HealthMonitor<Self>> {
+        self.health.then(|| HealthMonitor::new(async |driver: Arc<Self>, reports| driver.watch_health(reports).await))
+    }
+}
+
+impl E2e {
+    async fn watch_health(&self, reports: HealthReporter) -> Result<(), BoxError> {
+        const LEASE: Duration = Duration::from_secs(10);
+        let mut ticks = tokio::time::interval(PERIOD);
+        while !reports.is_closed() {
+            ticks.tick().await;
+            let unhealthy = self.control.unhealthy();
+            let health = |index| {
+                let name = devices::name(index);
+                let health = if unhealthy.contains(&name) {
+                    DeviceHealth::unhealthy(&self.node, &name, "a test wants it so")
+                } else {
+                    DeviceHealth::healthy(&self.node, &name)
                 };
-                reports.report((0..self.count).map(health).collect::<Vec<_>>()).await;
-            }
-            Ok(())
-        })
+                health.with_lease(LEASE)
+            };
+            reports.report((0..self.count).map(health).collect::<Vec<_>>()).await;
+        }
+        Ok(())
     }
 }

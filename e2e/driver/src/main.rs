@@ -13,7 +13,7 @@ mod devices;
 mod driver;
 
 use std::process::ExitCode;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use clap::{Parser, ValueEnum};
 use drakkar_plugin::{BoxError, DeferredMetadata, Flags, PluginBuilder};
@@ -79,32 +79,32 @@ async fn run(arguments: Arguments) -> Result<(), BoxError> {
     let plugin = arguments.plugin.kubelet_root_dir.join("plugins").join(&arguments.driver_name);
     let control = Arc::new(Control::new(&plugin.join("control"))?);
     let (deliveries, queue) = mpsc::unbounded_channel();
-    let (prepared, reporter) = (Prepared::default(), Arc::new(OnceLock::new()));
-    let driver = E2e {
-        node: node.clone(),
-        count: arguments.devices,
-        metadata: arguments.metadata,
-        health: arguments.health,
-        control: control.clone(),
-        prepared: prepared.clone(),
-        deliveries: deliveries.clone(),
-        reporter: reporter.clone(),
-    };
+    let prepared = Prepared::default();
     let deferred = match arguments.metadata {
         Metadata::Gated => DeferredMetadata::Gate,
         _ => DeferredMetadata::Placeholder,
     };
-    let helper = PluginBuilder::new(&arguments.driver_name)
+    let resources = resources(&node, arguments.devices)?;
+    let builder = PluginBuilder::new(&arguments.driver_name)
         .flags(&arguments.plugin)
         .deferred_metadata(deferred)
-        .metadata_from_published(arguments.metadata == Metadata::Published)
-        .start(driver)
+        .metadata_from_published(arguments.metadata == Metadata::Published);
+    let helper = builder
+        .start_with(|handles| {
+            handles.publish_resources(resources)?;
+            Ok(E2e {
+                node,
+                count: arguments.devices,
+                metadata: arguments.metadata,
+                health: arguments.health,
+                control: control.clone(),
+                prepared: prepared.clone(),
+                deliveries: deliveries.clone(),
+                reporter: arguments.status.then(|| handles.status_reporter()),
+            })
+        })
         .await?;
-    if arguments.status {
-        reporter.get_or_init(|| helper.status_reporter());
-    }
-    helper.publish_resources(resources(&node, arguments.devices)?)?;
-    let telling = Telling { updater: helper.metadata_updater(), status: arguments.status };
+    let telling = Telling { updater: helper.handles().metadata_updater(), status: arguments.status };
     let tasks = [
         tokio::spawn(deliver(queue, arguments.deliver_on_request, telling, control.clone())),
         tokio::spawn(follow_revisions(control, prepared, deliveries)),

@@ -99,7 +99,7 @@ impl Node {
 
     /// Waits until the API server has what the driver published.
     pub(crate) async fn published(&self) {
-        let mut status = self.helper().resource_publisher().status();
+        let mut status = self.helper().handles().publisher().status();
         status.wait_for(|status| *status == PublishStatus::Published).await.unwrap();
     }
 

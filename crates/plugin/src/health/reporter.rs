@@ -23,13 +23,6 @@ impl HealthReporter {
         Self { board: Arc::downgrade(board), closed: CancellationToken::new() }
     }
 
-    /// A reporter whose reports nobody gets, for asking a driver whether it watches health at all.
-    pub(crate) fn to_nobody() -> Self {
-        let closed = CancellationToken::new();
-        closed.cancel();
-        Self { board: Weak::new(), closed }
-    }
-
     /// Reports how some devices are. All streams are told of what is new, at once.
     ///
     /// Never waits for a kubelet; it only lets other tasks have their turn. What cannot be told to a kubelet (a name that

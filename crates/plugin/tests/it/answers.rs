@@ -553,7 +553,7 @@ async fn a_device_of_another_claim_is_refused_until_that_is_unprepared() {
 #[tokio::test]
 async fn a_prepare_waits_for_a_device_that_is_about_to_be_free() {
     let driver = TestDriver::default();
-    let scene = Scene::with(driver.clone(), |builder| builder.device_patience(PATIENCE)).await;
+    let scene = Scene::with(driver.clone(), |builder| builder.device_timeout(PATIENCE)).await;
     let (one, two) = rivals(&scene, &json!({}), &json!({}));
     scene.kubelet.prepare_one(&one).await.unwrap();
 
@@ -571,7 +571,7 @@ async fn a_prepare_waits_for_a_device_that_is_about_to_be_free() {
 #[tokio::test]
 async fn a_claim_that_is_deleted_while_it_waits_is_not_prepared() {
     let driver = TestDriver::default();
-    let scene = Scene::with(driver.clone(), |builder| builder.device_patience(PATIENCE)).await;
+    let scene = Scene::with(driver.clone(), |builder| builder.device_timeout(PATIENCE)).await;
     let (one, two) = rivals(&scene, &json!({}), &json!({}));
     scene.kubelet.prepare_one(&one).await.unwrap();
 
@@ -588,7 +588,7 @@ async fn a_claim_that_is_deleted_while_it_waits_is_not_prepared() {
 /// A claim of the same call is not waited for: the kubelet does not unprepare it before it has its answer.
 #[tokio::test]
 async fn claims_of_one_call_do_not_wait_for_each_other() {
-    let scene = Scene::with(TestDriver::default(), |builder| builder.device_patience(10 * PATIENCE)).await;
+    let scene = Scene::with(TestDriver::default(), |builder| builder.device_timeout(10 * PATIENCE)).await;
     let (one, two) = rivals(&scene, &json!({}), &json!({}));
     let answers = in_time(scene.kubelet.prepare(&[&one, &two])).await;
     assert!(answers[one.uid()].is_ok() != answers[two.uid()].is_ok(), "{answers:?}");

@@ -200,7 +200,7 @@ async fn updates_at_once_are_all_counted_and_the_last_one_stays() {
     let claim = node.claim(TestClaim::new("train", "uid-1").device("gpu", "gpu-0"));
     Kubelet::of(&helper).await.prepare_one(&claim).await.unwrap();
     let updates = (0..32).map(|number| {
-        let (updater, reference) = (helper.metadata_updater(), claim.reference());
+        let (updater, reference) = (helper.handles().metadata_updater(), claim.reference());
         tokio::spawn(async move {
             let generation = updater.update_request_metadata(&reference, "gpu", news("gpu-0", number)).await.unwrap();
             (generation, number)
@@ -382,7 +382,7 @@ async fn an_update_from_within_a_prepare_is_refused_and_waits_for_nobody() {
     let a = node.claim(TestClaim::new("a", "uid-a").device("gpu", "gpu-0"));
     let c = node.claim(TestClaim::new("c", "uid-c").device("gpu", "gpu-1"));
     kubelet.prepare_one(&c).await.unwrap();
-    slot.set((helper.metadata_updater(), c.reference())).ok();
+    slot.set((helper.handles().metadata_updater(), c.reference())).ok();
     let one = Kubelet::of(&helper).await;
     let both = async {
         tokio::join!(one.prepare_one(&a), async {

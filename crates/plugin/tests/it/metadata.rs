@@ -740,7 +740,7 @@ async fn an_update_that_is_not_valid_changes_nothing() {
 #[tokio::test]
 async fn an_updater_works_in_another_task() {
     let scene = Scene::new(&TestDriver::preparing(|_| Ok(vec![]))).await;
-    let updater: Arc<dyn MetadataUpdater> = scene.helper.metadata_updater();
+    let updater: Arc<dyn MetadataUpdater> = scene.helper.handles().metadata_updater();
     let (claim, _) = scene.prepare(TestClaim::new("my-claim", UID).device("net", "nic-0")).await;
     let reference = claim.reference();
 
@@ -762,7 +762,7 @@ async fn an_updater_works_in_another_task() {
 async fn updates_at_the_same_time_have_a_generation_each() {
     let scene = Scene::new(&knowing("m1")).await;
     let (claim, _) = scene.prepare(one_gpu()).await;
-    let updater = scene.helper.metadata_updater();
+    let updater = scene.helper.handles().metadata_updater();
     let updates = (0..20).map(|number| {
         let (updater, claim) = (updater.clone(), claim.reference());
         tokio::spawn(async move {

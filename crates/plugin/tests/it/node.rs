@@ -7,8 +7,8 @@ use std::time::Duration;
 use drakkar_node::kubelet::{DraService, HealthVersion, Release};
 use drakkar_node::{Node, PodHandle, Timing, assert_eventually};
 use drakkar_plugin::{
-    BoxError, Claim, ClaimRef, Device, DeviceHealth, DraPlugin, HealthReporter, Helper, PluginBuilder,
-    RegistrationStatus,
+    BoxError, Claim, ClaimRef, Device, DeviceHealth, DraPlugin, HealthMonitor, Helper, PluginBuilder,
+    RegistrationStatus, Services,
 };
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -267,15 +267,15 @@ impl DraPlugin for Watched {
         Ok(())
     }
 
-    fn watch_health(&self, reports: HealthReporter) -> Option<impl Future<Output = Result<(), BoxError>> + Send> {
-        let mut health = self.0.subscribe();
-        Some(async move {
+    fn health_monitor(&self) -> Option<HealthMonitor<Self>> {
+        Some(HealthMonitor::<Self>::new(|driver, reports| async move {
+            let mut health = driver.0.subscribe();
             loop {
                 let device = health.borrow_and_update().clone();
                 reports.report([device]).await;
                 health.changed().await?;
             }
-        })
+        }))
     }
 }
 
@@ -345,7 +345,7 @@ async fn a_kubelet_that_knows_only_v1beta1_goes_the_whole_way() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_driver_without_a_service_of_the_kubelet_hears_why() {
     let node = Node::builder().release(Release::V1_33).start().await.unwrap();
-    let helper = plugin(&node).dra_v1beta1(false).start(driver()).await.unwrap();
+    let helper = plugin(&node).services(Services::default().dra_v1beta1(false)).start(driver()).await.unwrap();
     let mut status = helper.registration_status();
     let status = in_time(status.wait_for(|status| *status != RegistrationStatus::Waiting)).await.unwrap().clone();
     let RegistrationStatus::Failed { error } = status else { panic!("{status:?}") };

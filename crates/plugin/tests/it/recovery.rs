@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use drakkar_plugin::{PluginBuilder, StartError};
+use drakkar_plugin::{PluginBuilder, Services, StartError};
 use http::StatusCode;
 use rstest::rstest;
 use serde_json::Value;
@@ -453,7 +453,7 @@ async fn a_link_in_the_place_of_a_lock_or_a_socket_is_refused() {
     fs::create_dir_all(node.plugin_directory()).unwrap();
     symlink(outside.path().join("lock"), node.plugin_directory().join("serialize.lock")).unwrap();
     let error = node.builder().rolling_update("pod-1").start(TestDriver::default()).await.unwrap_err();
-    assert!(matches!(error, StartError::Lock(_)), "{error}");
+    assert!(matches!(error, StartError::Lock { .. }), "{error}");
     assert!(
         error.to_string().ends_with("serialize.lock: is a symbolic link, not a regular file: move it away"),
         "{error}"
@@ -661,11 +661,13 @@ async fn a_second_instance_is_refused_before_it_touches_anything() {
 #[tokio::test]
 async fn a_process_that_only_registers_leaves_files_alone() {
     let node = Node::default();
-    let helper = node.builder().registration_service(false).start(TestDriver::default()).await.unwrap();
+    let helper =
+        node.builder().services(Services::default().registration(false)).start(TestDriver::default()).await.unwrap();
     let half = node.plugin_directory().join("dra-device-metadata/default_y/gpu");
     fs::create_dir_all(&half).unwrap();
     fs::write(half.join("metadata.json"), "").unwrap();
-    let registrar = node.builder().dra_service(false).start(TestDriver::default()).await.unwrap();
+    let registrar =
+        node.builder().services(Services::default().dra_socket(false)).start(TestDriver::default()).await.unwrap();
     assert!(half.exists(), "the registration process removed what the serving one was writing");
     registrar.stop().await.unwrap();
     helper.stop().await.unwrap();

@@ -245,7 +245,7 @@ async fn a_prepare_that_waits_for_another_instance_ends_at_the_deadline() {
 #[tokio::test]
 async fn a_prepare_waits_for_what_the_other_instance_is_about_to_unprepare() {
     let node = Node::default();
-    let builder = || node.builder().device_patience(PATIENCE);
+    let builder = || node.builder().device_timeout(PATIENCE);
     let old = builder().rolling_update(OLD).start(TestDriver::default()).await.unwrap();
     let new = builder().rolling_update(NEW).start(TestDriver::default()).await.unwrap();
     let first = node.claim(train());

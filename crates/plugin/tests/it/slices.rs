@@ -41,7 +41,7 @@ fn gpus(count: usize) -> Pool {
 async fn the_first_publish_is_one_slice_with_its_owner_and_the_second_is_nothing() {
     let cluster = Cluster::new().await;
     let helper = cluster.start(&TestDriver::default()).await;
-    assert_eq!(*helper.resource_publisher().status().borrow(), PublishStatus::Nothing);
+    assert_eq!(*helper.handles().publisher().status().borrow(), PublishStatus::Nothing);
     assert_eq!(cluster.take_requests(), [""; 0], "nothing before that");
 
     publish(&helper, resources(gpus(2))).await;
@@ -390,7 +390,7 @@ async fn a_pool_of_other_nodes() {
 
     let refused = helper.publish_resources(rack(gpus(1)).pool("other", gpus(1)));
     assert!(matches!(&refused, Err(PublishError::OtherPool { pool, only }) if pool == "other" && only == "rack"));
-    assert_eq!(*helper.resource_publisher().status().borrow(), PublishStatus::Published, "nothing has changed");
+    assert_eq!(*helper.handles().publisher().status().borrow(), PublishStatus::Published, "nothing has changed");
     helper.publish_resources(rack(gpus(1))).unwrap();
     let failing = status(&helper, |status| matches!(status, PublishStatus::Failing(_))).await;
     let PublishStatus::Failing(reason) = failing else { panic!() };

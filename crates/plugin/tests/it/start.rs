@@ -16,8 +16,8 @@ use drakkar_kubelet_api::health_v1alpha1 as health_alpha;
 use drakkar_kubelet_api::health_v1alpha1::dra_resource_health_client::DraResourceHealthClient as HealthV1alpha1Client;
 use drakkar_metadata::Version;
 use drakkar_plugin::{
-    BoxError, Claim, ClaimRef, Device, DeviceHealth, DraPlugin, HealthReporter, PluginBuilder, RegistrationStatus,
-    StartError,
+    BoxError, Claim, ClaimRef, Device, DeviceHealth, DraPlugin, HealthMonitor, PluginBuilder, RegistrationStatus,
+    Services, StartError,
 };
 use rstest::rstest;
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
@@ -41,13 +41,13 @@ impl DraPlugin for WatchingDriver {
         Ok(())
     }
 
-    fn watch_health(&self, reports: HealthReporter) -> Option<impl Future<Output = Result<(), BoxError>> + Send> {
-        Some(async move {
+    fn health_monitor(&self) -> Option<HealthMonitor<Self>> {
+        Some(HealthMonitor::new(|_, reports| async move {
             let works = DeviceHealth::healthy("node-1", "gpu-0");
             let broken = DeviceHealth::unhealthy("node-1", "gpu-1", "fell off the bus");
             reports.report([works, broken.with_lease(Duration::from_secs(60))]).await;
             std::future::pending().await
-        })
+        }))
     }
 }
 
@@ -147,7 +147,7 @@ async fn a_registry_directory_that_is_not_there_is_told_with_what_to_check() {
     let text = refused(node.builder().registry_directory(&missing)).await.to_string();
     assert!(text.contains("elsewhere: not a directory"), "{text}");
     // Where another process registers, nobody looks there.
-    let builder = node.builder().registry_directory("/nonexistent").registration_service(false);
+    let builder = node.builder().registry_directory("/nonexistent").services(Services::default().registration(false));
     builder.start(TestDriver::default()).await.unwrap().stop().await.unwrap();
 }
 
@@ -164,7 +164,7 @@ async fn a_driver_directory_that_cannot_be_made_is_told_with_what_to_do() {
 #[tokio::test]
 async fn a_driver_without_any_version_of_the_service_is_refused() {
     let node = Node::default();
-    let error = refused(node.builder().dra_v1(false).dra_v1beta1(false)).await;
+    let error = refused(node.builder().services(Services::default().dra_v1(false).dra_v1beta1(false))).await;
     assert_eq!(error.to_string(), "no version of the DRA service is enabled: enable v1, v1beta1 or both");
 }
 
@@ -190,7 +190,7 @@ async fn a_port_in_use_is_told_before_the_kubelet_sees_anything() {
     let address = taken.local_addr().unwrap();
     let arrivals = Arrivals::in_directory(&node.root.path().join("plugins_registry"));
     let error = refused(node.builder().http_endpoint(address)).await;
-    assert!(matches!(error, StartError::Http(_)), "{error:?}");
+    assert!(matches!(error, StartError::Http { .. }), "{error:?}");
     let text = error.to_string();
     assert!(text.starts_with(&format!("http endpoint {address}: Address already in use")), "{text}");
     assert!(text.ends_with("choose another port with --http-endpoint"), "{text}");
@@ -235,7 +235,7 @@ async fn a_start_that_fails_at_its_last_step_leaves_no_socket() {
     let registration = node.root.path().join("plugins_registry/gpu.example.com@reg.sock");
     std::fs::write(&registration, "not a socket").unwrap();
     let error = refused(node.builder().http_endpoint(ANY_PORT)).await;
-    assert!(matches!(error, StartError::Endpoints(_)), "{error:?}");
+    assert!(matches!(error, StartError::Socket(_)), "{error:?}");
     assert_eq!(error.to_string(), format!("{}: is a regular file, not a socket: move it away", registration.display()));
     // The server's task lets go of its socket when it gets its turn.
     eventually("no sockets", || node.sockets().is_empty().then_some(())).await;
@@ -249,7 +249,7 @@ async fn a_lock_file_that_is_none_is_refused() {
     let node = Node::default();
     std::fs::create_dir_all(node.plugin_directory().join("serialize.lock")).unwrap();
     let error = refused(node.builder().rolling_update("pod-1")).await;
-    assert!(matches!(error, StartError::Lock(_)), "{error:?}");
+    assert!(matches!(error, StartError::Lock { .. }), "{error:?}");
     assert!(error.to_string().ends_with("serialize.lock: is a directory, not a regular file: move it away"), "{error}");
 }
 
@@ -307,7 +307,12 @@ async fn the_kubelet_learns_name_endpoint_and_services() {
     assert_eq!(services, ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"]);
     helper.stop().await.unwrap();
 
-    let helper = node.builder().dra_v1(false).health_v1(false).start(WatchingDriver).await.unwrap();
+    let helper = node
+        .builder()
+        .services(Services::default().dra_v1(false).health_v1(false))
+        .start(WatchingDriver)
+        .await
+        .unwrap();
     let services = info(&helper).await.unwrap().supported_versions;
     assert_eq!(services, ["v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth"]);
     let kubelet = Kubelet::of(&helper).await;
@@ -382,7 +387,7 @@ async fn a_stop_withdraws_the_registration_first_and_lets_calls_finish() {
 async fn a_stop_does_not_wait_for_ever() {
     let node = Node::default();
     let driver = SlowDriver::default();
-    let helper = node.builder().drain(Duration::from_millis(50)).start(driver.clone()).await.unwrap();
+    let helper = node.builder().drain_timeout(Duration::from_millis(50)).start(driver.clone()).await.unwrap();
     let claim = node.claim(TestClaim::new("slow", "uid-1").device("gpu", "gpu-0"));
     let kubelet = Kubelet::of(&helper).await;
     let named = claim.reference();
@@ -412,7 +417,7 @@ async fn a_helper_that_is_dropped_leaves_no_sockets() {
 #[tokio::test]
 async fn a_driver_without_services_starts_and_stops() {
     let node = Node::default();
-    let builder = node.builder().dra_service(false).registration_service(false);
+    let builder = node.builder().services(Services::default().dra_socket(false).registration(false));
     let helper = builder.start(TestDriver::default()).await.unwrap();
     assert_eq!((helper.dra_socket(), helper.registration_socket()), (None, None));
     assert_eq!(node.sockets(), [""; 0]);
@@ -428,8 +433,10 @@ async fn a_driver_without_services_starts_and_stops() {
 #[tokio::test]
 async fn registration_and_service_can_be_in_two_processes() {
     let node = Node::default();
-    let service = node.builder().registration_service(false).start(TestDriver::default()).await.unwrap();
-    let registrar = node.builder().dra_service(false).start(TestDriver::default()).await.unwrap();
+    let service =
+        node.builder().services(Services::default().registration(false)).start(TestDriver::default()).await.unwrap();
+    let registrar =
+        node.builder().services(Services::default().dra_socket(false)).start(TestDriver::default()).await.unwrap();
     assert_eq!((service.registration_socket(), registrar.dra_socket()), (None, None));
     let info = info(&registrar).await.unwrap();
     assert_eq!(Path::new(&info.endpoint), service.dra_socket().unwrap());
@@ -630,7 +637,7 @@ async fn the_http_endpoint_tells_what_happens() {
     let kubelet = Kubelet::of(&helper).await;
     kubelet.prepare_one(&claim).await.unwrap();
     kubelet.prepare_one(&TestClaim::new("unknown", "uid-2")).await.unwrap_err();
-    helper.register_metrics(|registry| {
+    helper.handles().register_metrics(|registry| {
         let temperature = prometheus_client::metrics::gauge::Gauge::<i64>::default();
         temperature.set(41);
         registry.register("temperature", "of the device", temperature);

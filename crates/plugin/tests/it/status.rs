@@ -237,7 +237,7 @@ async fn a_server_is_not_asked_again_before_it_wants_to_be() {
 
 #[tokio::test]
 async fn what_takes_too_long_is_given_up_and_told() {
-    let scene = Scene::set(|builder| builder.status_patience(Duration::from_millis(300))).await;
+    let scene = Scene::set(|builder| builder.status_timeout(Duration::from_millis(300))).await;
     let claim = scene.claim("one").await;
     scene.cluster.wire.stop().await;
     scene.report(&claim, numbered(0, 1));
@@ -369,7 +369,7 @@ async fn an_unprepare_drops_what_waits_but_not_what_it_reports_itself() {
         Ok(reporter.get().unwrap().report_device_status(claim, [gone])?)
     });
     let scene = Scene::of(Cluster::new().await, driver, |builder| builder).await;
-    slot.set(scene.helper.status_reporter()).ok();
+    slot.set(scene.helper.handles().status_reporter()).ok();
     let kubelet = Kubelet::of(&scene.helper).await;
     let claim = scene.claim("one").await;
     kubelet.prepare_one(&claim).await.unwrap();
@@ -396,7 +396,7 @@ async fn a_stop_does_not_wait_for_an_api_server_that_is_away(#[case] is_silent: 
         false => scene.cluster.wire.stop().await,
     }
     scene.report(&claim, numbered(0, 1));
-    let reporter = scene.helper.status_reporter();
+    let reporter = scene.helper.handles().status_reporter();
     let began = std::time::Instant::now();
     scene.helper.stop().await.unwrap();
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
@@ -413,7 +413,7 @@ async fn a_stop_does_not_wait_for_an_api_server_that_is_away(#[case] is_silent: 
 async fn a_driver_that_is_dropped_takes_no_more_reports() {
     let scene = Scene::new().await;
     let claim = scene.claim("one").await;
-    let reporter = scene.helper.status_reporter();
+    let reporter = scene.helper.handles().status_reporter();
     drop(scene.helper);
     let refused = async || reporter.report_device_status(&reference(&claim), [gpu(0)]).err();
     let error = until("a refusal", refused).await;
@@ -458,7 +458,7 @@ async fn an_update_that_reports_goes_both_ways() {
     assert_eq!(in_file()["metadata"]["generation"], 2);
 
     // From where a hook has only the trait, and with a word of the driver's own.
-    let updater: std::sync::Arc<dyn MetadataUpdater> = scene.helper.metadata_updater();
+    let updater: std::sync::Arc<dyn MetadataUpdater> = scene.helper.handles().metadata_updater();
     let update = updater.update_request_metadata(&claim_ref, "gpu", update("10.0.0.6/24"));
     update.and_report_with(|status| status.not_ready("LinkDown", "no carrier")).await.unwrap();
     let entry = scene.until(&claim, "gpu-0", |entry| entry["networkData"]["ips"] == json!(["10.0.0.6/24"])).await;
@@ -479,7 +479,7 @@ async fn the_pod_and_the_api_server_agree() {
     kubelet.prepare_one(&claim).await.unwrap();
     let mut updates = tokio::task::JoinSet::new();
     for number in 0..32 {
-        let (updater, claim) = (scene.helper.metadata_updater(), reference(&claim));
+        let (updater, claim) = (scene.helper.handles().metadata_updater(), reference(&claim));
         updates.spawn(async move {
             let update = update(&format!("10.0.0.{number}/24"));
             updater.update_request_metadata(&claim, "gpu", update).and_report().await.unwrap()

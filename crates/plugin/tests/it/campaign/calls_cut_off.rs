@@ -200,7 +200,7 @@ impl Round {
         for instance in 0..mode.instances {
             let builder = node.builder().http_endpoint("127.0.0.1:0".parse().unwrap());
             let builder = builder.device_metadata(mode.metadata).serialize(mode.serialize).concurrency(2);
-            let builder = builder.device_patience(mode.patience);
+            let builder = builder.device_timeout(mode.patience);
             let builder = if mode.instances == 2 { builder.rolling_update(format!("pod-{instance}")) } else { builder };
             helpers.push(builder.start(Driver { hardware: hardware.clone(), instance }).await.unwrap());
         }

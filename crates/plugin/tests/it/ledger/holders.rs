@@ -103,7 +103,7 @@ async fn after_an_update_that_is_rolled_back_the_old_instance_gives_the_device()
 async fn a_device_that_no_kubelet_unprepares_goes_from_claim_to_claim_at_once(#[case] operation: &str) {
     let driver = TestDriver::default();
     let patience = Duration::from_secs(15);
-    let scene = Scene::with(driver.clone(), |builder| builder.device_patience(patience)).await;
+    let scene = Scene::with(driver.clone(), |builder| builder.device_timeout(patience)).await;
     let begun = Instant::now();
     for name in ["one", "two", "three"] {
         let claim = scene.node.claim(skipping(name, "gpu-0", &[operation]));
@@ -120,7 +120,7 @@ async fn a_device_that_no_kubelet_unprepares_goes_from_claim_to_claim_at_once(#[
 #[tokio::test]
 async fn a_claim_of_which_the_kubelet_unprepares_one_device_is_waited_for() {
     let driver = TestDriver::default();
-    let scene = Scene::with(driver.clone(), |builder| builder.device_patience(PATIENCE)).await;
+    let scene = Scene::with(driver.clone(), |builder| builder.device_timeout(PATIENCE)).await;
     let first = scene.node.claim(skipping("first", "gpu-0", &["*"]).device("gpu", "gpu-1"));
     scene.kubelet.prepare_one(&first).await.unwrap();
     scene.node.api.remove("default", "first");
@@ -140,7 +140,7 @@ async fn a_claim_of_which_the_kubelet_unprepares_one_device_is_waited_for() {
 #[tokio::test]
 async fn a_holder_that_is_gone_is_left_to_the_kubelet_for_a_while(#[values(true, false)] is_restarted: bool) {
     let driver = TestDriver::default();
-    let patient = |builder: drakkar_plugin::PluginBuilder| builder.device_patience(PATIENCE);
+    let patient = |builder: drakkar_plugin::PluginBuilder| builder.device_timeout(PATIENCE);
     let mut scene = Scene::with(driver.clone(), patient).await;
     let gone = scene.claim("gone", &["gpu-0"]);
     scene.kubelet.prepare_one(&gone).await.unwrap();
@@ -328,7 +328,7 @@ async fn a_share_that_only_the_api_server_knows_of_is_learned_at_once() {
     scene.helper.stop().await.unwrap();
     std::fs::remove_file(scene.node.claim_directory(&first).join(".claim.json")).unwrap();
     let patience = Duration::from_secs(15);
-    let patient = |builder: drakkar_plugin::PluginBuilder| builder.device_patience(patience).http_endpoint(ANY_PORT);
+    let patient = |builder: drakkar_plugin::PluginBuilder| builder.device_timeout(patience).http_endpoint(ANY_PORT);
     let scene = Scene::on(scene.node, TestDriver::default(), patient).await;
     let begun = Instant::now();
 

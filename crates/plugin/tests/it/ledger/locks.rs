@@ -38,7 +38,7 @@ async fn an_update_goes_on_while_a_prepare_of_its_claim_waits_for_the_drivers_tu
 /// The API server takes its time to tell what became of a holder. The other claims of the call are used meanwhile.
 #[tokio::test]
 async fn no_claim_is_locked_while_the_api_server_is_asked_for_a_holder() {
-    let scene = Scene::with(TestDriver::default(), |builder| builder.device_patience(PATIENCE)).await;
+    let scene = Scene::with(TestDriver::default(), |builder| builder.device_timeout(PATIENCE)).await;
     let holder = scene.claim("holder", &["gpu-0"]);
     scene.kubelet.prepare_one(&holder).await.unwrap();
     scene.node.api.fail_for("holder", Some(Fault::Hang));

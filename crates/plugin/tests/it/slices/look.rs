@@ -18,7 +18,7 @@ pub async fn published(helper: &Helper) {
 
 /// Waits for a status.
 pub async fn status(helper: &Helper, is_so: impl FnMut(&PublishStatus) -> bool) -> PublishStatus {
-    let mut status = helper.resource_publisher().status();
+    let mut status = helper.handles().publisher().status();
     in_time(status.wait_for(is_so)).await.unwrap().clone()
 }
 

@@ -98,7 +98,7 @@ async fn a_pool_that_is_not_valid_stays_as_it_was_and_others_go_on() {
         errors.len() == 1 && errors[0].contains(&format!("pool {POOL}: devices[0].taints[0].effect:")),
         "{errors:?}"
     );
-    assert!(matches!(&*helper.resource_publisher().status().borrow(), PublishStatus::Failing(_)));
+    assert!(matches!(&*helper.handles().publisher().status().borrow(), PublishStatus::Failing(_)));
     cluster.wipe().await;
     cluster.until("both pools are repaired", |slices| slices.len() == 2).await;
     publish(&helper, resources(gpus(1))).await;

@@ -38,7 +38,7 @@ impl Node {
             .client(self.api.client())
             .kubelet_root(self.root.path())
             .cdi_directory(self.cdi_directory())
-            .device_patience(Duration::ZERO)
+            .device_timeout(Duration::ZERO)
             .device_metadata(true)
     }
 

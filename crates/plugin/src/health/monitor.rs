@@ -1,0 +1,46 @@
+//! The declaration of a health monitor.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+
+use super::HealthReporter;
+use crate::driver::BoxError;
+
+type Watch<P> = dyn Fn(Arc<P>, HealthReporter) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync;
+
+/// A monitor of the health of a driver's devices: a function that reports for as long as its future lives.
+///
+/// It is started when a kubelet first asks for health, and there is one for all kubelets and versions. If it fails or panics,
+/// the health of all devices is unknown, and it is started again after a delay. If it returns `Ok` it has nothing more to
+/// report, and is started again when a kubelet asks again.
+pub struct HealthMonitor<P>(Box<Watch<P>>);
+
+impl<P> HealthMonitor<P> {
+    /// Declares a monitor. The function gets the driver, and the reporter to report with.
+    pub fn new<F>(watch: impl Fn(Arc<P>, HealthReporter) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<(), BoxError>> + Send + 'static,
+    {
+        Self(Box::new(move |driver, reports| watch(driver, reports).boxed()))
+    }
+
+    /// Binds the monitor to a driver.
+    pub(crate) fn of(
+        self,
+        driver: Arc<P>,
+    ) -> impl Fn(HealthReporter) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync + 'static
+    where
+        P: Send + Sync + 'static,
+    {
+        move |reports| (self.0)(driver.clone(), reports)
+    }
+}
+
+impl<P> fmt::Debug for HealthMonitor<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HealthMonitor").finish_non_exhaustive()
+    }
+}
