@@ -1,4 +1,4 @@
-//! The command line of a driver: what operators set, with its environment variables.
+//! The command line of a driver, with its environment variables.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -6,17 +6,23 @@ use std::path::PathBuf;
 use drakkar_metadata::Version;
 use drakkar_metadata::path::Layout;
 
-/// Flags that every driver has. A driver flattens them into its own:
+/// The flags that every driver has. A driver without flags of its own parses them as they are, `Flags::parse()`; any other
+/// flattens them into its own:
 ///
 /// ```
+/// /// A driver of GPUs
 /// #[derive(clap::Parser)]
 /// struct Arguments {
+///     /// Resets GPUs before they are handed out
+///     #[arg(long)]
+///     reset: bool,
 ///     #[command(flatten)]
 ///     plugin: drakkar_plugin::Flags,
 /// }
 /// ```
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "DRA plugin")]
+#[derive(Debug, Clone, clap::Parser)]
+// Without these the comment above would be the description of every driver.
+#[command(next_help_heading = "DRA plugin", about = None, long_about = None)]
 pub struct Flags {
     /// Tell containers what devices they got: write a metadata file for each request of a claim and mount it into the
     /// containers that reference the request (KEP-5304)

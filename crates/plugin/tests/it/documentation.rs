@@ -20,6 +20,8 @@ use crate::support::DRIVER;
 
 #[allow(dead_code, reason = "it is a program of its own")]
 mod guide;
+#[allow(dead_code, reason = "it is a program of its own")]
+mod network;
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -53,8 +55,23 @@ fn rows(page: &str) -> impl Iterator<Item = Vec<&str>> {
 fn the_first_driver_and_its_tests_are_those_that_are_run_here() {
     let page = page("driver-authors.md");
     let tests = snippets(&page, "rust").into_iter().find(|snippet| snippet.starts_with("#[cfg(test)]")).unwrap();
-    let program = [snippets(&page, "rust,no_run"), vec![tests]].concat().join("\n");
+    let program = [snippets(&page, "rust,no_run")[0].clone(), tests].join("\n");
     assert_eq!(program, include_str!("documentation/guide.rs"));
+}
+
+#[test]
+fn the_network_driver_is_the_one_that_is_run_here() {
+    let page = page("driver-authors.md");
+    let program = include_str!("documentation/network.rs").split("\n#[cfg(test)]").next().unwrap();
+    assert_eq!(snippets(&page, "rust,no_run")[1], program);
+}
+
+/// The front pages of the crate and of the project show the driver of the guide.
+#[test]
+fn the_driver_of_the_readme_is_the_one_of_the_guide() {
+    let readme = std::fs::read_to_string(repository().join("crates/plugin/README.md")).unwrap();
+    let program = include_str!("documentation/guide.rs").split("\n#[cfg(test)]").next().unwrap();
+    assert_eq!(snippets(&readme, "rust,no_run")[0], program);
 }
 
 #[test]

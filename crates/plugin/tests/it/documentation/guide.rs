@@ -1,9 +1,21 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use drakkar_plugin::{BoxError, Claim, ClaimRef, Device, DeviceMetadata, DraPlugin, Flags, PluginBuilder};
+use drakkar_plugin::{
+    BoxError, Claim, ClaimRef, Device, DeviceMetadata, DraPlugin, DriverResources, Flags, Handles, PluginBuilder, Pool,
+    PublishedDevice,
+};
 
 struct Gpus;
+
+impl Gpus {
+    fn new(handles: Handles) -> Result<Self, BoxError> {
+        let node = handles.node_name().ok_or("--node-name is missing")?;
+        let gpus = ["gpu-0", "gpu-1"].map(|name| PublishedDevice::new(name).attribute("model", "m1"));
+        handles.publish_resources(DriverResources::default().pool(node, Pool::default().devices(gpus)))?;
+        Ok(Self)
+    }
+}
 
 impl DraPlugin for Gpus {
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, BoxError> {
@@ -20,17 +32,10 @@ impl DraPlugin for Gpus {
     }
 }
 
-#[derive(Parser)]
-struct Arguments {
-    #[command(flatten)]
-    plugin: Flags,
-}
-
 #[tokio::main]
 async fn main() -> ExitCode {
-    let arguments = Arguments::parse();
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    PluginBuilder::new("gpu.example.com").flags(&arguments.plugin).run(Gpus).await
+    PluginBuilder::new("gpu.example.com").flags(&Flags::parse()).run_with(Gpus::new).await
 }
 
 #[cfg(test)]
@@ -64,15 +69,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pod_is_told_what_it_got() {
+    async fn a_pod_reads_the_metadata_of_its_gpu() {
         let node = Node::start().await.unwrap();
-        let _driver = PluginBuilder::new("gpu.example.com")
-            .on(node.environment("gpu.example.com").unwrap())
-            .device_metadata(true)
-            .start(Gpus)
-            .await
-            .unwrap();
-        node.publish("gpu.example.com", &["gpu-0"]).await.unwrap();
+        let builder = PluginBuilder::new("gpu.example.com").on(node.environment("gpu.example.com").unwrap());
+        let _driver = builder.device_metadata(true).start_with(Gpus::new).await.unwrap();
+        node.wait_published("gpu.example.com").await.unwrap();
+        node.create(drakkar_node::device_class("gpu.example.com")).await.unwrap();
         node.add_cdi_device("example.com/gpu=gpu-0").unwrap();
         node.create(ClaimSpec::default().request("gpu", "gpu.example.com", 1).claim("mine")).await.unwrap();
         let main = Container::new("main", ["sleep", "infinity"]).claim("gpus");
