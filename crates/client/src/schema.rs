@@ -8,8 +8,7 @@
 //! use drakkar_client::schema::{self, Kind, ListType, Presence};
 //!
 //! let claim = schema::of("resource.k8s.io/v1", "ResourceClaim").unwrap();
-//! let status = claim.field("status").and_then(|status| status.kind.object()).unwrap();
-//! let devices = status.field("devices").unwrap();
+//! let devices = claim.at("status.devices").unwrap();
 //! assert_eq!(devices.number, 4);
 //! assert_eq!(devices.presence, Presence::OmitEmpty);
 //! assert_eq!(devices.list_type, ListType::Map(&["driver", "device", "pool", "shareID"]));
@@ -66,9 +65,6 @@ pub struct Field {
     /// Whether a strategic merge patch merges the list (`patchStrategy:"merge"`) instead of replacing it. It does so by
     /// the first key of [`list_type`](Self::list_type).
     pub patch_merge: bool,
-    /// Whether server-side apply records the owner of the field. It does not for metadata that identify an object or that
-    /// the server sets.
-    pub owned: bool,
 }
 
 /// The kind of value of a field.
@@ -138,6 +134,15 @@ impl Type {
     pub fn field(&self, name: &str) -> Option<&'static Field> {
         self.fields.iter().find(|field| field.name == name)
     }
+
+    /// Returns the field at a path, with dots between the names. The path leads through the items of lists:
+    /// `status.devices.conditions`.
+    pub fn at(&self, path: &str) -> Option<&'static Field> {
+        match path.split_once('.') {
+            None => self.field(path),
+            Some((name, rest)) => self.field(name)?.kind.item().object()?.at(rest),
+        }
+    }
 }
 
 /// Describes a field by its number in protobuf, its name in JSON, its kind of value and when it is written.
@@ -151,7 +156,6 @@ pub const fn field(number: u32, name: &'static str, kind: Kind, presence: Presen
         presence,
         list_type: ListType::Atomic,
         patch_merge: false,
-        owned: true,
     }
 }
 
@@ -185,12 +189,6 @@ impl Field {
     pub const fn patch_merged(self) -> Self {
         Self { patch_merge: true, ..self }
     }
-
-    /// Excludes the field from ownership.
-    #[must_use]
-    pub const fn unowned(self) -> Self {
-        Self { owned: false, ..self }
-    }
 }
 
 impl Kind {
@@ -199,6 +197,14 @@ impl Kind {
         match self {
             Self::Object(of) => Some(of),
             _ => None,
+        }
+    }
+
+    /// Returns the kind of the items of a list or map, and any other kind as it is.
+    pub const fn item(self) -> Self {
+        match self {
+            Self::List(item) | Self::Map(_, item) => *item,
+            kind => kind,
         }
     }
 }

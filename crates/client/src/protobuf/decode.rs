@@ -175,7 +175,7 @@ enum Value<'a> {
 
 impl<'a> Value<'a> {
     /// Decodes a value; `None` for a time or raw JSON that is not set, which Go also writes.
-    fn decode(kind: &Kind, payload: Payload<'a>) -> Result<Option<Self>, DecodeError> {
+    fn decode(kind: Kind, payload: Payload<'a>) -> Result<Option<Self>, DecodeError> {
         Ok(match (kind, payload) {
             (Kind::Text | Kind::Named(_), Payload::Bytes(bytes)) => Some(Self::Text(utf8(bytes)?)),
             (Kind::Int, Payload::Number(number)) => Some(Self::Int(number.cast_signed())),
@@ -363,7 +363,7 @@ impl<'a> Message<'a> {
             let first = match field.kind {
                 Kind::List(_) | Kind::Map(..) => Some(First::Item(payload)),
                 // Protobuf has all values that are not pointers, JSON not those with `omitempty`.
-                kind => Value::decode(&kind, payload)?
+                kind => Value::decode(kind, payload)?
                     .filter(|value| field.presence != Presence::OmitEmpty || !value.is_empty())
                     .map(First::One),
             };
@@ -421,14 +421,6 @@ struct Repeated<'a, 'de> {
 }
 
 impl<'de> Repeated<'_, 'de> {
-    /// Returns the kind of the items.
-    fn item_kind(&self) -> &'static Kind {
-        match &self.field.kind {
-            Kind::List(item) | Kind::Map(_, item) => item,
-            kind => kind,
-        }
-    }
-
     fn next(&mut self) -> Option<Payload<'de>> {
         self.first.take().or_else(|| self.message.members.next_of(self.field.number))
     }
@@ -439,7 +431,7 @@ impl<'de> SeqAccess<'de> for Repeated<'_, 'de> {
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, DecodeError> {
         let Some(payload) = self.next() else { return Ok(None) };
-        seed.deserialize(Value::decode(self.item_kind(), payload)?.ok_or(NO_VALUE)?).map(Some)
+        seed.deserialize(Value::decode(self.field.kind.item(), payload)?.ok_or(NO_VALUE)?).map(Some)
     }
 }
 
@@ -448,7 +440,7 @@ impl<'de> MapAccess<'de> for Repeated<'_, 'de> {
     type Error = DecodeError;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, DecodeError> {
-        let kind = self.item_kind();
+        let kind = self.field.kind.item();
         let Some(payload) = self.next() else { return Ok(None) };
         let Payload::Bytes(bytes) = payload else { return Err(WIRE_TYPE) };
         let mut key = "";

@@ -1,6 +1,6 @@
 //! `ResourceClaim`, `ResourceClaimTemplate` and their parts.
 
-use super::Kind::{Bool, Int, List, Named, Object, Quantity, Raw, Text, Time};
+use super::Kind::{Bool, Int, List, Named, Object, Raw, Text, Time};
 use super::Presence::{Always, OmitEmpty, Pointer};
 use super::{CONDITION, LIST_METADATA, METADATA, NODE_SELECTOR, QUANTITIES, TEXT_LIST, Type, field};
 

@@ -9,7 +9,7 @@ fn types() -> Vec<&'static Type> {
     fn visit(of: &'static Type, found: &mut Vec<&'static Type>) {
         if !found.iter().any(|other| std::ptr::eq(*other, of)) {
             found.push(of);
-            of.fields.iter().filter_map(|field| item(field.kind)).for_each(|of| visit(of, found));
+            of.fields.iter().filter_map(|field| field.kind.item().object()).for_each(|of| visit(of, found));
         }
     }
     let mut found = Vec::new();
@@ -24,14 +24,6 @@ fn types() -> Vec<&'static Type> {
         visit(of, &mut found);
     }
     found
-}
-
-/// Returns the type of an object, or of the items of a list or map of objects.
-fn item(kind: Kind) -> Option<&'static Type> {
-    match kind {
-        Kind::List(item) | Kind::Map(_, item) => item.object(),
-        kind => kind.object(),
-    }
 }
 
 #[test]
@@ -57,9 +49,9 @@ fn only_lists_are_merged_and_their_keys_are_fields_of_the_items() {
             let is_list = matches!(field.kind, Kind::List(_));
             match field.list_type {
                 ListType::Atomic => assert!(!field.patch_merge, "{path}"),
-                ListType::Set => assert!(is_list && item(field.kind).is_none(), "{path}"),
+                ListType::Set => assert!(is_list && field.kind.item().object().is_none(), "{path}"),
                 ListType::Map(keys) => {
-                    let item = item(field.kind).unwrap();
+                    let item = field.kind.item().object().unwrap();
                     assert!(is_list && keys.iter().all(|key| item.field(key).is_some()), "{path}");
                 }
             }
@@ -97,4 +89,12 @@ fn kinds_are_found_by_version() {
     assert!(of("resource.k8s.io/v1beta1", "DeleteOptions").is_some());
     assert!(of("v1", "DeleteOptions").is_some());
     assert!(of("v1", "Status").is_some());
+}
+
+#[test]
+fn fields_are_found_by_path() {
+    assert_eq!(RESOURCE_CLAIM.at("status.devices.conditions.reason").unwrap().number, 5);
+    assert_eq!(RESOURCE_SLICE.at("spec.devices.attributes.int").unwrap().number, 2);
+    assert!(RESOURCE_SLICE.at("spec.driver.name").is_none());
+    assert!(RESOURCE_SLICE.at("status").is_none());
 }
