@@ -87,7 +87,7 @@ fn decode_object(
         let step = format!("{dot}{name}");
         match of.fields.iter().find(|field| field.name == name) {
             Some(field) => {
-                position.within(&step, &step, |position| decode_kind(field.kind, value, position, unknown))?
+                position.within(&step, &step, |position| decode_kind(field.kind, value, position, unknown))?;
             }
             None => unknown.push(format!("{}{step}", position.exact)),
         }
