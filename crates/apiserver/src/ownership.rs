@@ -1,10 +1,10 @@
-//! Who owns which field: `metadata.managedFields`, and server-side apply on top of it.
+//! Ownership of fields: `metadata.managedFields`, and server-side apply on top of it.
 //!
-//! The rules are those of Kubernetes' structured merge: an apply owns what it names, every other write owns what it
-//! changes; what a manager applied before and leaves out now is removed, unless somebody else owns it too; and to change
-//! what somebody else owns is a conflict, unless it is forced.
+//! The rules are those of Kubernetes' structured merge. An apply owns the fields that it names, any other write the fields
+//! that it changes. A field that a manager applied before and leaves out now is removed, unless another manager owns it too.
+//! Changing a field that another manager owns is a conflict, unless the apply is forced.
 //!
-//! Fields are named as in the stored form of an object, whatever version a client speaks.
+//! Fields have the names of the stored form of an object, whatever version a client uses.
 
 mod apply;
 mod entry;

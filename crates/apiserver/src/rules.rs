@@ -42,7 +42,7 @@ use field::Errors;
 pub(crate) use field::FieldError;
 pub use gates::{GateError, Gates};
 pub use policy::{Policy, Rule, Subject};
-pub(crate) use schema::{complete, decode};
+pub(crate) use schema::{complete, decode, type_of};
 
 /// Who sends a request.
 #[derive(Clone, Debug, PartialEq, Eq)]

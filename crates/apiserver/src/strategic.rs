@@ -1,8 +1,10 @@
 //! Strategic merge patch: a merge patch that knows by which field the items of some lists are told apart.
 
+use drakkar_client::schema::{ListType, OBJECT_META};
 use serde_json::{Map, Value};
 
 use super::resource::Resource;
+use super::rules;
 use super::status::Failure;
 
 const DIRECTIVE: &str = "$patch";
@@ -17,14 +19,25 @@ enum List {
     Keyed(&'static str),
 }
 
-/// The lists with a merge strategy. A field's name tells it, because no two of the resources here disagree on one.
+/// Returns how the list at a path is merged.
 fn list(resource: Resource, path: &str) -> List {
+    let field = match (rules::type_of(resource), path.strip_prefix("metadata.")) {
+        (Some(of), _) => of.at(path),
+        (None, Some(path)) => OBJECT_META.at(path),
+        (None, None) => return core_list(resource, path),
+    };
+    match field.filter(|field| field.patch_merge).map(|field| field.list_type) {
+        Some(ListType::Set) => List::Set,
+        Some(ListType::Map([key, ..])) => List::Keyed(key),
+        _ => List::Replaced,
+    }
+}
+
+/// Returns how a list of the core group is merged. The name of the field decides: no two resources here disagree on one.
+fn core_list(resource: Resource, path: &str) -> List {
     let core = matches!(resource, Resource::Pod | Resource::Node | Resource::Namespace);
     let field = path.rsplit('.').next().unwrap_or_default();
     match field {
-        "finalizers" if path == "metadata.finalizers" => List::Set,
-        "ownerReferences" if path == "metadata.ownerReferences" => List::Keyed("uid"),
-        "reservedFor" if resource == Resource::ResourceClaim => List::Keyed("uid"),
         "conditions" | "addresses" if core => List::Keyed("type"),
         "containers"
         | "initContainers"

@@ -1,17 +1,17 @@
 //! Delays between retries: exponential, capped, with jitter.
 //!
-//! All nodes of a cluster lose an API server at the same moment. Whatever they do next they must not do at the same moment
-//! again, so every delay has a random part.
+//! All nodes of a cluster lose an API server at the same moment. They must not all retry at the same moment again, so every
+//! delay has a random part.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::random;
 
-/// The time over which the nodes of a cluster spread their requests to a server that was gone.
+/// The time over which the nodes of a cluster spread their requests to a server that is back.
 pub const SPREAD: Duration = Duration::from_secs(10);
 
-/// The longest delay that still gets jitter. Beyond it a delay stands for "never".
+/// The longest delay that gets jitter. A longer one means "never".
 const MAX_JITTERED: Duration = Duration::from_secs(86_400);
 
 /// Exponential backoff: the delay doubles with every consecutive failure, up to a maximum.
@@ -37,19 +37,19 @@ impl Backoff {
         Self { first, max, factor: 2.0, jitter: (0.5, 1.5) }
     }
 
-    /// Sets what a delay is multiplied with to get the next one.
+    /// Sets the factor by which each delay is longer than the one before. The default is 2.
     #[must_use]
     pub const fn with_factor(self, factor: f64) -> Self {
         Self { factor, ..self }
     }
 
-    /// Sets the range of the random factor of each delay.
+    /// Sets the range of the random factor of each delay. The default is 0.5 to 1.5.
     #[must_use]
     pub const fn with_jitter(self, least: f64, most: f64) -> Self {
         Self { jitter: (least, most), ..self }
     }
 
-    /// Returns a counter of failures that starts at zero.
+    /// Returns a counter of consecutive failures, starting at zero.
     pub const fn retry(self) -> Retry {
         Retry { backoff: self, failures: 0 }
     }
@@ -63,7 +63,25 @@ impl Backoff {
     }
 }
 
-/// Consecutive failures, and the delays after them.
+/// A counter of consecutive failures, with the delay after each.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use drakkar_client::Backoff;
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+/// # runtime.block_on(async {
+/// let mut retry = Backoff::new(Duration::from_millis(1), Duration::from_millis(10)).retry();
+/// let mut tries = 0;
+/// loop {
+///     tries += 1;
+///     if tries == 3 {
+///         retry.reset();
+///         break;
+///     }
+///     retry.wait().await;
+/// }
+/// # });
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Retry {
     backoff: Backoff,
@@ -82,13 +100,13 @@ impl Retry {
         tokio::time::sleep(self.next_delay()).await;
     }
 
-    /// Starts anew after a success.
+    /// Resets the counter after a success.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
 }
 
-/// Multiplies a delay with a random factor of the range. A delay of more than a day counts as "never" and stays as it is.
+/// Multiplies a delay by a random factor of the range. A delay of more than a day means "never" and stays as it is.
 pub fn jittered(delay: Duration, factor: RangeInclusive<f64>) -> Duration {
     if delay > MAX_JITTERED {
         return delay;
@@ -113,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_grow_with_consecutive_failures_and_start_anew_after_a_success() {
+    fn delays_grow_with_consecutive_failures_and_a_reset_starts_over() {
         let mut retry = BACKOFF.with_jitter(1.0, 1.5).retry();
         let first = retry.next_delay();
         let delays: Vec<_> = (0..20).map(|_| retry.next_delay()).collect();

@@ -1,10 +1,11 @@
-//! References to claims.
+//! References to resource claims.
 
 use std::fmt;
 
 use drakkar_metadata::name::{ClaimName, ClaimUid, Namespace};
 
-/// A reference to one claim: namespace, name, and the UID that tells it from others of that name.
+/// A reference to one resource claim: namespace, name, and the UID that distinguishes it from earlier and later claims of the
+/// same name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ClaimRef {
     /// The claim's namespace.

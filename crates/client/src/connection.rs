@@ -1,9 +1,9 @@
-//! The client with which a driver talks to its API server, as the environment describes it.
+//! The connection of a driver to its API server.
 //!
-//! It is what `kube` makes by default, with three differences. It knows no proxies: a driver that needs one gives a client of
-//! its own. It does not try again by itself: it would do so after
-//! milliseconds, or exactly when the server says, which is when all nodes do. And its connections are probed while nothing
-//! is said on them: a watch on a connection whose other end is gone would otherwise not be seen to be dead.
+//! The client is the default one of `kube`, with three differences:
+//! - It supports no proxies. A driver that needs one creates its own client.
+//! - It does not retry. `kube` would retry after milliseconds, or exactly when the server says, as all other nodes do.
+//! - It probes idle connections. Otherwise a watch would never notice that the other end of its connection is gone.
 
 use std::time::Duration;
 
@@ -14,32 +14,35 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use tower::{BoxError, ServiceBuilder};
 
-/// How long nothing is said on a connection before it is probed.
-const IDLE: Duration = Duration::from_secs(10);
-/// How long the other end has for a probe, and how many in a row it may leave unanswered.
-const PROBE: Duration = Duration::from_secs(5);
-const PROBES: u32 = 3;
-/// How long data that was sent may stay unacknowledged: as long as that.
-const UNACKNOWLEDGED: Duration = Duration::from_secs(25);
+/// The time without traffic after which a connection is probed.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+/// The interval of probes.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// The number of unanswered probes after which a connection is closed.
+const KEEPALIVE_RETRIES: u32 = 3;
+/// The time after which a connection with unacknowledged data is closed: the same as for one that is idle.
+const USER_TIMEOUT: Duration = Duration::from_secs(25);
 
-/// Returns a client for the API server that the environment describes: the pod's service account, or the user's kubeconfig.
+/// Connects to the API server of the environment: by the user's kubeconfig, or else the pod's service account.
+///
+/// Returns an error if there is neither, or if the kubeconfig has a proxy, which this client does not support.
 pub async fn connect() -> Result<kube::Client, kube::Error> {
     with_config(kube::Config::infer().await.map_err(kube::Error::InferConfig)?)
 }
 
 fn with_config(mut config: kube::Config) -> Result<kube::Client, kube::Error> {
     if let Some(proxy_url) = config.proxy_url.take().map(Box::new) {
-        // `kube` has connectors for proxies, which few drivers need and all would carry around.
+        // The connectors of `kube` for proxies would be linked into all drivers, and few need them.
         let protocol_feature = "of kube for it, and a client that the driver makes itself: PluginBuilder::client";
         return Err(kube::Error::ProxyProtocolDisabled { proxy_url, protocol_feature });
     }
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_connect_timeout(config.connect_timeout);
-    tcp.set_keepalive(Some(IDLE));
-    tcp.set_keepalive_interval(Some(PROBE));
-    tcp.set_keepalive_retries(Some(PROBES));
-    tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+    tcp.set_keepalive(Some(KEEPALIVE_IDLE));
+    tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+    tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
+    tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
     let connector = config.rustls_https_connector_with_connector(tcp)?;
     let client: Client<_, Body> = Client::builder(TokioExecutor::new()).build(connector);
     let service = ServiceBuilder::new()
@@ -62,27 +65,27 @@ mod tests {
 
     use super::*;
 
-    /// In how many hundredths of a second the kernel probes a connection, if it does.
+    /// Returns the hundredths of a second until the kernel probes a connection; `None` if it does not.
     fn next_probe(from: SocketAddr, to: SocketAddr) -> Option<u32> {
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
         let ends = [from, to].map(|address| format!(":{:04X}", address.port()));
         let mut connections = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
         let connection = connections.find(|fields| fields[1].ends_with(&ends[0]) && fields[2].ends_with(&ends[1]))?;
-        // Timer 2 is that of keep-alive probes.
+        // Timer 2 is the one of keepalive probes.
         u32::from_str_radix(connection[5].strip_prefix("02:")?, 16).ok()
     }
 
     #[tokio::test]
-    async fn connections_on_which_nothing_is_said_are_probed() {
+    async fn idle_connections_are_probed() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut config = kube::Config::new(format!("http://{address}").parse().unwrap());
         config.root_cert = Some(Vec::new());
         let client = with_config(config).unwrap();
-        let asking = tokio::spawn(async move { client.send(Request::new(Body::empty())).await.is_ok() });
+        let request = tokio::spawn(async move { client.send(Request::new(Body::empty())).await.is_ok() });
         let (mut connection, from) = listener.accept().await.unwrap();
         assert!(connection.read(&mut [0; 1024]).await.unwrap() > 0);
-        // Once the request is acknowledged, nothing is left to wait for but probes.
+        // The timer is that of probes as soon as the request is acknowledged.
         let wait = loop {
             if let Some(wait) = next_probe(from, address) {
                 break wait;
@@ -90,6 +93,6 @@ mod tests {
             tokio::task::yield_now().await;
         };
         assert!(wait <= 1000, "{wait} hundredths of a second");
-        asking.abort();
+        request.abort();
     }
 }

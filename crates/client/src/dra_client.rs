@@ -1,7 +1,10 @@
 //! Requests about `resource.k8s.io`, in the newest version that the server has.
 //!
-//! v1 is tried first. Only where the server answers that it does not know the version is it asked for those that it does:
-//! a server of today costs no request for that, and a claim that does not exist costs one request, not one for each version.
+//! v1 is tried first. Only when the server does not know that version is it asked which versions it serves. So discovery
+//! costs no request with current servers, and a claim that does not exist costs one request, not one per version.
+
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,15 +20,19 @@ use tokio::sync::Mutex;
 use crate::{ApiError, DraVersion};
 
 const JSON: &str = "application/json";
-/// More than any list of API groups needs.
+/// The largest answer to discovery that is read; real ones are far smaller.
 const MAX_GROUP: usize = 1024 * 1024;
-/// The characters of a query parameter that need no escape (RFC 3986, section 2.3).
+/// The characters to escape: all but the unreserved ones of RFC 3986, section 2.3.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// An answer of the API server: the HTTP status and the body.
 pub type Answer = (StatusCode, Vec<u8>);
 
-/// A client for `resource.k8s.io` that finds out which version the server has. Clones share what they found out.
+/// A client for `resource.k8s.io` that discovers which version the server has. Clones share the discovered version.
+///
+/// A caller sends a request with the current [`version`](Self::version). If the server answers 404, which is also how it
+/// answers for a version that it does not have, the caller calls [`rediscover`](Self::rediscover) and repeats the request if
+/// that returns another version.
 #[derive(Clone)]
 pub struct DraClient {
     client: kube::Client,
@@ -51,13 +58,16 @@ impl DraClient {
         Self { client, version: Arc::new(AtomicU8::new(index(version))), discovery: Arc::default() }
     }
 
-    /// Returns the version to use.
+    /// Returns the version that requests should use.
     pub fn version(&self) -> DraVersion {
         DraVersion::ALL[usize::from(self.version.load(Ordering::Relaxed)) % DraVersion::ALL.len()]
     }
 
-    /// Finds the version to use after the server did not know the one that was tried: at the first request of all, or after
-    /// the server was replaced. Concurrent callers share one request.
+    /// Discovers the version to use after the server did not know the one that was tried: at the first request, or after the
+    /// server was replaced.
+    ///
+    /// Concurrent callers share one request, and get the version that it found. [`ApiError::NoVersion`] means that there is
+    /// no other version to try.
     pub async fn rediscover(&self, tried: DraVersion) -> Result<DraVersion, ApiError> {
         let _guard = self.discovery.lock().await;
         let current = self.version();
@@ -70,15 +80,15 @@ impl DraClient {
             (StatusCode::NOT_FOUND, _) => return Err(ApiError::NoVersion),
             (status, body) => return Err(ApiError::from_answer(status, &body)),
         };
-        let newest = DraVersion::newest(group.versions.iter().map(|served| served.version.as_str()));
-        // A server that lists the version that was tried does not have the resource.
+        let newest = DraVersion::newest(|name| group.versions.iter().any(|served| served.version == name));
+        // A server that lists the tried version does not have the resource or the object in it.
         let version = newest.filter(|version| *version != tried).ok_or(ApiError::NoVersion)?;
         self.version.store(index(version), Ordering::Relaxed);
-        tracing::info!(version = version.name(), "found version of resource.k8s.io");
+        tracing::info!(version = version.name(), "resource.k8s.io version discovered");
         Ok(version)
     }
 
-    /// Builds a request that accepts JSON.
+    /// Builds a request that accepts JSON. `content_type` is that of the body, unless the body is empty.
     pub fn request(
         &self,
         method: Method,
@@ -93,18 +103,18 @@ impl DraClient {
         request.body(Body::from(body)).map_err(|error| ApiError::Send(error.into()))
     }
 
-    /// Sends a request, and returns when the head of the answer is there.
+    /// Sends a request, and returns when the head of the answer has arrived.
     pub async fn send(&self, request: Request<Body>) -> Result<Response<Body>, ApiError> {
         self.client.send(request).await.map_err(|error| ApiError::Send(error.into()))
     }
 
-    /// Sends a request and reads the whole answer, of at most so many bytes. An answer that asks to retry later is an error;
-    /// any other is returned, whatever its status.
+    /// Sends a request and reads the answer, up to `max_bytes`. An answer that asks to retry later is an error; any other is
+    /// returned, whatever its status.
     pub async fn exchange(&self, request: Request<Body>, max_bytes: usize) -> Result<Answer, ApiError> {
         Self::collect(self.send(request).await?, max_bytes).await
     }
 
-    /// Reads the whole of an answer whose head is there.
+    /// Reads the body of an answer, up to `max_bytes`. An answer that asks to retry later is an error.
     pub async fn collect(response: Response<Body>, max_bytes: usize) -> Result<Answer, ApiError> {
         let (head, body) = response.into_parts();
         let body = Limited::new(body, max_bytes).collect().await.map_err(ApiError::Send)?;
@@ -118,7 +128,13 @@ fn index(version: DraVersion) -> u8 {
     (0u8..).zip(DraVersion::ALL).find(|(_, known)| *known == version).map_or(0, |(index, _)| index)
 }
 
-/// Escapes a text for use in a query.
+/// Percent-encodes a string for a query parameter or a path segment.
+///
+/// ```
+/// # use drakkar_client::escape;
+/// let path = format!("/apis/resource.k8s.io/v1/resourceslices?fieldSelector={}", escape("spec.nodeName=node-1"));
+/// assert_eq!(path, "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Dnode-1");
+/// ```
 pub fn escape(text: &str) -> impl fmt::Display + '_ {
     utf8_percent_encode(text, ESCAPED)
 }

@@ -1,4 +1,4 @@
-//! Errors of requests to the API server, and whether and when a retry makes sense.
+//! Errors of requests to the API server, and whether and when to retry.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use crate::DraVersion;
 use crate::backoff::jittered;
 
-/// The longest `Retry-After` that is respected. A server that needs more time can send it again.
+/// The longest `Retry-After` that is honored. A server that needs more time can send it again.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
-/// How much of an answer that is no `Status` object is quoted.
+/// The number of bytes that are quoted of an answer that is not a `Status` object.
 const MAX_QUOTED: usize = 200;
 
 /// Why the API server gave no usable answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApiError {
-    /// The request was not sent, or its answer not received.
+    /// The request could not be sent, or the answer not be received.
     #[error("no answer from the API server: {0}")]
     Send(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The answer took too long.
+    /// The answer did not arrive in time.
     #[error("no answer from the API server within {} s", .0.as_secs())]
     Timeout(Duration),
     /// The answer is an error.
@@ -31,7 +31,7 @@ pub enum ApiError {
     Status {
         /// The HTTP status.
         status: StatusCode,
-        /// The message of the server.
+        /// The server's message.
         message: String,
     },
     /// The answer is an error with a `Retry-After` header.
@@ -45,29 +45,29 @@ pub enum ApiError {
     /// The server has no version of `resource.k8s.io` that this crate knows.
     #[error("the API server serves none of {}", DraVersion::ALL.map(DraVersion::api_version).join(", "))]
     NoVersion,
-    /// The answer has another form than expected.
-    #[error("the API server's answer is not what was asked for: {0}")]
+    /// The answer could not be decoded.
+    #[error("the API server's answer cannot be decoded: {0}")]
     Decode(#[source] serde_json::Error),
 }
 
 impl ApiError {
-    /// Makes an error of an answer whose status is no success.
+    /// Creates the error for an answer with an error status, with the server's message.
     pub fn from_answer(status: StatusCode, body: &[u8]) -> Self {
         let message = serde_json::from_slice::<Status>(body).ok().and_then(|status| status.message);
         let quoted = || String::from_utf8_lossy(&body[..body.len().min(MAX_QUOTED)]).trim().to_owned();
         Self::Status { status, message: message.unwrap_or_else(quoted) }
     }
 
-    /// Makes an error of an answer that asks to retry later; `None` for any other answer.
+    /// Creates the error for an answer that asks to retry later; `None` for any other answer.
     pub(crate) fn retry_after(head: &Parts, body: &[u8]) -> Option<Self> {
-        // The header may also hold a date, which API servers do not send.
+        // The header may also be a date, but API servers do not send one.
         let seconds = head.headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
         let error = Self::from_answer(head.status, body);
         let after = Duration::from_secs(seconds).min(MAX_RETRY_AFTER);
         error.is_transient().then(|| Self::RetryAfter { error: Box::new(error), after })
     }
 
-    /// Returns the HTTP status of the answer, if there was one.
+    /// Returns the HTTP status of the answer, if there is one.
     pub fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Status { status, .. } => Some(*status),
@@ -85,8 +85,8 @@ impl ApiError {
         }
     }
 
-    /// Returns the delay before the next try: the given one, or a longer one if the server asked for it. The server asks
-    /// everybody for the same delay, so it gets jitter.
+    /// Returns the delay before the next try: `delay`, or a longer one if the server asked for it. The server asks all clients
+    /// for the same delay, so it gets jitter.
     pub fn retry_delay(&self, delay: Duration) -> Duration {
         match self {
             Self::RetryAfter { after, .. } => delay.max(jittered(*after, 1.0..=2.0)),
@@ -95,9 +95,9 @@ impl ApiError {
     }
 }
 
-/// Returns whether a server that answers with this status may answer otherwise later.
+/// Returns whether the same request may succeed later, after an answer with this status.
 pub fn is_transient(status: StatusCode) -> bool {
-    // 401: the token is being rotated, and is read again before long.
+    // 401: the token is being rotated, and the client reads the new one within a minute.
     matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::UNAUTHORIZED)
         || (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED)
 }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_is_as_long_as_the_server_asks_for_and_not_the_same_for_all() {
+    fn a_delay_is_at_least_retry_after_and_has_jitter() {
         let error = answer(429, Some("4")).unwrap();
         assert!(
             error.is_transient() && error.to_string().contains("429") && error.to_string().contains("try again later")

@@ -10,6 +10,7 @@ mod node_environment;
 pub mod protobuf;
 mod quantity;
 mod random;
+pub mod schema;
 mod v1beta1;
 mod version;
 

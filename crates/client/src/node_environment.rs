@@ -1,19 +1,19 @@
-//! Where a driver runs.
+//! The node that a driver runs on.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// What a driver must know of the node that it runs on. An embedded node hands one out, so that a driver under test is set up in
-/// one call.
+/// The node that a driver runs on: its name, its directories, and a client. A driver's `main` fills it from its flags; an
+/// embedded node provides one for a driver under test.
 #[derive(Clone)]
 pub struct NodeEnvironment {
-    /// A client with the identity of the driver.
+    /// A client with the driver's identity.
     pub client: kube::Client,
     /// The node's name.
     pub node_name: String,
     /// The kubelet's directory: `/var/lib/kubelet` on most nodes.
     pub kubelet_root: PathBuf,
-    /// The directory of CDI specs that come and go: `/var/run/cdi` on most nodes.
+    /// The directory of dynamic CDI specs: `/var/run/cdi` on most nodes.
     pub cdi_directory: PathBuf,
 }
 

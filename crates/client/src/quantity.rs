@@ -1,7 +1,7 @@
-//! Amounts of something, with the semantics of Kubernetes' Go package.
+//! Quantities, with the semantics of Kubernetes' Go package.
 //!
-//! A quantity is a number ([`number`]), the format in which it is written, and the text that it was read from where an API
-//! server gives that text back. Equality, order and hash are those of the number alone.
+//! A quantity is a number ([`number`]), the format in which it is written, and the string that it was parsed from where an API
+//! server returns that string unchanged. Equality, order and hash are those of the number alone.
 
 mod number;
 mod parse;
@@ -17,12 +17,13 @@ use std::str::FromStr;
 use number::Number;
 pub use parse::ParseQuantityError;
 
-/// The exponent of the finest fraction that a quantity keeps.
+/// The exponent of ten of the smallest fraction that a quantity keeps.
 const NANO: i64 = -9;
-/// The digits before the point up to which a quantity is written in the binary format. Parsed ones never have more than 19.
+/// The largest number of digits before the point with which a quantity is written in the binary format. Parsed quantities have
+/// at most 19; only sums have more.
 const MAX_BINARY_DIGITS: i64 = 10_000;
 
-/// How the canonical text of a quantity is written.
+/// The format of the canonical string of a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// Powers of 1000: `n`, `u`, `m`, none, `k`, `M`, `G`, `T`, `P`, `E`.
@@ -33,73 +34,74 @@ pub enum Format {
     DecimalExponent,
 }
 
-/// An amount of something: `80Gi`, `1500m`, `1e3`.
+/// A quantity of a resource: `80Gi`, `1500m`, `1e3`.
 ///
-/// Two quantities are equal if their numbers are: `1Gi` equals `1024Mi`. [`Display`](fmt::Display) writes the canonical text,
+/// Two quantities are equal if their numbers are: `1Gi` equals `1024Mi`. [`Display`](fmt::Display) writes the canonical string,
 /// which is what an API server stores.
 #[derive(Clone, Debug)]
 pub struct Quantity {
     number: Number,
     format: Format,
-    /// The text that it was read from, where that is the canonical one.
+    /// The string that it was parsed from, if that is the canonical one.
     text: Option<Box<str>>,
 }
 
 impl Quantity {
-    /// Zero, as an API server has it where a quantity is missing.
+    /// Returns zero, the value of a quantity that is missing in an object.
     pub const fn zero() -> Self {
         Self { number: Number::zero(), format: Format::DecimalSi, text: None }
     }
 
-    /// The format of the canonical text.
+    /// Returns the format of the canonical string.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// -1, 0 or 1.
+    /// Returns the sign: -1, 0 or 1.
     pub fn signum(&self) -> i8 {
         self.number.signum()
     }
 
-    /// Whether it is more than zero.
+    /// Returns whether the quantity is greater than zero.
     pub fn is_positive(&self) -> bool {
         self.signum() > 0
     }
 
-    /// Whether it is less than zero.
+    /// Returns whether the quantity is less than zero.
     pub fn is_negative(&self) -> bool {
         self.signum() < 0
     }
 
-    /// Whether it is a multiple of ten to the power of `exponent`: with 0 a whole number, with -3 a number of thousandths.
+    /// Returns whether the quantity is a multiple of ten to the power of `exponent`: an integer for 0, a number of thousandths
+    /// for -3.
     pub fn is_multiple_of(&self, exponent: i32) -> bool {
         self.number.exponent() >= i64::from(exponent) || self.number.signum() == 0
     }
 
-    /// The number in units of ten to the power of `exponent`, rounded away from zero; `None` if it does not fit.
+    /// Returns the quantity in units of ten to the power of `exponent`, rounded away from zero; `None` if it does not fit.
     pub fn scaled(&self, exponent: i32) -> Option<i128> {
         self.number.scaled(i64::from(exponent))
     }
 
-    /// The whole number that it is, if it is one and fits.
+    /// Returns the quantity as an integer; `None` if it is not one, or does not fit.
     pub fn to_i64(&self) -> Option<i64> {
         if self.is_multiple_of(0) { i64::try_from(self.scaled(0)?).ok() } else { None }
     }
 
-    /// The nearest floating-point number.
+    /// Returns the nearest floating-point number.
     pub fn to_f64(&self) -> f64 {
         self.number.to_f64()
     }
 
-    /// The number in a form of its own: equal quantities have the same, different ones different texts. It is not a quantity
-    /// that an API server would write; it is meant for digests and keys.
+    /// Returns a string that is the same for equal quantities and different for others, for digests and keys. It is not in the
+    /// format of an API server.
     pub fn exact(&self) -> impl fmt::Display + '_ {
         &self.number
     }
 
-    /// The least of `self`, `self + step`, `self + 2 * step`, … that is not below `at_least`, in the format of `step`.
+    /// Returns the least of `self`, `self + step`, `self + 2 * step`, … that is not below `at_least`, in the format of `step`.
     ///
-    /// It is `at_least` itself where steps lead nowhere: if `step` is not positive, or more than 10²⁹ is involved.
+    /// Returns `at_least` if `step` is not positive, or if a number is too large (about 10²⁹).
     pub fn step_up_to(&self, at_least: &Self, step: &Self) -> Self {
         let stepped = || {
             let [from, to, step_size] = [self, at_least, step].map(|quantity| quantity.scaled(-9));
@@ -112,7 +114,7 @@ impl Quantity {
         stepped().unwrap_or_else(|| at_least.clone())
     }
 
-    /// The sum or difference, in the format of `self`, or of `other` if `self` is zero.
+    /// Adds or subtracts, in the format of `self`, or of `other` if `self` is zero.
     fn combine(&self, other: &Self, is_difference: bool) -> Self {
         let format = if self.signum() == 0 { other.format } else { self.format };
         let number = self.number.plus(&other.number, is_difference);
@@ -190,7 +192,7 @@ impl fmt::Display for Quantity {
         if self.signum() == 0 {
             return f.write_str("0");
         }
-        // Small numbers and fractions are decimal even if they were written as binary.
+        // As in Go, small numbers and fractions are decimal even if they were parsed as binary.
         let is_binary = self.format == Format::BinarySi
             && self.is_multiple_of(0)
             && self.number.digits_before_point() <= MAX_BINARY_DIGITS

@@ -1,10 +1,10 @@
-//! Randomness for jitter and names. Not for secrets.
+//! Random numbers for jitter and names. Not for secrets.
 
 use std::hash::{BuildHasher as _, RandomState};
 
 /// Returns a random number from 0 to 1.
 pub fn random() -> f64 {
-    // The upper half is more than enough for jitter, and fits a float exactly.
+    // 32 bits are more than enough for jitter, and a float holds them exactly.
     f64::from(u32::try_from(bits() >> 32).unwrap_or_default()) / f64::from(u32::MAX)
 }
 

@@ -1,12 +1,22 @@
 //! Conversion between v1beta1 and v1 of `resource.k8s.io`, as JSON.
 //!
-//! v1beta1 has the content of a request beside its name, where v1 has it under `exactly`; and the content of a device under
-//! `basic`, where v1 has it beside the name. Nothing else differs.
+//! In v1beta1 the content of a request is beside its name, in v1 under `exactly`. The content of a device is under `basic` in
+//! v1beta1, and beside its name in v1. Nothing else differs.
 
 use serde_json::{Map, Value};
 
-/// Converts an object of v1beta1 to the form of v1. `kind` is the object's kind; other kinds than claims, claim templates and
-/// slices stay as they are. `apiVersion` is not touched.
+/// Converts an object of v1beta1 to the form of v1.
+///
+/// `kind` is the object's kind; other kinds than claims, claim templates and slices stay as they are. `apiVersion` is not
+/// changed.
+///
+/// ```
+/// # use drakkar_client::to_v1;
+/// # use serde_json::json;
+/// let mut claim = json!({"spec": {"devices": {"requests": [{"name": "gpu", "deviceClassName": "gpus"}]}}});
+/// to_v1("ResourceClaim", &mut claim);
+/// assert_eq!(claim["spec"]["devices"]["requests"][0], json!({"name": "gpu", "exactly": {"deviceClassName": "gpus"}}));
+/// ```
 pub fn to_v1(kind: &str, object: &mut Value) {
     match kind {
         "ResourceClaim" => objects_at(object, CLAIM_REQUESTS).for_each(nest_request),
@@ -21,7 +31,7 @@ pub fn from_v1(kind: &str, object: &mut Value) {
     match kind {
         "ResourceClaim" => objects_at(object, CLAIM_REQUESTS).for_each(|request| flatten(request, "exactly")),
         "ResourceClaimTemplate" => {
-            objects_at(object, TEMPLATE_REQUESTS).for_each(|request| flatten(request, "exactly"))
+            objects_at(object, TEMPLATE_REQUESTS).for_each(|request| flatten(request, "exactly"));
         }
         "ResourceSlice" => objects_at(object, SLICE_DEVICES).for_each(|device| nest(device, "basic")),
         _ => {}
@@ -36,7 +46,7 @@ fn objects_at<'a>(object: &'a mut Value, pointer: &str) -> impl Iterator<Item = 
     object.pointer_mut(pointer).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
-/// Nests the content of a request, unless it is a list of alternatives, which has the same form in both versions.
+/// Nests the content of a request. One with alternatives has the same form in both versions.
 fn nest_request(request: &mut Map<String, Value>) {
     if !request.contains_key("firstAvailable") {
         nest(request, "exactly");
@@ -95,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_such_lists_stays_as_it_is() {
+    fn objects_without_these_lists_stay_as_they_are() {
         for mut object in [json!(null), json!({"spec": {"devices": 7}}), json!({"spec": {"devices": [null, 1]}})] {
             let before = object.clone();
             to_v1("ResourceSlice", &mut object);

@@ -9,7 +9,7 @@ pub enum DraVersion {
     V1,
     /// Served since Kubernetes 1.33 if enabled. Has the same form as v1.
     V1beta2,
-    /// Served since Kubernetes 1.32 if enabled. Requests and devices have another form: [`crate::to_v1`].
+    /// Served since Kubernetes 1.32 if enabled. Requests and devices have another form, see [`crate::to_v1`].
     V1beta1,
 }
 
@@ -17,7 +17,7 @@ impl DraVersion {
     /// All versions, the newest first.
     pub const ALL: [Self; 3] = [Self::V1, Self::V1beta2, Self::V1beta1];
 
-    /// Returns the version's name in paths: `v1beta1`.
+    /// Returns the name of the version, as in paths: `v1beta1`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::V1 => "v1",
@@ -26,7 +26,7 @@ impl DraVersion {
         }
     }
 
-    /// Returns the `apiVersion` of its objects: `resource.k8s.io/v1beta1`.
+    /// Returns the `apiVersion` of objects: `resource.k8s.io/v1beta1`.
     pub const fn api_version(self) -> &'static str {
         match self {
             Self::V1 => "resource.k8s.io/v1",
@@ -40,9 +40,9 @@ impl DraVersion {
         !matches!(self, Self::V1beta1)
     }
 
-    /// Returns the newest known version among the names that a server lists.
-    pub(crate) fn newest<'a>(served: impl Iterator<Item = &'a str> + Clone) -> Option<Self> {
-        Self::ALL.into_iter().find(|version| served.clone().any(|name| name == version.name()))
+    /// Returns the newest version that a server serves, by its name.
+    pub(crate) fn newest(is_served: impl Fn(&str) -> bool) -> Option<Self> {
+        Self::ALL.into_iter().find(|version| is_served(version.name()))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::status::Failure;
 use crate::store::Object;
 use crate::write::{self, Proposal};
 
-/// Applies a configuration; whether that created the object, and the object.
+/// Applies a configuration. Returns the object, and whether it was created.
 pub(crate) fn apply(call: &Call, body: &[u8]) -> Result<(bool, Arc<Object>), Failure> {
     if call.query.get("fieldManager").is_none() {
         return Err(Failure::patch_options("fieldManager", "Required value: is required for apply patch"));
@@ -22,14 +22,14 @@ pub(crate) fn apply(call: &Call, body: &[u8]) -> Result<(bool, Arc<Object>), Fai
     let config = configuration(call, body)?;
     let exists = call.core.store.get(call.resource(), &call.key()).is_some();
     if !exists && call.target.subresource.is_none() {
-        let mut me = Entry::of(call, true);
-        me.fields = tree::fields(call.resource(), &config);
+        let mut own = Entry::of(call, true);
+        own.fields = tree::fields(call.resource(), &config);
         let mut object = config.clone();
         object["metadata"]["name"] = call.name().into();
         let (object, _) = codec::admit_stored(call.resource(), call.target.version, object)?;
-        let proposal = Proposal { object, managed_fields: Some(entry::encode(vec![me])) };
+        let proposal = Proposal { object, managed_fields: Some(entry::encode(vec![own])) };
         match write::create_proposed(call, proposal) {
-            // Somebody else was faster: then this is an apply to what is there.
+            // Another client created the object meanwhile: apply to that one.
             Err(failure) if failure.code == 409 => {}
             created => return Ok((true, created?)),
         }
@@ -37,12 +37,13 @@ pub(crate) fn apply(call: &Call, body: &[u8]) -> Result<(bool, Arc<Object>), Fai
     Ok((false, write::update(call, |old| propose(call, &config, &old.value))?))
 }
 
-/// What the client applies, as far as it can be applied here.
+/// Reads and checks the configuration that a client applies, and reduces it to what the request path can change.
 fn configuration(call: &Call, body: &[u8]) -> Result<Value, Failure> {
     let resource = call.resource();
     let mut config = codec::parse(body, true, resource.kind())?;
     let text = |field: &str| config[field].as_str().unwrap_or_default();
-    let (version, kind) = (text("apiVersion"), text("kind"));
+    let version = text("apiVersion");
+    let kind = text("kind");
     if version != call.target.version.api_version() || kind != resource.kind() {
         let slash = if version.contains('/') { "" } else { "/" };
         return Err(Failure::bad_request(format!("invalid object type: {slash}{version}, Kind={kind}")));
@@ -56,16 +57,17 @@ fn configuration(call: &Call, body: &[u8]) -> Result<Value, Failure> {
         return Err(Failure::bad_request("metadata.managedFields must be nil"));
     }
     if let Some(name) = metadata["name"].as_str().filter(|name| *name != call.name()) {
-        let wanted = call.name();
+        let expected = call.name();
         return Err(Failure::bad_request(format!(
-            "the name of the object ({name}) does not match the name on the URL ({wanted})"
+            "the name of the object ({name}) does not match the name on the URL ({expected})"
         )));
     }
     call.target.version.to_stored(resource, &mut config);
     let (_, unknown) = codec::admit_stored(resource, call.target.version, config.clone())?;
     if let Some(path) = unknown.first() {
         let text = |field: &str| config["metadata"][field].as_str().unwrap_or_default();
-        let (namespace, name) = (text("namespace"), text("name"));
+        let namespace = text("namespace");
+        let name = text("name");
         let version = call.target.version.api_version();
         return Err(Failure::internal_plain(format!(
             "failed to create typed patch object ({namespace}/{name}; {version}, Kind={}): .{path}: field not declared in schema",
@@ -76,7 +78,7 @@ fn configuration(call: &Call, body: &[u8]) -> Result<Value, Failure> {
     Ok(config)
 }
 
-/// What the path does not reach is not applied, and not owned.
+/// Removes what the request path cannot change: it is neither applied nor owned.
 fn restrict(call: &Call, config: &mut Value) {
     let resource = call.resource();
     let Value::Object(config) = config else { return };
@@ -92,19 +94,19 @@ fn restrict(call: &Call, config: &mut Value) {
     }
 }
 
-/// What the object becomes.
+/// Merges a configuration into the stored object, and updates the ownership.
 fn propose(call: &Call, config: &Value, live: &Value) -> Result<Proposal, Failure> {
     let resource = call.resource();
     let mut entries = entry::parse(live);
-    let mut me = Entry::of(call, true);
-    me.fields = tree::fields(resource, config);
-    let last = entries.iter().find(|entry| entry.is_same_manager(&me)).cloned();
-    entries.retain(|entry| !entry.is_same_manager(&me));
+    let mut own = Entry::of(call, true);
+    own.fields = tree::fields(resource, config);
+    let last = entries.iter().find(|entry| entry.is_same_manager(&own)).cloned();
+    entries.retain(|entry| !entry.is_same_manager(&own));
 
     let mut merged = live.clone();
     tree::merge(resource, &mut merged, config);
     if let Some(last) = &last {
-        let mut kept = me.fields.clone();
+        let mut kept = own.fields.clone();
         entries.iter().for_each(|entry| kept.union(&entry.fields));
         tree::prune(resource, &mut merged, &last.fields, &kept);
     }
@@ -123,12 +125,12 @@ fn propose(call: &Call, config: &Value, live: &Value) -> Result<Proposal, Failur
     if let Some(last) = last
         && difference.changed.is_empty()
         && difference.removed.is_empty()
-        && last.fields == me.fields
+        && last.fields == own.fields
     {
-        me.time = last.time;
+        own.time = last.time;
     }
-    entries.push(me);
-    // Only the client's own conditions count.
+    entries.push(own);
+    // Preconditions are those of the client, not those of the stored object.
     for field in ["resourceVersion", "uid"] {
         merged["metadata"][field] = config["metadata"][field].clone();
     }
@@ -136,6 +138,7 @@ fn propose(call: &Call, config: &Value, live: &Value) -> Result<Proposal, Failur
     Ok(Proposal { object, managed_fields: Some(entry::encode(entries)) })
 }
 
+/// Makes the error for fields that other managers own.
 fn conflict(conflicts: &[(&Entry, Fields)]) -> Failure {
     let mut causes = Vec::new();
     let mut lines = Vec::new();

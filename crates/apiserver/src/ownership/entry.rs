@@ -7,7 +7,7 @@ use super::tree;
 use crate::call::{Call, Subresource};
 use crate::prepare;
 
-/// What one manager owns by one kind of write.
+/// The fields that one manager owns by one kind of write.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) manager: String,
@@ -19,7 +19,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// An entry of the client of this call, with nothing in it.
+    /// Creates an entry of the client of this call, without fields.
     pub(crate) fn of(call: &Call, apply: bool) -> Self {
         Self {
             manager: call.manager().to_owned(),
@@ -31,12 +31,13 @@ impl Entry {
         }
     }
 
+    /// Returns whether both entries are of the same manager and the same kind of write.
     pub(crate) fn is_same_manager(&self, other: &Self) -> bool {
         (&self.manager, self.apply, &self.api_version, &self.subresource)
             == (&other.manager, other.apply, &other.api_version, &other.subresource)
     }
 
-    /// The manager in the words of conflict messages.
+    /// Describes the manager as conflict messages do.
     pub(crate) fn describe(&self) -> String {
         let mut text = format!("{:?}", self.manager);
         if !self.subresource.is_empty() {
@@ -49,6 +50,7 @@ impl Entry {
     }
 }
 
+/// Reads the entries of an object.
 pub(crate) fn parse(object: &Value) -> Vec<Entry> {
     let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
     entries
@@ -66,7 +68,7 @@ pub(crate) fn parse(object: &Value) -> Vec<Entry> {
         .collect()
 }
 
-/// The entries as they are in an object: appliers first, then by time and name.
+/// Encodes entries as `managedFields`: applies before updates, then by time and name. Entries without fields are dropped.
 pub(crate) fn encode(mut entries: Vec<Entry>) -> Value {
     entries.retain(|entry| !entry.fields.is_empty());
     let order = |entry: &Entry| (!entry.apply, entry.time.clone(), entry.manager.clone(), entry.subresource.clone());
@@ -88,22 +90,22 @@ pub(crate) fn encode(mut entries: Vec<Entry>) -> Value {
     entries.into_iter().map(encode).collect::<Vec<Value>>().into()
 }
 
-/// Notes in `new` that the client of this call owns what it changed.
+/// Records in `new` that the client of this call owns the fields that it changed.
 pub(crate) fn record_update(call: &Call, old: Option<&Value>, new: &mut Value) {
-    let nothing = json!({});
-    let mut difference = tree::compare(call.resource(), old.unwrap_or(&nothing), new);
-    // What a path does not reach is nobody's by it; but for what a server sets itself, it is not changed either.
+    let empty = json!({});
+    let mut difference = tree::compare(call.resource(), old.unwrap_or(&empty), new);
+    // A client cannot change the status here; what changed of it the server set itself.
     if call.resource().has_status() && call.target.subresource.is_none() {
         difference.changed.children.remove("f:status");
     }
     if difference.changed.is_empty() && difference.removed.is_empty() {
         return;
     }
-    let mut me = Entry::of(call, false);
+    let mut own = Entry::of(call, false);
     let mut entries = parse(new);
     let mut before = None;
     entries.retain_mut(|entry| {
-        if entry.is_same_manager(&me) {
+        if entry.is_same_manager(&own) {
             before = Some(entry.clone());
             return false;
         }
@@ -111,14 +113,14 @@ pub(crate) fn record_update(call: &Call, old: Option<&Value>, new: &mut Value) {
         true
     });
     if let Some(before) = before {
-        me.fields = before.fields.difference(&difference.removed);
-        me.fields.union(&difference.changed);
-        if me.fields == before.fields {
-            me.time = before.time;
+        own.fields = before.fields.difference(&difference.removed);
+        own.fields.union(&difference.changed);
+        if own.fields == before.fields {
+            own.time = before.time;
         }
     } else {
-        me.fields = difference.changed;
+        own.fields = difference.changed;
     }
-    entries.push(me);
+    entries.push(own);
     new["metadata"]["managedFields"] = encode(entries);
 }

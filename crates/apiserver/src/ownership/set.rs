@@ -1,4 +1,4 @@
-//! A set of fields, as a tree of the names in `fieldsV1`.
+//! Sets of fields, as trees of the elements of `fieldsV1`.
 //!
 //! An element is `f:NAME` (field), `k:{…}` (item of a list, by its keys) or `v:…` (item of a set, by its value).
 
@@ -7,15 +7,16 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-/// A set of fields.
+/// A set of fields, or one node of its tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fields {
-    /// Whether what this node names is in the set itself, besides what is below.
+    /// Whether the field of this node is itself in the set, apart from what is below it.
     pub(crate) member: bool,
     pub(crate) children: BTreeMap<String, Fields>,
 }
 
 impl Fields {
+    /// Reads a `fieldsV1`.
     pub(crate) fn parse(value: &Value) -> Self {
         let mut fields = Self::children_of(value);
         fields.member = false;
@@ -33,6 +34,7 @@ impl Fields {
         Self { member: object.is_none_or(|object| object.is_empty() || object.contains_key(".")), children }
     }
 
+    /// Returns the set as a `fieldsV1`.
     pub(crate) fn to_value(&self) -> Value {
         let mut object = Map::new();
         if self.member && !self.children.is_empty() {
@@ -42,15 +44,18 @@ impl Fields {
         object.into()
     }
 
+    /// Returns whether the set has no members.
     pub(crate) fn is_empty(&self) -> bool {
         !self.member && self.children.values().all(Self::is_empty)
     }
 
+    /// Inserts the field at a path of elements.
     pub(crate) fn insert(&mut self, path: &[String]) {
         let node = path.iter().fold(self, |node, element| node.children.entry(element.clone()).or_default());
         node.member = true;
     }
 
+    /// Adds the members of another set.
     pub(crate) fn union(&mut self, other: &Self) {
         self.member |= other.member;
         for (element, below) in &other.children {
@@ -58,6 +63,7 @@ impl Fields {
         }
     }
 
+    /// Returns the members that both sets have.
     #[must_use]
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         let children = self.children.iter().filter_map(|(element, below)| {
@@ -67,19 +73,20 @@ impl Fields {
         Self { member: self.member && other.member, children: children.collect() }
     }
 
+    /// Returns the members that the other set does not have.
     #[must_use]
     pub(crate) fn difference(&self, other: &Self) -> Self {
         let children = self.children.iter().filter_map(|(element, below)| {
-            let left = match other.children.get(element) {
+            let rest = match other.children.get(element) {
                 Some(other) => below.difference(other),
                 None => below.clone(),
             };
-            (!left.is_empty()).then(|| (element.clone(), left))
+            (!rest.is_empty()).then(|| (element.clone(), rest))
         });
         Self { member: self.member && !other.member, children: children.collect() }
     }
 
-    /// The members, in the words of conflict messages: `.status.devices[device="a",driver="b"].data`.
+    /// Returns the paths of the members as conflict messages have them: `.status.devices[device="a",driver="b"].data`.
     pub(crate) fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         self.collect(&mut String::new(), &mut paths);
@@ -88,21 +95,22 @@ impl Fields {
 
     fn collect(&self, path: &mut String, paths: &mut Vec<String>) {
         let length = path.len();
-        // A level's own members come before what is below them.
+        // Members of a level come before those below it.
         for (element, _) in self.children.iter().filter(|(_, below)| below.member) {
-            show(element, path);
+            push_element(element, path);
             paths.push(path.clone());
             path.truncate(length);
         }
         for (element, below) in &self.children {
-            show(element, path);
+            push_element(element, path);
             below.collect(path, paths);
             path.truncate(length);
         }
     }
 }
 
-fn show(element: &str, path: &mut String) {
+/// Appends an element to a path.
+fn push_element(element: &str, path: &mut String) {
     // Writing to a string cannot fail.
     let _ = match element.split_once(':') {
         Some(("f", name)) => write!(path, ".{name}"),

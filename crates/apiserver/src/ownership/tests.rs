@@ -48,7 +48,7 @@ fn sets_are_compared_member_by_member() {
     json!({ "f:status": { "f:devices": { "k:{\"device\":\"x\",\"driver\":\"d\",\"pool\":\"p\",\"shareID\":\"s\"}": {
         ".": {}, "f:driver": {}, "f:pool": {}, "f:device": {}, "f:shareID": {}, "f:data": {} } } } }),
 )]
-#[case::devices_without_a_share(
+#[case::devices_without_a_share_id(
     json!({ "status": { "devices": [{ "driver": "d", "pool": "p", "device": "x", "conditions": [{ "type": "Ready", "status": "True" }] }] } }),
     json!({ "f:status": { "f:devices": { "k:{\"device\":\"x\",\"driver\":\"d\",\"pool\":\"p\"}": {
         ".": {}, "f:driver": {}, "f:pool": {}, "f:device": {},
@@ -58,7 +58,7 @@ fn sets_are_compared_member_by_member() {
     json!({ "metadata": { "name": "n", "ownerReferences": [{ "uid": "u", "name": "o" }], "finalizers": ["x"], "labels": { "a": "b" } } }),
     json!({ "f:metadata": { "f:ownerReferences": { "k:{\"uid\":\"u\"}": {} }, "f:finalizers": { "v:\"x\"": {} }, "f:labels": { "f:a": {} } } }),
 )]
-#[case::results_and_ips_are_one_value(
+#[case::results_and_ips_are_atomic(
     json!({ "status": { "allocation": { "devices": { "results": [{ "device": "x" }] } }, "devices": [{ "driver": "d", "networkData": { "ips": ["a"] } }] } }),
     json!({ "f:status": { "f:allocation": { "f:devices": { "f:results": {} } },
         "f:devices": { "k:{\"driver\":\"d\"}": { ".": {}, "f:driver": {}, "f:networkData": { "f:ips": {} } } } } }),
@@ -68,11 +68,37 @@ fn an_apply_owns_what_it_names(#[case] config: Value, #[case] expected: Value) {
 }
 
 #[test]
-fn the_devices_of_a_slice_are_one_value() {
+fn the_devices_of_a_slice_are_atomic() {
     let config =
         json!({ "spec": { "driver": "d", "devices": [{ "name": "x", "attributes": { "a": { "int": 1 } } }] } });
     assert_eq!(
         tree::fields(Resource::ResourceSlice, &config).to_value(),
         json!({ "f:spec": { "f:driver": {}, "f:devices": {} } }),
     );
+}
+
+/// Go writes them even for an empty object, so that no write adds them.
+#[rstest]
+#[case::template(
+    Resource::ResourceClaimTemplate,
+    json!({ "metadata": { "labels": { "a": "b" } }, "spec": { "metadata": { "name": "c" }, "spec": { "devices": { "requests": [] } } } }),
+    json!({ "f:metadata": { "f:labels": { ".": {}, "f:a": {} } },
+        "f:spec": { "f:metadata": { "f:name": {} }, "f:spec": { "f:devices": { "f:requests": {} } } } }),
+)]
+#[case::slice(
+    Resource::ResourceSlice,
+    json!({ "spec": { "pool": { "name": "p" }, "nodeSelector": { "nodeSelectorTerms": [] } } }),
+    json!({ "f:spec": { "f:pool": { "f:name": {} }, "f:nodeSelector": {} } }),
+)]
+#[case::pod(
+    Resource::Pod,
+    json!({ "metadata": { "name": "n" }, "spec": { "containers": [{ "name": "c" }] }, "status": { "phase": "Running" } }),
+    json!({ "f:spec": { "f:containers": { "k:{\"name\":\"c\"}": { ".": {}, "f:name": {} } } }, "f:status": { "f:phase": {} } }),
+)]
+fn structs_that_are_always_present_have_no_owner(
+    #[case] resource: Resource,
+    #[case] object: Value,
+    #[case] expected: Value,
+) {
+    assert_eq!(tree::compare(resource, &json!({}), &object).changed.to_value(), expected);
 }

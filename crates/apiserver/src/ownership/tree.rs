@@ -1,72 +1,60 @@
-//! Objects as trees of owned fields: which there are, which differ, how two become one.
+//! Objects as trees of owned fields: listing, comparing, merging and pruning them.
 
 use std::collections::BTreeMap;
 
+use drakkar_client::schema::ListType;
 use serde_json::{Map, Value};
 
-use super::schema::{self, List};
+use super::schema::{self, Schema};
 use super::set::Fields;
 use crate::resource::Resource;
 
-/// What differs between two states of an object.
+/// The difference between two states of an object.
 #[derive(Debug, Default)]
 pub(crate) struct Difference {
-    /// Added or modified.
+    /// Fields that are new or have another value.
     pub(crate) changed: Fields,
+    /// Fields that are gone.
     pub(crate) removed: Fields,
 }
 
-/// Where in an object one is: for the schema (`status.devices[].data`), and in the words of a field set.
+/// A position in an object.
 #[derive(Clone, Debug)]
-struct Place {
-    resource: Resource,
-    path: String,
+struct Position {
+    schema: Schema,
+    /// The path as elements of a field set.
     elements: Vec<String>,
 }
 
-impl Place {
+impl Position {
     fn top(resource: Resource) -> Self {
-        Self { resource, path: String::new(), elements: Vec::new() }
+        Self { schema: Schema::object(resource), elements: Vec::new() }
     }
 
     fn field(&self, name: &str) -> Self {
-        let path = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
-        self.below(path, format!("f:{name}"))
+        self.below(self.schema.field(name), format!("f:{name}"))
     }
 
     fn item(&self, element: String) -> Self {
-        self.below(format!("{}[]", self.path), element)
+        self.below(self.schema.item(), element)
     }
 
-    fn below(&self, path: String, element: String) -> Self {
+    fn below(&self, schema: Schema, element: String) -> Self {
         let mut elements = self.elements.clone();
         elements.push(element);
-        Self { resource: self.resource, path, elements }
+        Self { schema, elements }
     }
 
-    /// Whether this is always there, if only empty. Nobody owns that.
-    fn is_section(&self) -> bool {
-        matches!(
-            (self.resource, self.path.as_str()),
-            (_, "" | "metadata" | "spec" | "status")
-                | (Resource::ResourceClaim, "spec.devices")
-                | (Resource::ResourceSlice, "spec.pool")
-                | (Resource::Pod, "spec.containers")
-        )
-    }
-
-    /// What a value is made of here; nothing for one that is owned as a whole.
-    fn parts<'a>(&self, value: &'a Value) -> Option<BTreeMap<String, (Place, &'a Value)>> {
+    /// Returns the parts of a value at this position by their elements; `None` for a value that is owned as a whole.
+    fn parts<'a>(&self, value: &'a Value) -> Option<BTreeMap<String, (Position, &'a Value)>> {
         match value {
-            Value::Object(object) if !schema::is_atomic_object(self.resource, &self.path) => {
-                let parts = object.iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| {
-                    let place = self.field(name);
-                    (format!("f:{name}"), (place, value))
-                });
-                Some(parts.filter(|(_, (place, _))| !schema::is_ignored(&place.path)).collect())
+            Value::Object(object) if !self.schema.is_atomic_object() => {
+                let parts = object.iter().filter(|(_, value)| !value.is_null());
+                let parts = parts.map(|(name, value)| (format!("f:{name}"), (self.field(name), value)));
+                Some(parts.filter(|(_, (position, _))| !schema::is_unowned(&position.elements)).collect())
             }
-            Value::Array(items) => match schema::list(self.resource, &self.path) {
-                List::Atomic => None,
+            Value::Array(items) => match self.schema.list_type() {
+                ListType::Atomic => None,
                 list => Some(
                     items
                         .iter()
@@ -82,91 +70,91 @@ impl Place {
     }
 }
 
-/// The fields that an applied configuration names.
+/// Returns the fields that an applied configuration names.
 pub(crate) fn fields(resource: Resource, config: &Value) -> Fields {
     let mut set = Fields::default();
-    name(&Place::top(resource), config, &mut set);
+    list_fields(&Position::top(resource), config, &mut set);
     set
 }
 
-fn name(place: &Place, value: &Value, set: &mut Fields) {
-    let Some(parts) = place.parts(value) else {
-        set.insert(&place.elements);
+fn list_fields(position: &Position, value: &Value, set: &mut Fields) {
+    let Some(parts) = position.parts(value) else {
+        set.insert(&position.elements);
         return;
     };
-    let items = value.is_array();
-    for (place_below, below) in parts.values() {
-        name(place_below, below, set);
-        let empty = below.as_object().is_some_and(Map::is_empty);
-        if items || empty || schema::is_free_map(&place.path) {
-            set.insert(&place_below.elements);
+    let is_list = value.is_array();
+    for (position_below, below) in parts.values() {
+        list_fields(position_below, below, set);
+        let is_empty = below.as_object().is_some_and(Map::is_empty);
+        if is_list || is_empty || position.schema.is_map() {
+            set.insert(&position_below.elements);
         }
     }
 }
 
-/// What differs between an object and its successor.
+/// Compares an object with its successor.
 pub(crate) fn compare(resource: Resource, old: &Value, new: &Value) -> Difference {
     let mut difference = Difference::default();
-    differ(&Place::top(resource), old, new, &mut difference);
+    compare_at(&Position::top(resource), old, new, &mut difference);
     difference
 }
 
-fn differ(place: &Place, old: &Value, new: &Value, difference: &mut Difference) {
+fn compare_at(position: &Position, old: &Value, new: &Value, difference: &mut Difference) {
     if old == new {
         return;
     }
     match (old, new) {
-        (Value::Null, _) => return all(place, new, &mut difference.changed),
-        (_, Value::Null) => return all(place, old, &mut difference.removed),
+        (Value::Null, _) => return insert_all(position, new, &mut difference.changed),
+        (_, Value::Null) => return insert_all(position, old, &mut difference.removed),
         _ => {}
     }
-    let (before, after) = match (place.parts(old), place.parts(new)) {
+    let (before, after) = match (position.parts(old), position.parts(new)) {
         (Some(before), Some(after)) => (before, after),
         _ => {
-            difference.changed.insert(&place.elements);
+            difference.changed.insert(&position.elements);
             return;
         }
     };
-    for (element, (place, old)) in &before {
+    for (element, (position, old)) in &before {
         match after.get(element) {
-            Some((_, new)) => differ(place, old, new, difference),
-            None => all(place, old, &mut difference.removed),
+            Some((_, new)) => compare_at(position, old, new, difference),
+            None => insert_all(position, old, &mut difference.removed),
         }
     }
-    for (_, (place, new)) in after.iter().filter(|(element, _)| !before.contains_key(*element)) {
-        all(place, new, &mut difference.changed);
+    for (_, (position, new)) in after.iter().filter(|(element, _)| !before.contains_key(*element)) {
+        insert_all(position, new, &mut difference.changed);
     }
 }
 
-/// A part that is on one side only, with everything in it.
-fn all(place: &Place, value: &Value, set: &mut Fields) {
-    if !place.is_section() {
-        set.insert(&place.elements);
+/// Inserts a value that only one of two objects has, with everything in it.
+fn insert_all(position: &Position, value: &Value, set: &mut Fields) {
+    if !position.schema.is_always_present() {
+        set.insert(&position.elements);
     }
-    for (place, below) in place.parts(value).unwrap_or_default().values() {
-        all(place, below, set);
+    for (position, below) in position.parts(value).unwrap_or_default().values() {
+        insert_all(position, below, set);
     }
 }
 
-/// Puts an applied configuration over an object.
+/// Merges an applied configuration into an object.
 pub(crate) fn merge(resource: Resource, live: &mut Value, config: &Value) {
-    overlay(&Place::top(resource), live, config);
+    merge_at(&Position::top(resource), live, config);
 }
 
-fn overlay(place: &Place, live: &mut Value, config: &Value) {
+fn merge_at(position: &Position, live: &mut Value, config: &Value) {
     match (live, config) {
-        (Value::Object(live), Value::Object(config)) if !schema::is_atomic_object(place.resource, &place.path) => {
+        (Value::Object(live), Value::Object(config)) if !position.schema.is_atomic_object() => {
             for (name, value) in config {
-                overlay(&place.field(name), live.entry(name).or_insert(Value::Null), value);
+                merge_at(&position.field(name), live.entry(name).or_insert(Value::Null), value);
             }
         }
-        (Value::Array(live), Value::Array(config)) => match schema::list(place.resource, &place.path) {
-            List::Atomic => live.clone_from(config),
+        (Value::Array(live), Value::Array(config)) => match position.schema.list_type() {
+            ListType::Atomic => live.clone_from(config),
             list => {
                 for item in config {
                     let element = schema::element(list, item);
                     match live.iter_mut().find(|other| schema::element(list, other) == element) {
-                        Some(other) => overlay(&place.item(element.unwrap_or_default()), other, item),
+                        Some(other) => merge_at(&position.item(element.unwrap_or_default()), other, item),
                         None => live.push(item.clone()),
                     }
                 }
@@ -176,26 +164,26 @@ fn overlay(place: &Place, live: &mut Value, config: &Value) {
     }
 }
 
-/// Removes from an object what is in `last` and nobody has in `kept`.
+/// Removes the fields of `last` from an object that are not in `kept`.
 pub(crate) fn prune(resource: Resource, object: &mut Value, last: &Fields, kept: &Fields) {
-    cut(&Place::top(resource), object, last, kept);
+    prune_at(&Position::top(resource), object, last, kept);
 }
 
-fn cut(place: &Place, value: &mut Value, last: &Fields, kept: &Fields) {
+fn prune_at(position: &Position, value: &mut Value, last: &Fields, kept: &Fields) {
     match value {
-        Value::Object(object) if !schema::is_atomic_object(place.resource, &place.path) => {
+        Value::Object(object) if !position.schema.is_atomic_object() => {
             for (element, last) in &last.children {
                 let Some(name) = element.strip_prefix("f:") else { continue };
                 match kept.children.get(element) {
                     Some(kept) => {
                         if let Some(below) = object.get_mut(name) {
-                            cut(&place.field(name), below, last, kept);
+                            prune_at(&position.field(name), below, last, kept);
                         }
                     }
-                    // The sections stay, what is in them goes.
-                    None if place.field(name).is_section() => {
+                    // What is always present stays; only what is in it is removed.
+                    None if position.field(name).schema.is_always_present() => {
                         if let Some(below) = object.get_mut(name) {
-                            cut(&place.field(name), below, last, &Fields::default());
+                            prune_at(&position.field(name), below, last, &Fields::default());
                         }
                     }
                     None => drop(object.remove(name)),
@@ -203,16 +191,16 @@ fn cut(place: &Place, value: &mut Value, last: &Fields, kept: &Fields) {
             }
         }
         Value::Array(items) => {
-            let list = schema::list(place.resource, &place.path);
+            let list = position.schema.list_type();
             items.retain_mut(|item| {
                 let Some(element) = schema::element(list, item) else { return true };
                 let Some(last) = last.children.get(&element) else { return true };
                 let kept = kept.children.get(&element);
-                // Whoever owns only fields of an item does not keep the item.
+                // Managers that own only fields of an item do not keep the item.
                 if last.member && kept.is_none_or(|kept| !kept.member) {
                     return false;
                 }
-                cut(&place.item(element), item, last, kept.unwrap_or(&Fields::default()));
+                prune_at(&position.item(element), item, last, kept.unwrap_or(&Fields::default()));
                 true
             });
         }

@@ -1,79 +1,38 @@
-//! The types of `resource.k8s.io/v1`, as the server's own code has them: what decoding refuses, and in which form objects
-//! are shown in messages and given back.
+//! What the server does by the types of objects: it decodes them, completes them, and prints them in error messages.
 //!
-//! Of the core group only the metadata are described here.
+//! The types are those of [`drakkar_client::schema`]. Objects of the core group have no types here; only what error messages
+//! print of them is described.
 
 mod complete;
 mod decode;
 mod show;
-mod tables;
+
+use drakkar_client::schema::Presence::{Always, Pointer};
+use drakkar_client::schema::{self, Kind, Type, field};
 
 pub(crate) use complete::complete;
 pub(crate) use decode::decode;
 pub(super) use decode::seconds;
-pub(super) use show::{show, show_internal};
-pub(super) use tables::{
-    ALLOCATED_DEVICE_STATUS, CLAIM_TEMPLATE_SPEC, CONSUMER_REFERENCE, COUNTER_CONSUMPTION, COUNTER_SET,
-    DEVICE_ATTRIBUTE, DEVICE_REQUEST, DEVICE_SUB_REQUEST, NODE_SELECTOR_TERM, OWNER_REFERENCE, POD_RESOURCE_CLAIM,
+pub(super) use drakkar_client::schema::{
+    ALLOCATED_DEVICE_STATUS, COUNTER_SET, DEVICE_ATTRIBUTE, DEVICE_COUNTER_CONSUMPTION, DEVICE_REQUEST,
+    DEVICE_SUB_REQUEST, NODE_SELECTOR_TERM, OWNER_REFERENCE, RESOURCE_CLAIM_CONSUMER_REFERENCE,
+    RESOURCE_CLAIM_TEMPLATE_SPEC,
 };
+pub(super) use show::{show, show_internal};
 
 use super::super::resource::Resource;
 
-/// What a field holds.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
-    Text,
-    /// A text that has a type of its own in the server.
-    Named(&'static str),
-    Int,
-    Bool,
-    Quantity,
-    Time,
-    /// Any JSON.
-    Raw,
-    Object(&'static Type),
-    List(&'static Kind),
-    /// A map, and the type of its keys.
-    Map(&'static str, &'static Kind),
-}
+/// A reference from a pod to a claim or a template.
+pub(super) static POD_RESOURCE_CLAIM: Type = Type::new(
+    "v1.PodResourceClaim",
+    &[
+        field(1, "name", Kind::Text, Always),
+        field(3, "resourceClaimName", Kind::Text, Pointer),
+        field(4, "resourceClaimTemplateName", Kind::Text, Pointer),
+    ],
+);
 
-/// When a field is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Written {
-    /// When it is not empty.
-    Filled,
-    /// When it is there: a pointer.
-    Present,
-    /// Always.
-    Always,
-    /// Always, as `null` where it is not there.
-    OrNull,
-}
-
-/// A field of a type.
-#[derive(Debug)]
-pub(super) struct Field {
-    name: &'static str,
-    /// The name in the server's code, where it is not the other with a capital letter.
-    internal: Option<&'static str>,
-    kind: Kind,
-    written: Written,
-}
-
-/// A type of objects.
-#[derive(Debug)]
-pub(super) struct Type {
-    name: &'static str,
-    fields: &'static [Field],
-}
-
-/// The type of a resource, if all of it is known.
-fn of(resource: Resource) -> Option<&'static Type> {
-    match resource {
-        Resource::ResourceClaim => Some(&tables::RESOURCE_CLAIM),
-        Resource::ResourceClaimTemplate => Some(&tables::RESOURCE_CLAIM_TEMPLATE),
-        Resource::ResourceSlice => Some(&tables::RESOURCE_SLICE),
-        Resource::DeviceClass => Some(&tables::DEVICE_CLASS),
-        Resource::Node | Resource::Pod | Resource::Namespace | Resource::Event => None,
-    }
+/// Returns the type of a resource; `None` for those of the core group.
+pub(crate) fn type_of(resource: Resource) -> Option<&'static Type> {
+    schema::of("resource.k8s.io/v1", resource.kind())
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::field::{Bad, Errors, Path};
 use super::gates::Gates;
-use super::schema::{CLAIM_TEMPLATE_SPEC, show_internal};
+use super::schema::{RESOURCE_CLAIM_TEMPLATE_SPEC, show_internal};
 use super::value::{get, same};
 use super::{claim, meta};
 
@@ -43,7 +43,7 @@ pub(super) fn validate(template: &Value, gates: &Gates, errors: &mut Errors) {
 pub(super) fn update(new: &Value, old: &Value, errors: &mut Errors) {
     let spec = get(new, "spec");
     if !same(spec, get(old, "spec")) {
-        let shown = Bad::Json(show_internal(&CLAIM_TEMPLATE_SPEC, spec.unwrap_or(&Value::Null)));
+        let shown = Bad::Json(show_internal(&RESOURCE_CLAIM_TEMPLATE_SPEC, spec.unwrap_or(&Value::Null)));
         errors.invalid(&Path::root("spec"), shown, "field is immutable");
     }
 }

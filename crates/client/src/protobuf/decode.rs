@@ -1,7 +1,7 @@
-//! Protobuf as anything that can be read from JSON.
+//! Decoding: a serde deserializer over protobuf, for anything that can be deserialized from JSON.
 //!
-//! The members of a message are handed on under the names that they have in JSON. What is not in the tables is passed over, as
-//! fields that are not known are in JSON.
+//! The fields of a message have the names that they have in JSON. Fields that the schema does not have are ignored, as unknown
+//! fields in JSON are.
 
 use std::fmt;
 use std::vec::IntoIter;
@@ -11,21 +11,21 @@ use serde::de::value::{BorrowedStrDeserializer, StrDeserializer};
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
-use super::messages::{self, Count, Field, Kind};
 use super::{MAGIC, UnknownKind};
+use crate::schema::{self, Field, Kind, Presence, Type};
 
-/// Why a body cannot be read.
+/// Why a body cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// It is damaged, or something else.
-    #[error("the body is no protobuf of Kubernetes: {0}")]
+    /// The body is damaged, or is not protobuf.
+    #[error("the body is not a Kubernetes object in protobuf: {0}")]
     Malformed(&'static str),
-    /// It is of an object whose message is not known here.
+    /// The kind of the object is not known.
     #[error(transparent)]
     Unknown(Box<UnknownKind>),
-    /// It is not what was asked for.
-    #[error("the object is not what it should be: {0}")]
+    /// The object does not match the type that it is deserialized into.
+    #[error("the object has an unexpected form: {0}")]
     Object(Box<str>),
 }
 
@@ -35,41 +35,44 @@ impl serde::de::Error for DecodeError {
     }
 }
 
-/// An object of a body. `apiVersion` and `kind`, which are told around it, are not among its members.
+/// Deserializes the object of a body. `apiVersion` and `kind` are in the envelope, not among the object's fields.
 pub fn from_slice<T: DeserializeOwned>(body: &[u8]) -> Result<T, DecodeError> {
-    let Envelope { fields, raw, .. } = Envelope::open(body)?;
-    T::deserialize(Value::Message(fields, raw))
+    let Envelope { of, raw, .. } = Envelope::open(body)?;
+    T::deserialize(Value::Message(of, raw))
 }
 
-/// A body as JSON.
+/// Returns the object of a body as JSON.
 pub fn to_json(body: &[u8]) -> Result<Vec<u8>, DecodeError> {
-    let Envelope { api_version, kind, fields, raw } = Envelope::open(body)?;
+    let Envelope { api_version, kind, of, raw } = Envelope::open(body)?;
     let mut object: serde_json::Map<String, serde_json::Value> =
-        serde::Deserialize::deserialize(Value::Message(fields, raw))?;
+        serde::Deserialize::deserialize(Value::Message(of, raw))?;
     object.insert("apiVersion".to_owned(), api_version.into());
     object.insert("kind".to_owned(), kind.into());
     Ok(serde_json::Value::Object(object).to_string().into_bytes())
 }
 
-/// What is around an object.
+/// An object with its type (`runtime.Unknown` in Go).
 struct Envelope<'a> {
     api_version: &'a str,
     kind: &'a str,
-    fields: &'static [Field],
+    of: &'static Type,
+    /// The message of the object.
     raw: &'a [u8],
 }
 
 impl<'a> Envelope<'a> {
     fn open(body: &'a [u8]) -> Result<Self, DecodeError> {
         let envelope = body.strip_prefix(MAGIC).ok_or(DecodeError::Malformed("it does not begin with k8s\\0"))?;
-        let (mut api_version, mut kind, mut raw) = ("", "", &[][..]);
+        let mut api_version = "";
+        let mut kind = "";
+        let mut raw = &[][..];
         for member in Members(envelope) {
             match member? {
-                (1, Payload::Bytes(of_type)) => {
-                    for member in Members(of_type) {
+                (1, Payload::Bytes(type_meta)) => {
+                    for member in Members(type_meta) {
                         match member? {
-                            (1, Payload::Bytes(text)) => api_version = text_of(text)?,
-                            (2, Payload::Bytes(text)) => kind = text_of(text)?,
+                            (1, Payload::Bytes(text)) => api_version = utf8(text)?,
+                            (2, Payload::Bytes(text)) => kind = utf8(text)?,
                             _ => {}
                         }
                     }
@@ -78,31 +81,34 @@ impl<'a> Envelope<'a> {
                 _ => {}
             }
         }
-        match messages::of(api_version, kind) {
-            Some(fields) => Ok(Self { api_version, kind, fields, raw }),
+        match schema::of(api_version, kind) {
+            Some(of) => Ok(Self { api_version, kind, of, raw }),
             None => Err(DecodeError::Unknown(Box::new(UnknownKind::new(api_version, kind)))),
         }
     }
 }
 
-const CUT: DecodeError = DecodeError::Malformed("it is cut off");
-const SHAPE: DecodeError = DecodeError::Malformed("a field is of another kind than it should be");
+const TRUNCATED: DecodeError = DecodeError::Malformed("it is truncated");
+const WIRE_TYPE: DecodeError = DecodeError::Malformed("a field has another wire type than its kind");
+const NO_VALUE: DecodeError = DecodeError::Malformed("an item has no value");
+/// A visitor asks for a value before a key.
+const NO_KEY: DecodeError = DecodeError::Malformed("a value has no key");
 
-/// What a member has.
+/// The payload of a member.
 #[derive(Debug, Clone, Copy)]
 enum Payload<'a> {
     Number(u64),
     Bytes(&'a [u8]),
-    /// Of fixed size, which none of our fields is.
-    Other,
+    /// A number of fixed size, which no known field is.
+    Fixed,
 }
 
-/// The members of a message with their numbers, in the order of the bytes.
+/// The members of a message with their field numbers, in the order of the bytes.
 struct Members<'a>(&'a [u8]);
 
 impl<'a> Members<'a> {
     fn varint(&mut self) -> Result<u64, DecodeError> {
-        // Most are that short.
+        // Most have one byte.
         if let [byte @ 0..0x80, rest @ ..] = self.0 {
             self.0 = rest;
             return Ok(u64::from(*byte));
@@ -115,11 +121,11 @@ impl<'a> Members<'a> {
                 return Ok(number);
             }
         }
-        Err(DecodeError::Malformed("a number has too many bytes"))
+        Err(DecodeError::Malformed("a number has more than ten bytes"))
     }
 
     fn bytes(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
-        let (bytes, rest) = self.0.split_at_checked(length).ok_or(CUT)?;
+        let (bytes, rest) = self.0.split_at_checked(length).ok_or(TRUNCATED)?;
         self.0 = rest;
         Ok(bytes)
     }
@@ -128,13 +134,13 @@ impl<'a> Members<'a> {
         let key = self.varint()?;
         let payload = match key & 7 {
             0 => Payload::Number(self.varint()?),
-            1 => self.bytes(8).map(|_| Payload::Other)?,
+            1 => self.bytes(8).map(|_| Payload::Fixed)?,
             2 => {
                 let length = self.varint()?;
                 Payload::Bytes(self.bytes(usize::try_from(length).unwrap_or(usize::MAX))?)
             }
-            5 => self.bytes(4).map(|_| Payload::Other)?,
-            _ => return Err(DecodeError::Malformed("a field has a type that there is not")),
+            5 => self.bytes(4).map(|_| Payload::Fixed)?,
+            _ => return Err(DecodeError::Malformed("a field has an unknown wire type")),
         };
         Ok((key >> 3, payload))
     }
@@ -155,43 +161,44 @@ impl<'a> Iterator for Members<'a> {
     }
 }
 
-/// One value.
+/// A value that is not a list or a map.
 #[derive(Clone, Copy)]
 enum Value<'a> {
     Text(&'a str),
     Int(i64),
     Bool(bool),
     Time(Time),
-    /// JSON that is carried as it is.
+    /// The text of a [`Kind::Raw`].
     Json(&'a [u8]),
-    Message(&'static [Field], &'a [u8]),
+    Message(&'static Type, &'a [u8]),
 }
 
 impl<'a> Value<'a> {
-    /// The value of a member; `None` where JSON has none.
-    fn of(kind: Kind, payload: Payload<'a>) -> Result<Option<Self>, DecodeError> {
+    /// Decodes a value; `None` for a time or raw JSON that is not set, which Go also writes.
+    fn decode(kind: Kind, payload: Payload<'a>) -> Result<Option<Self>, DecodeError> {
         Ok(match (kind, payload) {
-            (Kind::Text, Payload::Bytes(bytes)) => Some(Self::Text(text_of(bytes)?)),
-            (Kind::TextIfAny, Payload::Bytes(bytes)) => {
-                Some(text_of(bytes)?).filter(|text| !text.is_empty()).map(Self::Text)
-            }
+            (Kind::Text | Kind::Named(_), Payload::Bytes(bytes)) => Some(Self::Text(utf8(bytes)?)),
             (Kind::Int, Payload::Number(number)) => Some(Self::Int(number.cast_signed())),
-            (Kind::IntIfAny, Payload::Number(number)) => (number != 0).then_some(Self::Int(number.cast_signed())),
             (Kind::Bool, Payload::Number(number)) => Some(Self::Bool(number != 0)),
             (Kind::Quantity, Payload::Bytes(bytes)) => {
-                let text = inner(bytes)?.map(text_of).transpose()?;
+                let text = only_member(bytes)?.map(utf8).transpose()?;
                 Some(Self::Text(text.unwrap_or("0")))
             }
             (Kind::Time, Payload::Bytes(bytes)) => time(bytes)?.map(Self::Time),
-            (Kind::Json, Payload::Bytes(bytes)) => inner(bytes)?.map(Self::Json),
-            (Kind::Message(fields), Payload::Bytes(bytes)) => Some(Self::Message(fields, bytes)),
-            _ => return Err(SHAPE),
+            (Kind::Raw, Payload::Bytes(bytes)) => only_member(bytes)?.map(Self::Json),
+            (Kind::Object(of), Payload::Bytes(bytes)) => Some(Self::Message(of, bytes)),
+            _ => return Err(WIRE_TYPE),
         })
+    }
+
+    /// Returns whether `omitempty` leaves the value out of JSON.
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Text("") | Self::Int(0) | Self::Bool(false))
     }
 }
 
-/// The bytes that are the only member of a message.
-fn inner(bytes: &[u8]) -> Result<Option<&[u8]>, DecodeError> {
+/// Returns the bytes of field 1, the only one of quantities and raw JSON.
+fn only_member(bytes: &[u8]) -> Result<Option<&[u8]>, DecodeError> {
     let mut found = None;
     for member in Members(bytes) {
         if let (1, Payload::Bytes(bytes)) = member? {
@@ -201,7 +208,7 @@ fn inner(bytes: &[u8]) -> Result<Option<&[u8]>, DecodeError> {
     Ok(found)
 }
 
-/// A time; the one of a field that is not set has nothing in it.
+/// Decodes a time; `None` for the empty message that Go writes where it is not set.
 fn time(bytes: &[u8]) -> Result<Option<Time>, DecodeError> {
     let mut seconds = None;
     for member in Members(bytes) {
@@ -209,12 +216,12 @@ fn time(bytes: &[u8]) -> Result<Option<Time>, DecodeError> {
             seconds = Some(number.cast_signed());
         }
     }
-    let beyond = DecodeError::Malformed("a time is beyond all years");
-    seconds.map(|seconds| Time::from_unix_seconds(seconds).ok().ok_or(beyond)).transpose()
+    let out_of_range = DecodeError::Malformed("a time is out of range");
+    seconds.map(|seconds| Time::from_unix_seconds(seconds).ok().ok_or(out_of_range)).transpose()
 }
 
-fn text_of(bytes: &[u8]) -> Result<&str, DecodeError> {
-    str::from_utf8(bytes).ok().ok_or(DecodeError::Malformed("a text is not UTF-8"))
+fn utf8(bytes: &[u8]) -> Result<&str, DecodeError> {
+    str::from_utf8(bytes).ok().ok_or(DecodeError::Malformed("a string is not UTF-8"))
 }
 
 impl<'de> Deserializer<'de> for Value<'de> {
@@ -224,12 +231,12 @@ impl<'de> Deserializer<'de> for Value<'de> {
         match self {
             Self::Text(text) => visitor.visit_borrowed_str(text),
             Self::Int(number) => visitor.visit_i64(number),
-            Self::Bool(is_so) => visitor.visit_bool(is_so),
+            Self::Bool(value) => visitor.visit_bool(value),
             Self::Time(time) => visitor.visit_string(time.to_string()),
             Self::Json(json) => serde_json::Deserializer::from_slice(json)
                 .deserialize_any(visitor)
-                .map_err(|error| DecodeError::Object(format!("a part that should be JSON: {error}").into())),
-            Self::Message(fields, bytes) => visitor.visit_map(Message::new(fields, bytes)?),
+                .map_err(|error| DecodeError::Object(format!("invalid JSON: {error}").into())),
+            Self::Message(of, bytes) => visitor.visit_map(Message::new(of, None, bytes)?),
         }
     }
 
@@ -251,17 +258,19 @@ impl<'de> Deserializer<'de> for Value<'de> {
     }
 }
 
-/// A message whose members are being read.
+/// The map of a message.
 struct Message<'a> {
-    fields: &'static [Field],
+    of: &'static Type,
+    /// The number of this message, if its fields are those of the message that contains it.
+    embedded_in: Option<u32>,
     members: Ordered<'a>,
-    /// The member whose name was told last.
+    /// The field whose name was returned last.
     current: Option<(&'static Field, First<'a>)>,
-    /// A message whose members are those of this one.
-    inline: Option<Box<Self>>,
+    /// The embedded message that is being read.
+    embedded: Option<Box<Self>>,
 }
 
-/// What a member begins with.
+/// The first value of a field.
 #[derive(Clone, Copy)]
 enum First<'a> {
     /// The only value.
@@ -270,10 +279,10 @@ enum First<'a> {
     Item(Payload<'a>),
 }
 
-/// Members in the order of their numbers, so that those of a list are beside each other.
+/// Members in the order of their field numbers, so that the items of a list are adjacent.
 enum Ordered<'a> {
-    /// As nearly all writers have them.
-    Found(Members<'a>),
+    /// The order of the bytes: nearly all writers sort by field number.
+    AsWritten(Members<'a>),
     Sorted(IntoIter<(u64, Payload<'a>)>),
 }
 
@@ -289,31 +298,31 @@ impl<'a> Ordered<'a> {
             }
             last = number;
         }
-        Ok(Self::Found(Members(bytes)))
+        Ok(Self::AsWritten(Members(bytes)))
     }
 
     fn next(&mut self) -> Result<Option<(u64, Payload<'a>)>, DecodeError> {
         match self {
-            Self::Found(members) => members.next().transpose(),
+            Self::AsWritten(members) => members.next().transpose(),
             Self::Sorted(members) => Ok(members.next()),
         }
     }
 
-    /// The next member, if it has this number.
-    fn next_of(&mut self, number: u64) -> Option<Payload<'a>> {
+    /// Returns the next member, if it has this number.
+    fn next_of(&mut self, number: u32) -> Option<Payload<'a>> {
         match self {
-            Self::Found(members) => {
+            Self::AsWritten(members) => {
                 let mut ahead = Members(members.0);
-                // It was looked at before: it is whole.
+                // Cannot fail: `new` has read all members.
                 let (next, payload) = ahead.next()?.ok()?;
-                (next == number).then(|| {
+                (next == u64::from(number)).then(|| {
                     *members = ahead;
                     payload
                 })
             }
             Self::Sorted(members) => {
                 let (next, payload) = *members.as_slice().first()?;
-                (next == number).then(|| {
+                (next == u64::from(number)).then(|| {
                     members.next();
                     payload
                 })
@@ -323,42 +332,55 @@ impl<'a> Ordered<'a> {
 }
 
 impl<'a> Message<'a> {
-    fn new(fields: &'static [Field], bytes: &'a [u8]) -> Result<Self, DecodeError> {
-        Ok(Self { fields, members: Ordered::new(bytes)?, current: None, inline: None })
+    fn new(of: &'static Type, embedded_in: Option<u32>, bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        Ok(Self { of, embedded_in, members: Ordered::new(bytes)?, current: None, embedded: None })
     }
 
-    /// The next member that there is in JSON.
+    /// Advances to the next field that JSON has, and returns its name.
     fn advance(&mut self) -> Result<Option<&'static str>, DecodeError> {
-        // What nobody wanted to have of a list.
+        // Skips items of a list that the visitor ignored.
         if let Some((field, _)) = self.current.take() {
             while self.members.next_of(field.number).is_some() {
-                if let Count::One = field.count {
+                if !matches!(field.kind, Kind::List(_) | Kind::Map(..)) {
                     return Err(DecodeError::Malformed("a field is there twice"));
                 }
             }
         }
         loop {
-            if let Some(inline) = &mut self.inline {
-                match inline.advance()? {
+            if let Some(embedded) = &mut self.embedded {
+                match embedded.advance()? {
                     Some(name) => return Ok(Some(name)),
-                    None => self.inline = None,
+                    None => self.embedded = None,
                 }
             }
             let Some((number, payload)) = self.members.next()? else { return Ok(None) };
-            let Some(field) = self.fields.iter().find(|field| field.number == number) else { continue };
-            let first = match (field.kind, field.count, payload) {
-                (Kind::Inline(fields), _, Payload::Bytes(bytes)) => {
-                    self.inline = Some(Box::new(Self::new(fields, bytes)?));
-                    continue;
-                }
-                (kind, Count::One, payload) => Value::of(kind, payload)?.map(First::One),
-                _ => Some(First::Item(payload)),
+            let Ok(number) = u32::try_from(number) else { continue };
+            let is_this = |field: &&Field| field.number == number && field.embedded_in == self.embedded_in;
+            let Some(field) = self.of.fields.iter().find(is_this) else {
+                self.open_embedded(number, payload)?;
+                continue;
+            };
+            let first = match field.kind {
+                Kind::List(_) | Kind::Map(..) => Some(First::Item(payload)),
+                // Protobuf has all values that are not pointers, JSON not those with `omitempty`.
+                kind => Value::decode(kind, payload)?
+                    .filter(|value| field.presence != Presence::OmitEmpty || !value.is_empty())
+                    .map(First::One),
             };
             if let Some(first) = first {
                 self.current = Some((field, first));
                 return Ok(Some(field.name));
             }
         }
+    }
+
+    /// Opens the message of an embedded struct, if there is one of this number.
+    fn open_embedded(&mut self, number: u32, payload: Payload<'a>) -> Result<(), DecodeError> {
+        if self.embedded_in.is_none() && self.of.fields.iter().any(|field| field.embedded_in == Some(number)) {
+            let Payload::Bytes(bytes) = payload else { return Err(WIRE_TYPE) };
+            self.embedded = Some(Box::new(Self::new(self.of, Some(number), bytes)?));
+        }
+        Ok(())
     }
 }
 
@@ -371,12 +393,11 @@ impl<'de> MapAccess<'de> for Message<'de> {
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, DecodeError> {
-        if let Some(inline) = &mut self.inline {
-            return inline.next_value_seed(seed);
+        if let Some(embedded) = &mut self.embedded {
+            return embedded.next_value_seed(seed);
         }
-        // The name was told before.
-        let Some((field, first)) = self.current else { return Err(SHAPE) };
-        let named = |error| match error {
+        let Some((field, first)) = self.current else { return Err(NO_KEY) };
+        let in_field = |error| match error {
             DecodeError::Object(problem) => DecodeError::Object(format!("{}: {problem}", field.name).into()),
             error => error,
         };
@@ -386,16 +407,16 @@ impl<'de> MapAccess<'de> for Message<'de> {
                 seed.deserialize(Repeated { message: self, field, first: Some(payload), value: None })
             }
         }
-        .map_err(named)
+        .map_err(in_field)
     }
 }
 
-/// A list or a map.
+/// The items of a list or a map.
 struct Repeated<'a, 'de> {
     message: &'a mut Message<'de>,
     field: &'static Field,
     first: Option<Payload<'de>>,
-    /// What belongs to the key that was told last.
+    /// The value of the key that was returned last.
     value: Option<Value<'de>>,
 }
 
@@ -410,7 +431,7 @@ impl<'de> SeqAccess<'de> for Repeated<'_, 'de> {
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, DecodeError> {
         let Some(payload) = self.next() else { return Ok(None) };
-        seed.deserialize(Value::of(self.field.kind, payload)?.ok_or(SHAPE)?).map(Some)
+        seed.deserialize(Value::decode(self.field.kind.item(), payload)?.ok_or(NO_VALUE)?).map(Some)
     }
 }
 
@@ -419,15 +440,16 @@ impl<'de> MapAccess<'de> for Repeated<'_, 'de> {
     type Error = DecodeError;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, DecodeError> {
-        let kind = self.field.kind;
+        let kind = self.field.kind.item();
         let Some(payload) = self.next() else { return Ok(None) };
-        let Payload::Bytes(bytes) = payload else { return Err(SHAPE) };
-        // An absent value is one with nothing in it.
-        let (mut key, mut value) = ("", Value::of(kind, Payload::Bytes(&[]))?);
+        let Payload::Bytes(bytes) = payload else { return Err(WIRE_TYPE) };
+        let mut key = "";
+        // An absent value is an empty one.
+        let mut value = Value::decode(kind, Payload::Bytes(&[]))?;
         for member in Members(bytes) {
             match member? {
-                (1, Payload::Bytes(text)) => key = text_of(text)?,
-                (2, payload) => value = Value::of(kind, payload)?,
+                (1, Payload::Bytes(text)) => key = utf8(text)?,
+                (2, payload) => value = Value::decode(kind, payload)?,
                 _ => {}
             }
         }
@@ -436,7 +458,7 @@ impl<'de> MapAccess<'de> for Repeated<'_, 'de> {
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, DecodeError> {
-        seed.deserialize(self.value.take().ok_or(SHAPE)?)
+        seed.deserialize(self.value.take().ok_or(NO_VALUE)?)
     }
 }
 
@@ -444,9 +466,9 @@ impl<'de> Deserializer<'de> for Repeated<'_, 'de> {
     type Error = DecodeError;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        match self.field.count {
-            Count::Map => visitor.visit_map(self),
-            Count::One | Count::Many => visitor.visit_seq(self),
+        match self.field.kind {
+            Kind::Map(..) => visitor.visit_map(self),
+            _ => visitor.visit_seq(self),
         }
     }
 

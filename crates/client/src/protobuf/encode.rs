@@ -1,4 +1,4 @@
-//! JSON as protobuf: written while the JSON is read, with nothing kept in between.
+//! Encoding: protobuf is written while the JSON is read, without an object tree in between.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,22 +8,22 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::messages::{self, Count, Field, Kind};
 use super::{MAGIC, UnknownKind};
+use crate::schema::{self, Field, Kind, Type};
 
-/// Why an object has no protobuf.
+/// Why an object cannot be encoded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// Its message is not known here.
+    /// The kind of the object is not known.
     #[error(transparent)]
     Unknown(UnknownKind),
-    /// It is not JSON, or has something that its message has not.
-    #[error("the object has no protobuf: {0}")]
+    /// The object is not JSON, or does not match the schema of its kind.
+    #[error("the object cannot be encoded as protobuf: {0}")]
     Json(#[from] serde_json::Error),
 }
 
-/// What tells an object's message.
+/// The type of an object.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct TypeMeta<'a> {
@@ -33,27 +33,27 @@ struct TypeMeta<'a> {
     kind: Cow<'a, str>,
 }
 
-/// The body of an object.
+/// Encodes an object as a body of [`MEDIA_TYPE`](super::MEDIA_TYPE).
 pub fn from_json(json: &[u8]) -> Result<Vec<u8>, EncodeError> {
     let TypeMeta { api_version, kind } = serde_json::from_slice(json)?;
-    let Some(fields) = messages::of(&api_version, &kind) else {
+    let Some(of) = schema::of(&api_version, &kind) else {
         return Err(EncodeError::Unknown(UnknownKind::new(&api_version, &kind)));
     };
     let mut out = Vec::with_capacity(json.len());
     out.extend_from_slice(MAGIC);
-    let of_type = begin(&mut out, 1);
+    let type_meta = begin(&mut out, 1);
     text(&mut out, 1, &api_version);
     text(&mut out, 2, &kind);
-    end(&mut out, of_type);
+    end(&mut out, type_meta);
     let raw = begin(&mut out, 2);
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    deserializer.deserialize_map(Message { fields, out: &mut out })?;
+    deserializer.deserialize_map(Message { of, out: &mut out })?;
     deserializer.end()?;
     end(&mut out, raw);
     Ok(out)
 }
 
-/// What a watch tells in one piece: `kind` is what happened to the object, `ADDED` for example.
+/// Encodes an event of a watch with its length in front. `kind` is the type of the event, such as `ADDED`.
 pub fn watch_event(kind: &str, object: &[u8]) -> Result<Vec<u8>, EncodeError> {
     let object = from_json(object)?;
     let mut out = vec![0; 4];
@@ -61,7 +61,7 @@ pub fn watch_event(kind: &str, object: &[u8]) -> Result<Vec<u8>, EncodeError> {
     let extension = begin(&mut out, 2);
     bytes(&mut out, 1, &object);
     end(&mut out, extension);
-    // An event is no larger than what an API server stores, which is far below this.
+    // Cannot fail: an API server stores no object that is nearly as large.
     let length = u32::try_from(out.len() - 4).map_err(serde_json::Error::custom)?;
     out[..4].copy_from_slice(&length.to_be_bytes());
     Ok(out)
@@ -75,42 +75,51 @@ fn varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Begins a message, and gives where its length is.
-fn begin(out: &mut Vec<u8>, number: u64) -> usize {
-    varint(out, number << 3 | 2);
+/// Begins a message, and returns the position of its length, for which it reserves one byte.
+fn begin(out: &mut Vec<u8>, number: u32) -> usize {
+    varint(out, u64::from(number) << 3 | 2);
     out.push(0);
     out.len() - 1
 }
 
-/// Ends it. Most messages are short, and their length has one byte, for which there is room.
-fn end(out: &mut Vec<u8>, length: usize) {
-    let begin = length + 1;
-    let mut prefix = Vec::new();
-    varint(&mut prefix, (out.len() - begin) as u64);
-    match prefix.as_slice() {
-        [one] => out[length] = *one,
-        more => drop(out.splice(length..begin, more.iter().copied())),
+/// Ends a message: writes its length. Most messages are short enough for the reserved byte.
+fn end(out: &mut Vec<u8>, position: usize) {
+    let start = position + 1;
+    let mut length = out.len() - start;
+    if length < 0x80 {
+        out[position] = length as u8;
+        return;
     }
+    // As `varint`, but without a vector of its own.
+    let mut prefix = [0; 10];
+    let mut used = 0;
+    while length >= 0x80 {
+        prefix[used] = (length & 0x7f) as u8 | 0x80;
+        length >>= 7;
+        used += 1;
+    }
+    prefix[used] = length as u8;
+    out.splice(position..start, prefix[..=used].iter().copied());
 }
 
-fn bytes(out: &mut Vec<u8>, number: u64, bytes: &[u8]) {
-    varint(out, number << 3 | 2);
+fn bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
+    varint(out, u64::from(number) << 3 | 2);
     varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-fn text(out: &mut Vec<u8>, number: u64, text: &str) {
+fn text(out: &mut Vec<u8>, number: u32, text: &str) {
     bytes(out, number, text.as_bytes());
 }
 
-fn integer(out: &mut Vec<u8>, number: u64, value: u64) {
-    varint(out, number << 3);
+fn integer(out: &mut Vec<u8>, number: u32, value: u64) {
+    varint(out, u64::from(number) << 3);
     varint(out, value);
 }
 
-/// The fields of a message, from an object.
+/// Encodes an object as the fields of a message.
 struct Message<'a> {
-    fields: &'static [Field],
+    of: &'static Type,
     out: &'a mut Vec<u8>,
 }
 
@@ -122,78 +131,68 @@ impl<'de> Visitor<'de> for Message<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(place) = map.next_key_seed(Name(self.fields))? {
-            match place {
-                Place::Field(field) => map.next_value_seed(Value::of(field, self.out))?,
-                Place::Within(outer, field) => {
-                    let message = begin(self.out, outer.number);
-                    map.next_value_seed(Value::of(field, self.out))?;
-                    end(self.out, message);
-                }
-                Place::Nowhere => drop(map.next_value::<serde::de::IgnoredAny>()?),
+        while let Some(member) = map.next_key_seed(Name(self.of))? {
+            match member {
+                Member::Field(field) => match field.embedded_in {
+                    None => map.next_value_seed(Value::of(field, self.out))?,
+                    // Each field gets a message of its own. Readers merge messages of the same number.
+                    Some(outer) => {
+                        let message = begin(self.out, outer);
+                        map.next_value_seed(Value::of(field, self.out))?;
+                        end(self.out, message);
+                    }
+                },
+                Member::TypeMeta => drop(map.next_value::<serde::de::IgnoredAny>()?),
             }
         }
         Ok(())
     }
 }
 
-/// Where a member of an object goes.
-enum Place {
+/// A member of a JSON object.
+enum Member {
     Field(&'static Field),
-    /// Into a message of its own. If there are several of one number, readers take them for one.
-    Within(&'static Field, &'static Field),
-    /// The type of an object is told around it.
-    Nowhere,
+    /// `apiVersion` or `kind`, which the envelope has.
+    TypeMeta,
 }
 
-/// The name of a member.
-struct Name(&'static [Field]);
+/// Finds a member by its name.
+struct Name(&'static Type);
 
 impl<'de> DeserializeSeed<'de> for Name {
-    type Value = Place;
+    type Value = Member;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Place, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Member, D::Error> {
         deserializer.deserialize_identifier(self)
     }
 }
 
 impl Visitor<'_> for Name {
-    type Value = Place;
+    type Value = Member;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a name")
+        f.write_str("the name of a field")
     }
 
-    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Place, E> {
-        for field in self.0 {
-            match field.kind {
-                Kind::Inline(fields) => {
-                    if let Some(inner) = fields.iter().find(|inner| inner.name == name) {
-                        return Ok(Place::Within(field, inner));
-                    }
-                }
-                _ if field.name == name => return Ok(Place::Field(field)),
-                _ => {}
-            }
-        }
-        match name {
-            "apiVersion" | "kind" => Ok(Place::Nowhere),
-            _ => Err(E::custom(format_args!("there is no field {name:?}"))),
+    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Member, E> {
+        match (self.0.field(name), name) {
+            (Some(field), _) => Ok(Member::Field(field)),
+            (None, "apiVersion" | "kind") => Ok(Member::TypeMeta),
+            (None, _) => Err(E::custom(format_args!("{} has no field {name:?}", self.0.name))),
         }
     }
 }
 
-/// The value of a field.
+/// Encodes a value of a field.
 struct Value<'a> {
-    number: u64,
-    count: Count,
-    kind: Kind,
+    number: u32,
+    kind: &'static Kind,
     out: &'a mut Vec<u8>,
 }
 
 impl<'a> Value<'a> {
-    fn of(field: &Field, out: &'a mut Vec<u8>) -> Self {
-        Self { number: field.number, count: field.count, kind: field.kind, out }
+    fn of(field: &'static Field, out: &'a mut Vec<u8>) -> Self {
+        Self { number: field.number, kind: &field.kind, out }
     }
 }
 
@@ -201,8 +200,8 @@ impl<'de> DeserializeSeed<'de> for Value<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        if let (Count::One, Kind::Json) = (self.count, self.kind) {
-            // As it is, `null` too: what it means is not ours to know.
+        if let Kind::Raw = self.kind {
+            // Copied as it is, `null` included: only the driver knows what it means.
             let json = Box::<RawValue>::deserialize(deserializer)?;
             let message = begin(self.out, self.number);
             text(self.out, 1, json.get());
@@ -217,79 +216,75 @@ impl<'de> Visitor<'de> for Value<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match (self.count, self.kind) {
-            (Count::Many, _) => "a list",
-            (Count::Map, _) | (_, Kind::Message(_) | Kind::Inline(_)) => "an object",
-            (_, Kind::Int | Kind::IntIfAny) => "a whole number",
-            (_, Kind::Bool) => "true or false",
-            (_, Kind::Time) => "a time",
-            (_, Kind::Quantity) => "a quantity",
-            (_, Kind::Text | Kind::TextIfAny) => "a text",
-            (_, Kind::Json) => "JSON",
+        f.write_str(match self.kind {
+            Kind::List(_) => "a list",
+            Kind::Map(..) | Kind::Object(_) => "an object",
+            Kind::Int => "an integer",
+            Kind::Bool => "a boolean",
+            Kind::Time => "a time",
+            Kind::Quantity => "a quantity",
+            Kind::Text | Kind::Named(_) => "a string",
+            Kind::Raw => "JSON",
         })
     }
 
-    /// What is null is not there.
+    /// A `null` is an absent field.
     fn visit_unit<E>(self) -> Result<(), E> {
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        let Count::Many = self.count else { return Err(wrong(&self, "a list")) };
-        loop {
-            let item = Value { number: self.number, count: Count::One, kind: self.kind, out: self.out };
-            if list.next_element_seed(item)?.is_none() {
-                return Ok(());
-            }
-        }
+        let Kind::List(kind) = self.kind else { return Err(mismatch(&self, "a list")) };
+        while list.next_element_seed(Value { number: self.number, kind, out: self.out })?.is_some() {}
+        Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        match (self.count, self.kind) {
-            (Count::One, Kind::Message(fields)) => {
+        match self.kind {
+            Kind::Object(of) => {
                 let message = begin(self.out, self.number);
-                Message { fields, out: self.out }.visit_map(map)?;
+                Message { of, out: self.out }.visit_map(map)?;
                 end(self.out, message);
                 Ok(())
             }
-            (Count::Map, kind) => {
+            Kind::Map(_, kind) => {
                 while let Some(key) = map.next_key::<Cow<'_, str>>()? {
                     let entry = begin(self.out, self.number);
                     text(self.out, 1, &key);
-                    map.next_value_seed(Value { number: 2, count: Count::One, kind, out: self.out })?;
+                    map.next_value_seed(Value { number: 2, kind, out: self.out })?;
                     end(self.out, entry);
                 }
                 Ok(())
             }
-            _ => Err(wrong(&self, "an object")),
+            _ => Err(mismatch(&self, "an object")),
         }
     }
 
     fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<(), E> {
-        match (self.count, self.kind) {
-            (Count::One, Kind::Text | Kind::TextIfAny) => text(self.out, self.number, value),
-            (Count::One, Kind::Quantity) => {
+        match self.kind {
+            Kind::Text | Kind::Named(_) => text(self.out, self.number, value),
+            Kind::Quantity => {
                 let message = begin(self.out, self.number);
                 text(self.out, 1, value);
                 end(self.out, message);
             }
-            (Count::One, Kind::Time) => {
+            Kind::Time => {
                 let time: Time = value.parse().map_err(E::custom)?;
                 let message = begin(self.out, self.number);
                 integer(self.out, 1, time.unix_seconds().cast_unsigned());
                 end(self.out, message);
             }
-            _ => return Err(wrong(&self, "a text")),
+            _ => return Err(mismatch(&self, "a string")),
         }
         Ok(())
     }
 
     fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<(), E> {
-        match (self.count, self.kind) {
-            (Count::One, Kind::Int | Kind::IntIfAny) => integer(self.out, self.number, value.cast_unsigned()),
-            // A quantity can be a number in JSON.
-            (Count::One, Kind::Quantity) => return self.visit_str(&value.to_string()),
-            _ => return Err(wrong(&self, "a number")),
+        match self.kind {
+            Kind::Int => integer(self.out, self.number, value.cast_unsigned()),
+            // JSON may have a quantity as a number.
+            Kind::Quantity => return self.visit_str(&value.to_string()),
+            _ => return Err(mismatch(&self, "a number")),
         }
         Ok(())
     }
@@ -297,17 +292,17 @@ impl<'de> Visitor<'de> for Value<'_> {
     fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
         match i64::try_from(value) {
             Ok(value) => self.visit_i64(value),
-            Err(_) => Err(wrong(&self, "a number of more than 63 bits")),
+            Err(_) => Err(mismatch(&self, "a number of more than 63 bits")),
         }
     }
 
     fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<(), E> {
-        let (Count::One, Kind::Bool) = (self.count, self.kind) else { return Err(wrong(&self, "a boolean")) };
+        let Kind::Bool = self.kind else { return Err(mismatch(&self, "a boolean")) };
         integer(self.out, self.number, value.into());
         Ok(())
     }
 }
 
-fn wrong<E: serde::de::Error>(wanted: &Value<'_>, found: &str) -> E {
-    E::invalid_type(serde::de::Unexpected::Other(found), wanted)
+fn mismatch<E: serde::de::Error>(expected: &Value<'_>, found: &str) -> E {
+    E::invalid_type(serde::de::Unexpected::Other(found), expected)
 }

@@ -1,4 +1,4 @@
-//! Bodies that client-go 0.37.2 has written, beside its JSON of the same objects.
+//! The codec against bodies that client-go 0.37.2 wrote, with its JSON of the same objects.
 
 use base64::Engine as _;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
@@ -17,21 +17,20 @@ fn bodies() -> Vec<(String, Vec<u8>, Value)> {
         .collect()
 }
 
-fn there_and_back(object: &Value) -> Value {
+fn round_trip(object: &Value) -> Value {
     serde_json::from_slice(&to_json(&from_json(object.to_string().as_bytes()).unwrap()).unwrap()).unwrap()
 }
 
 #[test]
-fn bodies_are_what_go_says_in_json() {
+fn bodies_decode_to_the_json_of_go() {
     for (name, body, expected) in bodies() {
         let found: Value = serde_json::from_slice(&to_json(&body).unwrap()).unwrap();
         assert_eq!(found, expected, "{name}");
     }
 }
 
-/// Without the way over JSON.
 #[test]
-fn bodies_are_objects_of_the_api() {
+fn bodies_deserialize_into_types_of_the_api() {
     fn check<T: DeserializeOwned + PartialEq + std::fmt::Debug>(kind: &str) {
         let of_kind = bodies().into_iter().filter(|(_, _, json)| json["kind"] == kind);
         let mut count = 0;
@@ -45,9 +44,9 @@ fn bodies_are_objects_of_the_api() {
     check::<ResourceClaim>("ResourceClaim");
 }
 
-/// What is not wanted is passed over, lists and maps included.
+/// Fields that the type does not have are skipped, lists and maps included.
 #[test]
-fn a_part_of_an_object_can_be_read() {
+fn a_part_of_an_object_can_be_deserialized() {
     #[derive(Deserialize)]
     struct Part {
         metadata: IgnoredAny,
@@ -63,9 +62,9 @@ fn a_part_of_an_object_can_be_read() {
     assert_eq!(part.status.devices.len(), json["status"]["devices"].as_array().unwrap().len());
 }
 
-/// Writers may have any order, and lists with something in between.
+/// Writers may write fields in any order, and other fields between the items of a list.
 #[test]
-fn the_order_of_members_makes_no_difference() {
+fn fields_are_decoded_in_any_order() {
     let head = b"k8s\0\x0a\x23\x0a\x12resource.k8s.io/v1\x12\x0dResourceSlice\x12".as_slice();
     let read = |raw: &[u8]| {
         let body = [head, &[u8::try_from(raw.len()).unwrap()], raw].concat();
@@ -79,14 +78,14 @@ fn the_order_of_members_makes_no_difference() {
 }
 
 #[test]
-fn an_object_is_the_same_there_and_back() {
+fn objects_survive_a_round_trip() {
     for (name, _, object) in bodies() {
-        assert_eq!(there_and_back(&object), object, "{name}");
+        assert_eq!(round_trip(&object), object, "{name}");
     }
 }
 
 #[test]
-fn the_bytes_of_a_small_object() {
+fn a_small_object_has_these_bytes() {
     let slice = br#"{"kind":"ResourceSlice","apiVersion":"resource.k8s.io/v1","metadata":{"name":"a"},
         "spec":{"driver":"d","devices":[{"attributes":{"i":{"int":-1}}}]}}"#;
     let device = b"\x12\x10\x0a\x01i\x12\x0b\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";
@@ -98,26 +97,26 @@ fn the_bytes_of_a_small_object() {
     assert_eq!(from_json(slice).unwrap(), expected.concat());
 }
 
-/// A message of more than 127 bytes has a length of more than one.
+/// The length of a message of more than 127 bytes has more than one byte.
 #[test]
-fn lengths_grow() {
+fn long_messages_have_longer_lengths() {
     for length in [0, 1, 100, 127, 128, 16_383, 16_384, 3_000_000] {
         let name = "n".repeat(length);
         let slice = json!({
             "kind": "ResourceSlice", "apiVersion": "resource.k8s.io/v1",
             "spec": {"driver": name, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [{"key": name}]}]}},
         });
-        assert_eq!(there_and_back(&slice), slice);
+        assert_eq!(round_trip(&slice), slice);
     }
 }
 
 #[test]
-fn what_has_no_protobuf_is_told() {
+fn objects_that_do_not_match_the_schema_are_errors() {
     let slice = |spec: Value| json!({"kind": "ResourceSlice", "apiVersion": "resource.k8s.io/v1", "spec": spec});
-    for (object, told) in [
-        (slice(json!({"driver": "d", "colour": "red"})), "there is no field \"colour\""),
-        (slice(json!({"driver": 1})), "invalid type: a number, expected a text"),
-        (slice(json!({"pool": {"generation": "1"}})), "invalid type: a text, expected a whole number"),
+    for (object, expected) in [
+        (slice(json!({"driver": "d", "colour": "red"})), "v1.ResourceSliceSpec has no field \"colour\""),
+        (slice(json!({"driver": 1})), "invalid type: a number, expected a string"),
+        (slice(json!({"pool": {"generation": "1"}})), "invalid type: a string, expected an integer"),
         (slice(json!({"pool": {"generation": u64::MAX}})), "more than 63 bits"),
         (slice(json!({"pool": []})), "invalid type: a list, expected an object"),
         (slice(json!({"devices": {}})), "invalid type: an object, expected a list"),
@@ -127,14 +126,14 @@ fn what_has_no_protobuf_is_told() {
         (json!("slice"), "invalid type"),
     ] {
         let error = from_json(object.to_string().as_bytes()).unwrap_err();
-        assert!(error.to_string().contains(told), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
     }
     assert!(matches!(from_json(b"{\"kind\":\"Pod\"}"), Err(EncodeError::Unknown(_))));
     assert!(matches!(from_json(b"{\"kind\":"), Err(EncodeError::Json(_))));
 }
 
 #[test]
-fn null_is_what_is_not_there_and_quantities_can_be_numbers() {
+fn null_is_absent_and_quantities_can_be_numbers() {
     let slice = json!({
         "kind": "ResourceSlice", "apiVersion": "resource.k8s.io/v1", "metadata": {"creationTimestamp": null},
         "spec": {"driver": "d", "devices": [{"name": "n", "taints": null, "capacity": {"memory": {"value": 5}}}]},
@@ -143,11 +142,11 @@ fn null_is_what_is_not_there_and_quantities_can_be_numbers() {
         "kind": "ResourceSlice", "apiVersion": "resource.k8s.io/v1", "metadata": {},
         "spec": {"driver": "d", "devices": [{"name": "n", "capacity": {"memory": {"value": "5"}}}]},
     });
-    assert_eq!(there_and_back(&slice), expected);
+    assert_eq!(round_trip(&slice), expected);
 }
 
 #[test]
-fn an_event_of_a_watch_has_its_length_in_front() {
+fn a_watch_event_has_its_length_in_front() {
     let slice = br#"{"kind":"ResourceSlice","apiVersion":"resource.k8s.io/v1","metadata":{"name":"a"}}"#;
     let event = watch_event("ADDED", slice).unwrap();
     let (length, message) = event.split_at(4);
@@ -157,31 +156,31 @@ fn an_event_of_a_watch_has_its_length_in_front() {
 }
 
 #[test]
-fn a_body_that_is_cut_off_is_refused_and_never_a_panic() {
+fn truncated_and_damaged_bodies_are_errors_and_never_panic() {
     let (_, body, _) = bodies().remove(0);
     let refused = (0..body.len()).filter(|length| to_json(&body[..*length]).is_err()).count();
-    // A cut between two fields of the outermost message leaves a message.
+    // What is truncated between two fields of the outermost message is a valid message.
     assert!(refused > body.len() - 10, "{refused} of {}", body.len());
-    for place in 0..body.len() {
+    for position in 0..body.len() {
         let mut changed = body.clone();
-        changed[place] ^= 0xff;
+        changed[position] ^= 0xff;
         let _ = to_json(&changed);
     }
 }
 
 #[test]
-fn other_objects_are_not_known() {
-    let of = |kind: &str| {
-        let mut of_type = b"\x0a\x02v1\x12".to_vec();
-        of_type.push(u8::try_from(kind.len()).unwrap());
-        of_type.extend(kind.as_bytes());
+fn other_kinds_are_unknown() {
+    let empty = |kind: &str| {
+        let mut type_meta = b"\x0a\x02v1\x12".to_vec();
+        type_meta.push(u8::try_from(kind.len()).unwrap());
+        type_meta.extend(kind.as_bytes());
         let mut body = [MAGIC, b"\x0a"].concat();
-        body.push(u8::try_from(of_type.len()).unwrap());
-        body.extend(of_type);
+        body.push(u8::try_from(type_meta.len()).unwrap());
+        body.extend(type_meta);
         body
     };
-    assert!(matches!(to_json(&of("Pod")), Err(DecodeError::Unknown(unknown)) if unknown.kind == "Pod"));
+    assert!(matches!(to_json(&empty("Pod")), Err(DecodeError::Unknown(unknown)) if unknown.kind == "Pod"));
     assert!(matches!(to_json(b"{}"), Err(DecodeError::Malformed(_))));
-    let options: Value = serde_json::from_slice(&to_json(&of("DeleteOptions")).unwrap()).unwrap();
+    let options: Value = serde_json::from_slice(&to_json(&empty("DeleteOptions")).unwrap()).unwrap();
     assert_eq!(options, json!({"apiVersion": "v1", "kind": "DeleteOptions"}));
 }

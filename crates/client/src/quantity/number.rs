@@ -1,21 +1,21 @@
 //! Decimal numbers of any size: a sign, digits, and an exponent of ten.
 //!
-//! There is one form of each number (no zeros at either end of the digits), so comparing needs no arithmetic, and numbers
-//! such as `1e1000000000` cost nothing.
+//! Each number has one representation, without zeros at either end of the digits. So comparing needs no arithmetic, and a
+//! number such as `1e1000000000` takes no more memory than 1.
 
 use std::cmp::Ordering;
 use std::fmt;
 
-/// How many zeros may be needed to align two numbers that are added.
+/// The largest number of zeros that an addition uses to align two numbers.
 const MAX_GAP: i64 = 10_000;
-/// More digits than any `i128` has.
+/// The digits of the largest `i128`.
 const MAX_I128_DIGITS: i64 = 39;
 
 /// `digits * 10^exponent`, with a sign.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Number {
     is_negative: bool,
-    /// From the highest to the lowest, each from 0 to 9; the first and the last are not 0. None of them is zero.
+    /// The digits from the highest to the lowest, each from 0 to 9; the first and the last are not 0. Zero has no digits.
     digits: Vec<u8>,
     exponent: i64,
 }
@@ -25,11 +25,12 @@ impl Number {
         Self { is_negative: false, digits: Vec::new(), exponent: 0 }
     }
 
-    /// The number of these ASCII digits, times ten to the power of `exponent`.
+    /// Creates a number of these ASCII digits, times ten to the power of `exponent`.
     pub(super) fn from_ascii(is_negative: bool, digits: impl Iterator<Item = u8>, exponent: i64) -> Self {
         Self::new(is_negative, digits.map(|digit| digit - b'0').collect(), exponent)
     }
 
+    /// Creates the number `value`, times ten to the power of `exponent`.
     pub(super) fn from_scaled(value: i128, exponent: i64) -> Self {
         Self::from_ascii(value < 0, value.unsigned_abs().to_string().bytes(), exponent)
     }
@@ -61,12 +62,12 @@ impl Number {
         self
     }
 
-    /// How many digits are before the point; 0 or less for numbers below 1.
+    /// Returns the number of digits before the point; 0 or less for numbers below 1.
     pub(super) fn digits_before_point(&self) -> i64 {
         length(&self.digits) + self.exponent
     }
 
-    /// Whether the number without its sign is below this.
+    /// Returns whether the number without its sign is below `limit`.
     pub(super) fn is_magnitude_below(&self, limit: i64) -> bool {
         self.compare_magnitude(&Self::from_scaled(limit.into(), 0)).is_lt()
     }
@@ -76,7 +77,7 @@ impl Number {
             (true, true) => Ordering::Equal,
             (true, false) => Ordering::Less,
             (false, true) => Ordering::Greater,
-            // Without zeros at the end, the longer of two that begin alike is the larger.
+            // Without trailing zeros, the longer of two that begin alike is the larger.
             (false, false) => self
                 .digits_before_point()
                 .cmp(&other.digits_before_point())
@@ -84,7 +85,7 @@ impl Number {
         }
     }
 
-    /// The number times a factor.
+    /// Multiplies by a factor.
     pub(super) fn times(&self, factor: u64) -> Self {
         let mut digits = Vec::with_capacity(self.digits.len() + 20);
         let mut carry = 0u128;
@@ -101,13 +102,13 @@ impl Number {
         Self::new(self.is_negative, digits, self.exponent)
     }
 
-    /// The number rounded away from zero to a multiple of ten to the power of `exponent`.
+    /// Rounds away from zero to a multiple of ten to the power of `exponent`.
     pub(super) fn rounded(&self, exponent: i64) -> Self {
         if self.digits.is_empty() || self.exponent >= exponent {
             return self.clone();
         }
         let kept = usize::try_from(self.digits_before_point() - exponent).unwrap_or(0);
-        // The last digit is not zero, so something is always cut off, and one is added to what is kept.
+        // The last digit is not zero, so the number is no multiple: the digits that are kept are incremented.
         let mut digits = self.digits[..kept].to_vec();
         let nines = digits.iter().rev().take_while(|digit| **digit == 9).count();
         digits[kept - nines..].fill(0);
@@ -118,7 +119,7 @@ impl Number {
         Self::new(self.is_negative, digits, exponent)
     }
 
-    /// The number in units of ten to the power of `exponent`, rounded away from zero.
+    /// Returns the number in units of ten to the power of `exponent`, rounded away from zero.
     pub(super) fn scaled(&self, exponent: i64) -> Option<i128> {
         let rounded = self.rounded(exponent);
         let zeros = rounded.exponent - exponent;
@@ -136,11 +137,11 @@ impl Number {
     }
 
     pub(super) fn to_f64(&self) -> f64 {
-        // The text of a number is always one of a floating-point number; what is too large is infinite.
+        // Always parses: `Display` writes a float literal, and numbers that are too large become infinite.
         self.to_string().parse().unwrap_or(f64::NAN)
     }
 
-    /// The sum, or with `is_difference` the difference. Of two numbers that are too far apart it is the larger one.
+    /// Returns the sum, or with `is_difference` the difference. If the numbers are too far apart, returns the larger one.
     pub(super) fn plus(&self, other: &Self, is_difference: bool) -> Self {
         let other_negative = other.is_negative != is_difference;
         if other.digits.is_empty() {
@@ -165,13 +166,14 @@ impl Number {
         Self::new(is_negative, sum, exponent)
     }
 
-    /// The digits from the lowest, with the zeros that a lower exponent needs.
+    /// Returns the digits from the lowest to the highest, with the zeros that a lower exponent needs.
     fn lowest_first(&self, exponent: i64) -> impl Iterator<Item = u8> {
         let zeros = usize::try_from(self.exponent - exponent).unwrap_or(0);
         std::iter::repeat_n(0, zeros).chain(self.digits.iter().rev().copied())
     }
 
-    /// The number as a whole number of the highest power of 1024 that divides it, at most this one. It must be whole.
+    /// Divides an integer by the highest power of 1024 that divides it. Returns the quotient and the power, which is at most
+    /// `at_most`.
     pub(super) fn without_factors_of_1024(&self, at_most: usize) -> (String, usize) {
         let mut digits = self.digits.clone();
         digits.resize(digits.len() + usize::try_from(self.exponent).unwrap_or(0), 0);
@@ -185,7 +187,7 @@ impl Number {
         (self.signed(&digits), power)
     }
 
-    /// The digits with the highest exponent that is a multiple of 3.
+    /// Returns the digits for the highest possible exponent that is a multiple of 3, and that exponent.
     pub(super) fn in_thousands(&self) -> (String, i64) {
         let zeros = self.exponent.rem_euclid(3);
         let mut digits = self.digits.clone();
@@ -225,7 +227,7 @@ impl fmt::Display for Number {
 }
 
 fn length(digits: &[u8]) -> i64 {
-    // A text has at most isize::MAX bytes.
+    // Cannot fail: a vector has at most isize::MAX bytes.
     i64::try_from(digits.len()).unwrap_or(i64::MAX)
 }
 
@@ -233,7 +235,7 @@ fn low_digit(value: u128) -> u8 {
     u8::try_from(value % 10).unwrap_or(0)
 }
 
-/// Adds digits that come from the lowest; the first number is not the shorter one.
+/// Adds two numbers, given as digits from the lowest to the highest. The first must not have fewer digits.
 fn add(larger: impl Iterator<Item = u8>, mut smaller: impl Iterator<Item = u8>) -> Vec<u8> {
     let mut carry = 0;
     let mut sum: Vec<u8> = larger
@@ -248,7 +250,7 @@ fn add(larger: impl Iterator<Item = u8>, mut smaller: impl Iterator<Item = u8>) 
     sum
 }
 
-/// Subtracts digits that come from the lowest; the first number is not the smaller one.
+/// Subtracts two numbers, given as digits from the lowest to the highest. The first must not be smaller.
 fn subtract(larger: impl Iterator<Item = u8>, mut smaller: impl Iterator<Item = u8>) -> Vec<u8> {
     let mut borrow = 0;
     let mut difference: Vec<u8> = larger
@@ -262,17 +264,17 @@ fn subtract(larger: impl Iterator<Item = u8>, mut smaller: impl Iterator<Item = 
     difference
 }
 
-/// A 1024th of a whole number, if that is whole.
+/// Divides an integer by 1024; `None` if there is a remainder.
 fn divide_by_1024(digits: &[u8]) -> Option<Vec<u8>> {
-    let mut rest = 0u32;
+    let mut remainder = 0u32;
     let mut quotient = Vec::with_capacity(digits.len());
     for digit in digits {
-        rest = rest * 10 + u32::from(*digit);
-        // The rest is below 1024, so the quotient of ten times it has one digit.
-        quotient.push(u8::try_from(rest / 1024).ok()?);
-        rest %= 1024;
+        remainder = remainder * 10 + u32::from(*digit);
+        // The remainder was below 1024, so this quotient has one digit.
+        quotient.push(u8::try_from(remainder / 1024).ok()?);
+        remainder %= 1024;
     }
     let leading = quotient.iter().take_while(|digit| **digit == 0).count();
     quotient.drain(..leading);
-    (rest == 0 && !quotient.is_empty()).then_some(quotient)
+    (remainder == 0 && !quotient.is_empty()).then_some(quotient)
 }

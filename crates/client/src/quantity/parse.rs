@@ -1,40 +1,41 @@
-//! Reading quantities, as Go does: which texts are accepted, what they mean, and which are given back as they were.
+//! Parsing quantities as Go does: which strings are accepted, what they mean, and which are canonical.
 
 use super::number::Number;
 use super::{Format, NANO, Quantity};
 
-/// How many digits Go reads into 64 bits. A longer text is never kept as it was.
+/// The number of digits that Go parses into 64 bits. A longer string is never kept as it is.
 const SHORT_DIGITS: usize = 18;
-/// How many digits Go lets a binary quantity have, suffix included, to read it into 64 bits.
+/// The number of digits, suffix included, up to which Go parses a binary quantity into 64 bits.
 const SHORT_BINARY_DIGITS: u32 = 14;
-/// The letters of suffixes.
+/// The letters that a suffix can have.
 const SUFFIX_LETTERS: [char; 12] = ['e', 'E', 'i', 'n', 'u', 'm', 'k', 'K', 'M', 'G', 'T', 'P'];
 
-/// A text is not a quantity. The messages are those of Kubernetes.
+/// Why a string is not a quantity. The messages are those of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseQuantityError {
-    /// The text is not a number with a suffix.
+    /// The string is not a number with a suffix.
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
     Format,
-    /// The text has no digits.
+    /// The string has no digits.
     #[error("unable to parse numeric part of quantity")]
     Number,
-    /// There is no such suffix.
+    /// The suffix is unknown.
     #[error("unable to parse quantity's suffix")]
     Suffix,
 }
 
+/// The parts of the string of a quantity.
 struct Parts<'a> {
     is_negative: bool,
-    /// Without leading zeros; `0` if there is nothing else.
+    /// The digits before the point, without leading zeros; `0` if there are none.
     whole: &'a str,
     fraction: &'a str,
     suffix: &'a str,
     has_digits: bool,
 }
 
-/// What a suffix multiplies with.
+/// The factor of a suffix.
 #[derive(Clone, Copy)]
 enum Scale {
     Ten(i32, Format),
@@ -44,7 +45,7 @@ enum Scale {
 pub(super) fn parse(text: &str) -> Result<Quantity, ParseQuantityError> {
     let parts = split(text)?;
     let scale = scale(parts.suffix).ok_or(ParseQuantityError::Suffix)?;
-    // What Go reads into 64 bits needs no digits: a lone sign, point or suffix is zero.
+    // Where Go parses into 64 bits it needs no digits: a lone sign, point or suffix is zero.
     let is_short = match scale {
         Scale::Ten(exponent, _) => {
             parts.whole.len() + parts.fraction.len() <= SHORT_DIGITS && lowest_exponent(&parts, exponent) >= NANO
@@ -62,7 +63,7 @@ pub(super) fn parse(text: &str) -> Result<Quantity, ParseQuantityError> {
     Ok(Quantity { number: number.negated_if(parts.is_negative), format, text })
 }
 
-/// Binary quantities end at 2⁶³-1, and those below 1 are decimal.
+/// Limits a binary quantity to 2⁶³-1. Binary quantities below 1 become decimal.
 fn binary(number: &Number) -> (Number, Format) {
     let largest = Number::from_scaled(i64::MAX.into(), 0);
     let is_fraction = number.signum() != 0 && number.is_magnitude_below(1);
@@ -75,17 +76,17 @@ fn number(parts: &Parts<'_>, exponent: i32) -> Number {
     Number::from_ascii(false, digits, lowest_exponent(parts, exponent))
 }
 
-/// The exponent of the last digit.
+/// Returns the exponent of the last digit.
 fn lowest_exponent(parts: &Parts<'_>, exponent: i32) -> i64 {
     i64::from(exponent).saturating_sub_unsigned(parts.fraction.len() as u64)
 }
 
-/// Whether Go takes the number for small enough: with three digits for each factor of 1024.
+/// Returns whether Go parses the number into 64 bits: it counts three digits for each factor of 1024.
 fn is_short_binary(whole: &str, exponent: u32) -> bool {
     u32::try_from(whole.len()).is_ok_and(|digits| digits.saturating_add(exponent * 3 / 10) <= SHORT_BINARY_DIGITS)
 }
 
-/// Whether a short quantity is given back as it was written, by Go's quick test.
+/// Returns whether Go takes the string of a short quantity for canonical, by its quick test, and keeps it.
 fn is_canonical(parts: &Parts<'_>, scale: Scale) -> bool {
     match scale {
         Scale::Two(_) => parts.whole.parse::<i64>().is_ok_and(|value| value & 7 != 0),
@@ -119,7 +120,7 @@ fn split(text: &str) -> Result<Parts<'_>, ParseQuantityError> {
     })
 }
 
-/// The digits at the beginning of a text, and the rest.
+/// Splits a string after its leading digits.
 fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }

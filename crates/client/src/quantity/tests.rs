@@ -1,4 +1,4 @@
-//! What quantities mean and how they are written. `e2e/interop` compares the same with Go.
+//! Values and canonical strings of quantities. `e2e/interop` compares them with Go.
 
 #![allow(clippy::unwrap_used)]
 
@@ -47,7 +47,7 @@ fn quantity(text: &str) -> Quantity {
 #[case("+", "0")]
 #[case(".", "0")]
 #[case("Ti", "0")]
-fn the_canonical_text_is_that_of_the_api_server(#[case] text: &str, #[case] canonical: &str) {
+fn the_canonical_string_is_that_of_the_api_server(#[case] text: &str, #[case] canonical: &str) {
     assert_eq!(quantity(text).to_string(), canonical);
 }
 
@@ -66,7 +66,7 @@ fn the_canonical_text_is_that_of_the_api_server(#[case] text: &str, #[case] cano
 #[case("1e9223372036854775808", ParseQuantityError::Suffix)]
 #[case("Ei", ParseQuantityError::Number)]
 #[case(".e-10", ParseQuantityError::Number)]
-fn other_texts_are_refused(#[case] text: &str, #[case] error: ParseQuantityError) {
+fn other_strings_are_refused(#[case] text: &str, #[case] error: ParseQuantityError) {
     assert_eq!(text.parse::<Quantity>().unwrap_err(), error, "{text}");
 }
 
@@ -92,7 +92,7 @@ fn sums_have_the_format_of_the_first_that_is_not_zero() {
     assert_eq!(sum("1Gi", "512Mi"), "1536Mi");
     assert_eq!(sum("0", "1Gi"), "1Gi");
     assert_eq!(sum("1500m", "1Ki"), "1025500m");
-    assert_eq!(sum("8Ei", "1"), "8Ei", "the limit is one of reading");
+    assert_eq!(sum("8Ei", "1"), "8Ei", "only parsing has a limit");
     assert_eq!(difference("1Gi", "512Mi"), "512Mi");
     assert_eq!(difference("1", "1"), "0");
     assert_eq!(difference("1", "1500m"), "-500m");
@@ -100,7 +100,7 @@ fn sums_have_the_format_of_the_first_that_is_not_zero() {
 }
 
 #[test]
-fn whole_numbers_thousandths_and_steps() {
+fn integers_thousandths_and_steps() {
     assert_eq!(quantity("1600m").scaled(0), Some(2), "rounded up");
     assert_eq!(quantity("-1600m").scaled(0), Some(-2), "away from zero");
     assert_eq!(quantity("1600m").scaled(-3), Some(1600));
@@ -113,14 +113,14 @@ fn whole_numbers_thousandths_and_steps() {
     assert_eq!(quantity("1").step_up_to(&quantity("5"), &quantity("0")), quantity("5"));
 }
 
-/// Texts that are quantities: signs, zeros, points, suffixes and exponents.
-fn texts() -> impl Strategy<Value = String> {
+/// Generates strings of quantities: signs, zeros, points, suffixes and exponents.
+fn strings() -> impl Strategy<Value = String> {
     "[-+]?(0{0,2}[0-9]{1,25}(\\.[0-9]{0,12})?|\\.[0-9]{1,12})(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][-+]?[0-9]{1,2})?"
 }
 
 proptest! {
     #[test]
-    fn the_canonical_text_means_the_same_and_is_canonical(text in texts()) {
+    fn the_canonical_string_means_the_same_and_is_canonical(text in strings()) {
         let read = quantity(&text);
         let canonical = read.to_string();
         prop_assert_eq!(&quantity(&canonical), &read, "{} became {}", text, canonical);
@@ -145,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_panics(text in "[-+]?[0-9.]{0,40}[a-zA-Z]{0,2}[-+]?[0-9]{0,20}|\\PC*") {
+    fn no_string_panics(text in "[-+]?[0-9.]{0,40}[a-zA-Z]{0,2}[-+]?[0-9]{0,20}|\\PC*") {
         if let Ok(quantity) = text.parse::<Quantity>() {
             let _ = (quantity.to_string(), quantity.to_f64(), &quantity + &quantity, quantity.scaled(0));
         }

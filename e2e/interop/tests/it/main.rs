@@ -9,6 +9,7 @@ mod files;
 mod gaps;
 mod quantities;
 mod readme;
+mod schema;
 mod support;
 mod verdicts;
 

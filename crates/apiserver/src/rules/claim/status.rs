@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::field::{Bad, Errors, Path};
-use super::super::schema::{CONSUMER_REFERENCE, show};
+use super::super::schema::{RESOURCE_CLAIM_CONSUMER_REFERENCE, show};
 use super::super::value::{at, get, list, same, text};
 use super::spec::RequestNames;
 use super::{allocation, device_status};
@@ -39,7 +39,7 @@ fn reserved_for(new: &Value, old: &Value, deleted: bool, path: &Path, errors: &m
                 }
             }
             if users[..index].iter().any(|other| text(other, "uid") == text(user, "uid")) {
-                errors.duplicate(&path, Bad::Json(show(&CONSUMER_REFERENCE, user)));
+                errors.duplicate(&path, Bad::Json(show(&RESOURCE_CLAIM_CONSUMER_REFERENCE, user)));
             }
         }
     }

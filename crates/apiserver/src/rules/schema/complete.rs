@@ -1,15 +1,16 @@
-//! The form in which objects are given back: without what is empty, and with every field that is always there.
+//! The form in which the server returns objects: empty fields left out, and every field that Go always writes.
 
+use drakkar_client::schema::{Kind, Presence, Type};
 use serde_json::{Map, Value};
 
 use super::super::super::resource::Resource;
 use super::show::is_empty;
-use super::{Kind, Type, Written, of};
+use super::type_of;
 
-/// Brings an object that was decoded into the form in which the server gives it back. Objects of the core group stay as
-/// they are.
+/// Completes a decoded object: brings it into the form in which the server returns it. Objects of the core group stay as they
+/// are.
 pub(crate) fn complete(resource: Resource, object: &mut Value) {
-    if let Some(of) = of(resource) {
+    if let Some(of) = type_of(resource) {
         complete_object(of, object);
     }
 }
@@ -21,11 +22,11 @@ fn complete_object(of: &Type, value: &mut Value) {
     let Value::Object(fields) = value else { return };
     for field in of.fields {
         match fields.get_mut(field.name).filter(|value| !value.is_null()) {
-            Some(value) if field.written == Written::Filled && is_empty(value) => _ = fields.remove(field.name),
+            Some(value) if field.presence == Presence::OmitEmpty && is_empty(value) => _ = fields.remove(field.name),
             Some(value) if matches!(field.kind, Kind::List(_)) && is_empty(value) => *value = Value::Null,
             Some(value) => complete_kind(field.kind, value),
-            None if field.written == Written::OrNull => _ = fields.insert(field.name.to_owned(), Value::Null),
-            None if field.written == Written::Always => {
+            None if field.presence == Presence::Nullable => _ = fields.insert(field.name.to_owned(), Value::Null),
+            None if field.presence == Presence::Always => {
                 let mut value = zero(field.kind);
                 complete_kind(field.kind, &mut value);
                 fields.insert(field.name.to_owned(), value);

@@ -1,18 +1,18 @@
-//! Objects as the server writes them: fields in their order, empty ones left out.
+//! Objects as error messages print them: fields in the order of the Go struct.
 
+use drakkar_client::schema::{Field, Kind, Presence, Type};
 use serde_json::Value;
 
 use super::super::value::get;
-use super::{Field, Kind, Type, Written};
 
-/// An object as JSON, in the form that clients see.
+/// Prints an object as the JSON that clients see, without empty fields.
 pub(in super::super) fn show(of: &Type, value: &Value) -> String {
     let fields = of.fields.iter().filter_map(|field| {
         let value = get(value, field.name);
-        let written = match (field.written, value) {
-            (Written::Always | Written::OrNull, _) => true,
-            (Written::Present, value) => value.is_some(),
-            (Written::Filled, value) => value.is_some_and(|value| !is_empty(value)),
+        let written = match field.presence {
+            Presence::Always | Presence::Nullable => true,
+            Presence::Pointer => value.is_some(),
+            Presence::OmitEmpty => value.is_some_and(|value| !is_empty(value)),
         };
         written.then(|| format!("{}:{}", json(field.name), show_kind(field.kind, value)))
     });
@@ -34,12 +34,12 @@ fn show_kind(kind: Kind, value: Option<&Value>) -> String {
     }
 }
 
-/// An object as JSON, in the form that it has inside of the server: with the names of its code, and with every field.
+/// Prints an object as the JSON of the server's internal type: with the names of Go, and with every field.
 pub(in super::super) fn show_internal(of: &Type, value: &Value) -> String {
     let fields = of.fields.iter().filter_map(|field| {
         let value = get(value, field.name);
         if let (Kind::Object(of), "metadata") = (field.kind, field.name) {
-            // The metadata of a template are embedded in it, and have names for clients.
+            // Go embeds the metadata, and their fields have JSON names.
             let shown = show(of, value.unwrap_or(&Value::Null));
             return Some(shown[1..shown.len() - 1].to_owned()).filter(|fields| !fields.is_empty());
         }
@@ -51,7 +51,7 @@ pub(in super::super) fn show_internal(of: &Type, value: &Value) -> String {
 fn internal_kind(field: &Field, kind: Kind, value: Option<&Value>) -> String {
     match (kind, value) {
         (Kind::Object(of), Some(value)) => show_internal(of, value),
-        (Kind::Object(of), None) if field.written == Written::Always => show_internal(of, &Value::Null),
+        (Kind::Object(of), None) if field.presence == Presence::Always => show_internal(of, &Value::Null),
         (Kind::List(item), Some(Value::Array(list))) => {
             listed(list.iter().map(|value| internal_kind(field, *item, Some(value))))
         }
@@ -59,20 +59,21 @@ fn internal_kind(field: &Field, kind: Kind, value: Option<&Value>) -> String {
             braced(map.iter().map(|(key, value)| format!("{}:{}", json(key), internal_kind(field, *item, Some(value)))))
         }
         (_, Some(value)) => value.to_string(),
-        (Kind::Text | Kind::Named(_), None) if field.written != Written::Present => "\"\"".to_owned(),
-        (Kind::Int, None) if field.written != Written::Present => "0".to_owned(),
-        (Kind::Bool, None) if field.written != Written::Present => "false".to_owned(),
+        (Kind::Text | Kind::Named(_), None) if field.presence != Presence::Pointer => "\"\"".to_owned(),
+        (Kind::Int, None) if field.presence != Presence::Pointer => "0".to_owned(),
+        (Kind::Bool, None) if field.presence != Presence::Pointer => "false".to_owned(),
         (_, None) => "null".to_owned(),
     }
 }
 
 fn internal_name(field: &Field) -> String {
-    match field.internal {
+    match field.go_name {
         Some(name) => name.to_owned(),
         None => field.name[..1].to_ascii_uppercase() + &field.name[1..],
     }
 }
 
+/// Returns whether Go's `omitempty` leaves the value out.
 pub(super) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -6,7 +6,7 @@ use super::super::field::{Bad, Errors, Path};
 use super::super::formats::declared_label;
 use super::super::names::{self, Wording};
 use super::super::quantity;
-use super::super::schema::{COUNTER_CONSUMPTION, COUNTER_SET, show};
+use super::super::schema::{COUNTER_SET, DEVICE_COUNTER_CONSUMPTION, show};
 use super::super::value::{entries, get, list, text, texts};
 
 /// The counter sets of a slice.
@@ -41,7 +41,7 @@ pub(super) fn consumed(device: &Value, path: &Path, errors: &mut Errors) {
     for (index, consumption) in consumptions.iter().enumerate() {
         let set = text(consumption, "counterSet");
         if consumptions[..index].iter().any(|other| text(other, "counterSet") == set) {
-            errors.duplicate(&path.index(index), Bad::Json(show(&COUNTER_CONSUMPTION, consumption)));
+            errors.duplicate(&path.index(index), Bad::Json(show(&DEVICE_COUNTER_CONSUMPTION, consumption)));
         }
         let path = path.index(index);
         declared_label(set, &path.child("counterSet"), errors);
