@@ -1,5 +1,6 @@
 //! Selectors and configurations, which claims and classes have alike.
 
+use drakkar_cel::ResultType;
 use serde_json::Value;
 
 use super::super::cel;
@@ -23,7 +24,7 @@ pub(in super::super) fn selectors(object: &Value, path: &Path, errors: &mut Erro
         match get(selector, "cel") {
             None => errors.required(&path, ""),
             Some(selector) => {
-                cel::validate(text(selector, "expression"), cel::Result::Bool, &path.child("expression"), errors);
+                cel::validate(text(selector, "expression"), ResultType::Bool, &path.child("expression"), errors);
             }
         }
     }

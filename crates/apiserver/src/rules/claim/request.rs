@@ -1,5 +1,6 @@
 //! One request of a claim: exactly these devices, or the first of several choices that can be had.
 
+use drakkar_cel::ResultType;
 use serde_json::Value;
 
 use super::super::Gates;
@@ -96,7 +97,7 @@ fn derived_attributes(
             errors.invalid(&path.child("name"), name, detail);
         }
         if !expression.is_empty() {
-            cel::validate(expression, cel::Result::Any, &path.child("expression"), errors);
+            cel::validate(expression, ResultType::Any, &path.child("expression"), errors);
         }
         if attributes[..index].iter().any(|other| text(other, "name") == name) {
             errors.duplicate(&path, name);
