@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use drakkar_node::api::{Config, RequestLine};
+use drakkar_node::api::{Config, RequestRecord};
 use drakkar_node::{ApiServer, Identity};
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body_util::combinators::BoxBody;
@@ -114,14 +114,14 @@ impl Cluster {
     }
 
     /// What drivers asked of the embedded server since the last time.
-    pub fn take_requests(&self) -> Vec<RequestLine> {
+    pub fn take_requests(&self) -> Vec<RequestRecord> {
         let requests = self.requests();
-        self.embedded.forget_requests();
+        self.embedded.clear_requests();
         requests
     }
 
     /// What drivers asked of it.
-    pub fn requests(&self) -> Vec<RequestLine> {
+    pub fn requests(&self) -> Vec<RequestRecord> {
         let user = identity().user_name();
         self.embedded.requests().into_iter().filter(|line| line.user == user).collect()
     }
@@ -131,7 +131,7 @@ impl Cluster {
         let slices: Api<ResourceSlice> = Api::all(self.embedded.admin());
         let of_driver = ListParams::default().fields(&format!("spec.driver={DRIVER}"));
         slices.delete_collection(&DeleteParams::default(), &of_driver).await.unwrap();
-        self.embedded.forget_requests();
+        self.embedded.clear_requests();
     }
 
     /// Waits until so many writes have succeeded.

@@ -10,7 +10,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdin, Stdio};
 use std::time::Duration;
 
-use drakkar_node::api::RequestLine;
+use drakkar_node::api::RequestRecord;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
@@ -166,12 +166,12 @@ async fn start_again(framework: &Framework, cluster: &Cluster, count: u64, table
     driver.end().await;
 }
 
-fn writes(requests: &[RequestLine]) -> u64 {
+fn writes(requests: &[RequestRecord]) -> u64 {
     requests.iter().filter(|line| line.is_write()).count().try_into().unwrap()
 }
 
 /// In kilobytes.
-fn sent(requests: &[RequestLine]) -> f64 {
+fn sent(requests: &[RequestRecord]) -> f64 {
     to_float(requests.iter().map(|line| line.bytes).sum()) / 1e3
 }
 

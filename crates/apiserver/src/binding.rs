@@ -1,4 +1,4 @@
-//! POST of a Binding: the scheduler gives a pod to a node.
+//! POST of a `Binding`, with which the scheduler binds a pod to a node.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ pub(crate) fn bind(call: &Call, body: &[u8]) -> Result<Value, Failure> {
     loop {
         let old =
             call.core.store.get(Resource::Pod, &key).ok_or_else(|| Failure::not_found(Resource::Pod, call.name()))?;
-        let refuse = |why: &str| Err(Failure::binding_conflict(call.name(), why));
+        let refuse = |cause: &str| Err(Failure::binding_conflict(call.name(), cause));
         let metadata = &old.value["metadata"];
         if let Some(uid) = binding["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty() && metadata["uid"] != **uid)
         {
@@ -39,7 +39,7 @@ pub(crate) fn bind(call: &Call, body: &[u8]) -> Result<Value, Failure> {
             }
         }
         mark_scheduled(&mut new);
-        // If it changed meanwhile, look again.
+        // Retry if the pod has changed.
         if call.core.store.replace(Resource::Pod, &key, old.version, new).is_ok() {
             return Ok(
                 json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 }),

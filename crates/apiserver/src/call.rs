@@ -1,18 +1,19 @@
-//! One request, as far as its URL and headers tell.
+//! A request to a resource: the target in its URL, its user and its parameters.
 
 use std::sync::Arc;
+
+use drakkar_client::DraVersion;
 
 use super::core::Core;
 use super::query::{Query, decode};
 use super::resource::Resource;
-use super::rules::{self, Attempt, User};
+use super::rules::{self, AccessRequest, User};
 use super::selector::Selector;
 use super::status::Failure;
 use super::store::Key;
 use super::version::Version;
-use drakkar_client::DraVersion;
 
-/// What a path names.
+/// The resource, and the object if any, that a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) resource: Resource,
@@ -22,7 +23,7 @@ pub(crate) struct Target {
     pub(crate) subresource: Option<Subresource>,
 }
 
-/// What of an object is meant.
+/// A subresource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subresource {
     Status,
@@ -39,7 +40,7 @@ impl Subresource {
 }
 
 impl Target {
-    /// Reads `/api/v1/…` and `/apis/GROUP/VERSION/…`.
+    /// Parses a path of the form `/api/v1/…` or `/apis/GROUP/VERSION/…`.
     pub(crate) fn parse(segments: &[&str], served: &[DraVersion]) -> Option<Self> {
         let (group, version, rest) = match segments {
             ["api", version, rest @ ..] => ("", *version, rest),
@@ -66,8 +67,9 @@ impl Target {
             Some("binding") if resource == Resource::Pod => Some(Subresource::Binding),
             Some(_) => return None,
         };
-        let fits = if resource.namespaced() { namespace.is_some() || name.is_none() } else { namespace.is_none() };
-        fits.then(|| Self {
+        let is_complete =
+            if resource.namespaced() { namespace.is_some() || name.is_none() } else { namespace.is_none() };
+        is_complete.then(|| Self {
             resource,
             version,
             namespace: namespace.map(|text| decode(text, false)),
@@ -76,7 +78,7 @@ impl Target {
         })
     }
 
-    /// The verb that a method is, in the words of RBAC.
+    /// Returns the RBAC verb of a method, or `None` if the method is not allowed.
     pub(crate) fn verb(&self, method: &http::Method, query: &Query) -> Option<&'static str> {
         use http::Method;
         match (method, self.name.is_some()) {
@@ -94,7 +96,7 @@ impl Target {
     }
 }
 
-/// A request that is known to be for objects, and whose client is known.
+/// An authenticated request to a resource.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) core: Arc<Core>,
@@ -102,7 +104,7 @@ pub(crate) struct Call {
     pub(crate) target: Target,
     pub(crate) verb: &'static str,
     pub(crate) query: Query,
-    /// Who is said to own the fields that this request sets, if it does not say so itself.
+    /// The field manager if the request names none: the first part of the user agent.
     pub(crate) agent: String,
     pub(crate) content_type: String,
 }
@@ -112,7 +114,7 @@ impl Call {
         self.target.resource
     }
 
-    /// The name in the path; empty if it has none.
+    /// Returns the name in the path; empty if there is none.
     pub(crate) fn name(&self) -> &str {
         self.target.name.as_deref().unwrap_or_default()
     }
@@ -133,13 +135,13 @@ impl Call {
         self.query.get("dryRun").is_some()
     }
 
-    /// The name that owns what this request sets.
+    /// Returns the field manager.
     pub(crate) fn manager(&self) -> &str {
         self.query.get("fieldManager").unwrap_or(&self.agent)
     }
 
-    fn attempt(&self) -> Attempt<'_> {
-        Attempt {
+    fn access_request(&self) -> AccessRequest<'_> {
+        AccessRequest {
             verb: self.verb,
             resource: self.resource(),
             subresource: self.target.subresource.map(Subresource::name),
@@ -153,33 +155,34 @@ impl Call {
     }
 
     pub(crate) fn authorize(&self) -> Result<(), Failure> {
-        rules::authorize(&self.user, &self.attempt(), &self.core.policy()).map_err(|message| self.forbidden(message))
+        rules::authorize(&self.user, &self.access_request(), &self.core.policy())
+            .map_err(|message| self.forbidden(message))
     }
 
-    /// What kubelets may do to an object depends on what is in it. It is the new one for a create, and else the stored one.
+    /// Checks the node restrictions that depend on the object: the new one for a create, the stored one otherwise.
     pub(crate) fn authorize_object(&self, object: &serde_json::Value) -> Result<(), Failure> {
         let subresource = self.target.subresource.map(Subresource::name);
         rules::authorize_object(&self.user, self.resource(), subresource, self.verb, object)
             .map_err(|message| self.forbidden(message))
     }
 
-    /// The selector of a list, watch or collection delete. Of some resources, a kubelet must select what is its own.
+    /// Returns the selector of a list, watch or collection delete. A kubelet must select its own node for some resources.
     pub(crate) fn selector(&self) -> Result<Selector, Failure> {
         let query = &self.query;
         let selector = Selector::parse(self.resource(), query.get("labelSelector"), query.get("fieldSelector"))?;
-        let node = selector.demanded("spec.nodeName");
-        rules::authorize_selection(&self.user, &self.attempt(), node, &self.core.policy())
+        let node = selector.required_value("spec.nodeName");
+        rules::authorize_selection(&self.user, &self.access_request(), node, &self.core.policy())
             .map_err(|message| self.forbidden(message))?;
         Ok(selector)
     }
 
-    /// Whether the parameters of a write are such that there are.
+    /// Validates the query parameters of a write.
     pub(crate) fn check_options(&self) -> Result<(), Failure> {
         let kind = match self.verb {
             "create" => "CreateOptions",
             "update" => "UpdateOptions",
             "patch" => "PatchOptions",
-            // A delete may have a body that counts in place of the query.
+            // The options of a delete can be in the body, which then replaces the query.
             _ => return Ok(()),
         };
         let refused = |reason, field, message: &str| Err(Failure::options(kind, reason, field, message));
@@ -204,7 +207,7 @@ impl Call {
         }
     }
 
-    /// A client can ask to be told of fields that the API does not have; else they are dropped.
+    /// Refuses unknown fields with `fieldValidation=Strict`. Otherwise they are dropped.
     pub(crate) fn check_strict(&self, unknown: &[String]) -> Result<(), Failure> {
         if unknown.is_empty() || self.query.get("fieldValidation") != Some("Strict") {
             return Ok(());

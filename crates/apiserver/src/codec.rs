@@ -1,7 +1,6 @@
-//! Bytes to objects and back.
+//! Decoding and encoding of objects.
 //!
-//! What comes in is held against the type of its kind: fields that the API does not have are dropped, as a real server
-//! does, and values of the wrong type are refused.
+//! Decoding drops fields that the type does not have and refuses values of the wrong type, as the kube-apiserver does.
 
 use hyper::body::Bytes;
 use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod};
@@ -15,7 +14,7 @@ use super::status::Failure;
 use super::store::Object;
 use super::version::Version;
 
-/// Reads JSON or YAML.
+/// Parses JSON or YAML.
 pub(crate) fn parse(body: &[u8], yaml: bool, kind: &str) -> Result<Value, Failure> {
     match serde_json::from_slice(body) {
         Ok(value) => Ok(value),
@@ -29,20 +28,22 @@ pub(crate) fn parse(body: &[u8], yaml: bool, kind: &str) -> Result<Value, Failur
     }
 }
 
-/// Checks `apiVersion` and `kind` of what a client sent, and takes them out.
+/// Checks `apiVersion` and `kind` of a request body, and removes them.
 pub(crate) fn take_type(resource: Resource, version: Version, object: &mut Value) -> Result<(), Failure> {
     let Value::Object(fields) = object else {
-        return Err(Failure::bad_request(format!("the body is no JSON object, but a {} is expected", resource.kind())));
+        return Err(Failure::bad_request(format!("the body is not a JSON object, expected a {}", resource.kind())));
     };
     let api_version = fields.remove("apiVersion").unwrap_or_default();
     let kind = fields.remove("kind").unwrap_or_default();
-    // Clients may leave both out where the path tells what it is.
-    let is = |found: &Value, wanted: &str| found.as_str().is_none_or(|found| found.is_empty() || found == wanted);
-    if is(&api_version, version.api_version()) && is(&kind, resource.kind()) {
+    // Clients may omit both: the path determines them.
+    let matches = |found: &Value, wanted: &str| found.as_str().is_none_or(|found| found.is_empty() || found == wanted);
+    if matches(&api_version, version.api_version()) && matches(&kind, resource.kind()) {
         return Ok(());
     }
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (given, kind, wanted) = (text(&api_version), text(&kind), version.api_version());
+    let given = text(&api_version);
+    let kind = text(&kind);
+    let wanted = version.api_version();
     Err(Failure::bad_request(if given == wanted {
         let version = wanted.rsplit('/').next().unwrap_or_default();
         let expected = resource.kind();
@@ -54,14 +55,14 @@ pub(crate) fn take_type(resource: Resource, version: Version, object: &mut Value
     }))
 }
 
-/// Turns an object without `apiVersion` and `kind` that a client sent into the form that is kept, and names the fields that
-/// the API does not have.
+/// Converts a decoded request body without `apiVersion` and `kind` to the stored form. Also returns the paths of unknown
+/// fields, which are dropped.
 pub(crate) fn admit(resource: Resource, version: Version, mut object: Value) -> Result<(Value, Vec<String>), Failure> {
     version.to_stored(resource, &mut object);
     admit_stored(resource, version, object)
 }
 
-/// As [`admit`], for an object that is in the stored form already.
+/// Like [`admit`], for an object that is in the form of the stored version already.
 pub(crate) fn admit_stored(
     resource: Resource,
     version: Version,
@@ -73,10 +74,10 @@ pub(crate) fn admit_stored(
         Failure::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
     };
     let typed = match resource {
-        Resource::Node => through::<Node>(&object),
-        Resource::Pod => through::<Pod>(&object),
-        Resource::Namespace => through::<Namespace>(&object),
-        Resource::Event => through::<Event>(&object),
+        Resource::Node => round_trip::<Node>(&object),
+        Resource::Pod => round_trip::<Pod>(&object),
+        Resource::Namespace => round_trip::<Namespace>(&object),
+        Resource::Event => round_trip::<Event>(&object),
         Resource::ResourceClaim | Resource::ResourceClaimTemplate | Resource::ResourceSlice | Resource::DeviceClass => {
             let mut object = object;
             let unknown = rules::decode(resource, &mut object).map_err(|why| bad(&why))?;
@@ -92,7 +93,7 @@ pub(crate) fn admit_stored(
     Ok((typed, unknown))
 }
 
-/// A field that is null is one that is not there, but for what is the business of drivers alone.
+/// Removes fields that are null, except inside of opaque data of drivers.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -106,7 +107,8 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-fn through<T>(object: &Value) -> Result<Value, serde_json::Error>
+/// Decodes an object as `T` and encodes it again.
+fn round_trip<T>(object: &Value) -> Result<Value, serde_json::Error>
 where
     T: Serialize + DeserializeOwned + k8s_openapi::Resource,
 {
@@ -125,60 +127,60 @@ where
     Ok(value)
 }
 
-/// The paths of the fields that are given but not known.
+/// Returns the paths of the fields of `given` that `known` does not have.
 fn unknown_fields(given: &Value, known: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    look(given, known, "", &mut found);
+    collect_unknown(given, known, "", &mut found);
     found
 }
 
-fn look(given: &Value, known: &Value, path: &str, found: &mut Vec<String>) {
+fn collect_unknown(given: &Value, known: &Value, path: &str, found: &mut Vec<String>) {
     match (given, known) {
         (Value::Object(given), Value::Object(known)) => {
             let dot = if path.is_empty() { "" } else { "." };
             for (name, value) in given.iter().filter(|(_, value)| !value.is_null()) {
                 let path = format!("{path}{dot}{name}");
                 match known.get(name) {
-                    Some(known) => look(value, known, &path, found),
+                    Some(known) => collect_unknown(value, known, &path, found),
                     None => found.push(path),
                 }
             }
         }
         (Value::Array(given), Value::Array(known)) => {
             for (index, (given, known)) in given.iter().zip(known).enumerate() {
-                look(given, known, &format!("{path}[{index}]"), found);
+                collect_unknown(given, known, &format!("{path}[{index}]"), found);
             }
         }
         _ => {}
     }
 }
 
-/// The object in a version, with `apiVersion` and `kind`.
+/// Converts an object to a version, with `apiVersion` and `kind`.
 pub(crate) fn present(resource: Resource, version: Version, object: &Value) -> Value {
     let mut object = object.clone();
-    version.of_stored(resource, &mut object);
+    version.convert_from_stored(resource, &mut object);
     object["apiVersion"] = version.api_version().into();
     object["kind"] = resource.kind().into();
     object
 }
 
-/// The object as JSON, with `apiVersion` and `kind`.
+/// Encodes an object as JSON, with `apiVersion` and `kind`.
 pub(crate) fn encode(resource: Resource, version: Version, object: &Object, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"kind\":\"");
     out.extend_from_slice(resource.kind().as_bytes());
     out.extend_from_slice(b"\",\"apiVersion\":\"");
     out.extend_from_slice(version.api_version().as_bytes());
     out.extend_from_slice(b"\",");
-    // The object has metadata, so its JSON is never just `{}`.
+    // Skip the opening brace. The object has metadata, so its JSON is never `{}`.
     out.extend_from_slice(&body(resource, version, object)[1..]);
 }
 
-/// The object as JSON, as it is in a list: without `apiVersion` and `kind`.
+/// Encodes an object as JSON for a list: without `apiVersion` and `kind`.
 pub(crate) fn body(resource: Resource, version: Version, object: &Object) -> Bytes {
     if version.is_stored_form() {
         return object.json().clone();
     }
     let mut value = object.value.clone();
-    version.of_stored(resource, &mut value);
+    version.convert_from_stored(resource, &mut value);
     value.to_string().into()
 }

@@ -1,41 +1,42 @@
-//! What all connections of a server share.
+//! The state that all connections of a server share.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use drakkar_client::DraVersion;
+
 use super::faults::Faults;
 use super::identity::Tokens;
 use super::rules::{Gates, Policy};
 use super::store::Store;
-use drakkar_client::DraVersion;
 
-/// How many requests are remembered.
-const LOG_LENGTH: usize = 100_000;
+/// The maximum length of the request log.
+const MAX_LOG_LENGTH: usize = 100_000;
 
-/// One request that was answered.
+/// An entry of the request log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestLine {
+pub struct RequestRecord {
     /// HTTP method.
     pub method: String,
-    /// Verb as RBAC names it, for example `list`; empty for paths that are not of objects.
+    /// RBAC verb, for example `list`; empty for non-resource paths.
     pub verb: &'static str,
     /// Path of the URL.
     pub path: String,
-    /// Query of the URL, as it was sent.
+    /// Query of the URL, not decoded.
     pub query: String,
-    /// Name of the user; empty if it did not prove who it is.
+    /// Name of the user; empty if the request is not authenticated.
     pub user: String,
-    /// Bytes of its body; 0 where its head does not say how many.
+    /// Length of the body; 0 if the headers do not state it.
     pub bytes: u64,
-    /// HTTP status of the answer; 0 where the connection was cut instead.
+    /// HTTP status of the response; 0 if a fault closed the connection instead.
     pub status: u16,
-    /// When it arrived.
+    /// Time of arrival.
     pub time: Instant,
 }
 
-impl RequestLine {
-    /// Whether the request was one that changes objects.
+impl RequestRecord {
+    /// Whether the verb is one that changes objects.
     pub fn is_write(&self) -> bool {
         matches!(self.verb, "create" | "update" | "patch" | "delete" | "deletecollection")
     }
@@ -48,10 +49,10 @@ pub(crate) struct Core {
     pub(crate) faults: Faults,
     pub(crate) gates: Gates,
     pub(crate) versions: Vec<DraVersion>,
-    pub(crate) bookmarks: Duration,
+    pub(crate) bookmark_interval: Duration,
     pub(crate) address: String,
     policy: RwLock<Arc<Policy>>,
-    log: Mutex<VecDeque<RequestLine>>,
+    log: Mutex<VecDeque<RequestRecord>>,
 }
 
 impl Core {
@@ -60,7 +61,7 @@ impl Core {
         gates: Gates,
         policy: Policy,
         versions: Vec<DraVersion>,
-        bookmarks: Duration,
+        bookmark_interval: Duration,
         address: String,
     ) -> Self {
         Self {
@@ -69,7 +70,7 @@ impl Core {
             faults: Faults::default(),
             gates,
             versions,
-            bookmarks,
+            bookmark_interval,
             address,
             policy: RwLock::new(Arc::new(policy)),
             log: Mutex::default(),
@@ -84,19 +85,19 @@ impl Core {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
     }
 
-    pub(crate) fn record(&self, line: RequestLine) {
+    pub(crate) fn record(&self, request: RequestRecord) {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        if log.len() == LOG_LENGTH {
+        if log.len() == MAX_LOG_LENGTH {
             log.pop_front();
         }
-        log.push_back(line);
+        log.push_back(request);
     }
 
-    pub(crate) fn requests(&self) -> Vec<RequestLine> {
+    pub(crate) fn requests(&self) -> Vec<RequestRecord> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
-    pub(crate) fn forget_requests(&self) {
+    pub(crate) fn clear_requests(&self) {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }

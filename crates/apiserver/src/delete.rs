@@ -1,4 +1,4 @@
-//! Deleting objects: at once, after a grace period, or when the last finalizer has gone.
+//! DELETE: at once, after a grace period, or when the last finalizer is removed.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use super::resource::Resource;
 use super::status::{Failure, success};
 use super::store::{Key, Object};
 
-/// How long a pod may take if nobody says otherwise.
-const POD_GRACE: i64 = 30;
+/// The default grace period of pods, in seconds.
+const DEFAULT_POD_GRACE: i64 = 30;
 
-/// How an object is to be deleted.
+/// The `DeleteOptions` that the server implements.
 #[derive(Debug)]
 struct Options {
     grace: Option<i64>,
@@ -24,29 +24,29 @@ struct Options {
     dry_run: bool,
 }
 
-/// Whether the object is gone, or only going.
+/// The result of a delete, with the last state of the object.
 enum Outcome {
-    Gone(Arc<Object>),
-    Going(Arc<Object>),
+    Removed(Arc<Object>),
+    Terminating(Arc<Object>),
 }
 
-/// DELETE of one object.
+/// Handles the DELETE of one object.
 pub(crate) fn one(call: &Call, body: &[u8]) -> Result<Vec<u8>, Failure> {
     let options = options(call, body)?;
     let mut out = Vec::new();
     match delete(call, &call.key(), &options)? {
-        Outcome::Gone(object) if !call.resource().returns_deleted() => {
+        Outcome::Removed(object) if !call.resource().returns_deleted() => {
             let status = success(call.resource(), call.name(), &object.value["metadata"]["uid"]);
             out.extend_from_slice(status.to_string().as_bytes());
         }
-        Outcome::Gone(object) | Outcome::Going(object) => {
+        Outcome::Removed(object) | Outcome::Terminating(object) => {
             codec::encode(call.resource(), call.target.version, &object, &mut out);
         }
     }
     Ok(out)
 }
 
-/// DELETE of all objects that are selected.
+/// Handles the DELETE of all selected objects.
 pub(crate) fn collection(call: &Call, body: &[u8]) -> Result<Vec<u8>, Failure> {
     let options = options(call, body)?;
     let selector = call.selector()?;
@@ -55,8 +55,8 @@ pub(crate) fn collection(call: &Call, body: &[u8]) -> Result<Vec<u8>, Failure> {
     for object in objects.into_iter().filter(|object| selector.matches(&object.value)) {
         let text = |field: &str| object.value["metadata"][field].as_str().unwrap_or_default().to_owned();
         match delete(call, &(text("namespace"), text("name")), &options) {
-            Ok(Outcome::Gone(object) | Outcome::Going(object)) => deleted.push(object),
-            // Somebody else was faster.
+            Ok(Outcome::Removed(object) | Outcome::Terminating(object)) => deleted.push(object),
+            // Another client has removed it since the list.
             Err(failure) if failure.code == 404 => {}
             Err(failure) => return Err(failure),
         }
@@ -64,7 +64,7 @@ pub(crate) fn collection(call: &Call, body: &[u8]) -> Result<Vec<u8>, Failure> {
     Ok(read::encode(call, &json!({ "resourceVersion": version.to_string() }), &deleted))
 }
 
-/// What a client says in the body, or else in the query: where there is a body, a real server does not look at the query.
+/// Reads the options from the body, or from the query if there is no body: the kube-apiserver ignores the query then.
 fn options(call: &Call, body: &[u8]) -> Result<Options, Failure> {
     let (given, grace, dry_run) = if body.is_empty() {
         let grace = call.query.get("gracePeriodSeconds").map(|text| match text.parse() {
@@ -79,7 +79,7 @@ fn options(call: &Call, body: &[u8]) -> Result<Options, Failure> {
         (given, grace, dry_run)
     };
     let text = |field: &str| given["preconditions"][field].as_str().map(str::to_owned);
-    // A negative period is the default that very old clients ask for: one second.
+    // As in the kube-apiserver, a negative grace period is one second.
     let grace = grace.map(|grace: i64| if grace < 0 { 1 } else { grace });
     Ok(Options { grace, uid: text("uid"), version: text("resourceVersion"), dry_run })
 }
@@ -93,48 +93,48 @@ fn delete(call: &Call, key: &Key, options: &Options) -> Result<Outcome, Failure>
         check_preconditions(resource, name, options, &old)?;
         let mut new = old.value.clone();
         let grace = if resource == Resource::Pod { pod_grace(&old.value, options.grace) } else { 0 };
-        let going = old.value["metadata"]["deletionTimestamp"].is_string();
-        let gone = grace == 0 && !prepare::has_finalizers(&old.value);
-        if going && !gone {
+        let terminating = old.value["metadata"]["deletionTimestamp"].is_string();
+        let removable = grace == 0 && !prepare::has_finalizers(&old.value);
+        if terminating && !removable {
             let before = old.value["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or_default();
-            // What is going can only be hurried.
+            // A second delete can only shorten the grace period.
             if grace >= before {
-                return Ok(Outcome::Going(old));
+                return Ok(Outcome::Terminating(old));
             }
         }
-        if !going && !gone {
+        if !terminating && !removable {
             prepare::bump_generation(&mut new);
         }
         new["metadata"]["deletionTimestamp"] = prepare::timestamp(grace).into();
         new["metadata"]["deletionGracePeriodSeconds"] = grace.into();
         if options.dry_run {
-            return Ok(Outcome::Going(old));
+            return Ok(Outcome::Terminating(old));
         }
-        let stored = if gone {
-            // The last state of an object that is removed at once is the one that it had.
+        let stored = if removable {
+            // Pods show the deletion in their last state; other objects are removed as they are.
             let last = if resource == Resource::Pod { new } else { old.value.clone() };
-            call.core.store.remove(resource, key, old.version, last).map(Outcome::Gone)
+            call.core.store.remove(resource, key, old.version, last).map(Outcome::Removed)
         } else {
-            call.core.store.replace(resource, key, old.version, new).map(Outcome::Going)
+            call.core.store.replace(resource, key, old.version, new).map(Outcome::Terminating)
         };
-        // If it changed meanwhile, look again.
+        // Retry if the object has changed.
         if let Ok(outcome) = stored {
             return Ok(outcome);
         }
     }
 }
 
-/// How long a pod has: what is asked for, or what it says itself, but nothing where no kubelet runs it.
-fn pod_grace(pod: &Value, asked: Option<i64>) -> i64 {
+/// Returns the grace period of a pod: the requested one or that of its spec, and 0 if no kubelet runs it.
+fn pod_grace(pod: &Value, requested: Option<i64>) -> i64 {
     let unbound = pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
-    let over = matches!(pod["status"]["phase"].as_str(), Some("Failed" | "Succeeded"));
+    let finished = matches!(pod["status"]["phase"].as_str(), Some("Failed" | "Succeeded"));
     if let Some(before) = pod["metadata"]["deletionGracePeriodSeconds"].as_i64() {
-        return asked.unwrap_or(before).min(before);
+        return requested.unwrap_or(before).min(before);
     }
-    if unbound || over {
+    if unbound || finished {
         return 0;
     }
-    asked.or_else(|| pod["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(POD_GRACE)
+    requested.or_else(|| pod["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(DEFAULT_POD_GRACE)
 }
 
 fn check_preconditions(resource: Resource, name: &str, options: &Options, old: &Object) -> Result<(), Failure> {

@@ -1,14 +1,14 @@
-//! What the server says of itself: groups, versions, resources.
+//! API discovery: groups, versions, resources.
 
+use drakkar_client::DraVersion;
 use serde_json::{Value, json};
 
 use super::resource::{DRA_GROUP, Resource};
-use drakkar_client::DraVersion;
 
-/// The Kubernetes release that this server behaves like.
+/// The reported Kubernetes version.
 const RELEASE: &str = "v1.37.1";
 
-/// The answer to a discovery path, if it is one.
+/// Returns the response to a discovery path, or `None` for other paths.
 pub(crate) fn answer(segments: &[&str], served: &[DraVersion], address: &str) -> Option<Value> {
     match *segments {
         ["version"] => Some(json!({
@@ -25,8 +25,8 @@ pub(crate) fn answer(segments: &[&str], served: &[DraVersion], address: &str) ->
             "apiVersion": "v1",
             "groups": [group("events.k8s.io", &["v1"]), dra_group(served)],
         })),
-        ["apis", "events.k8s.io"] => Some(described(group("events.k8s.io", &["v1"]))),
-        ["apis", DRA_GROUP] => Some(described(dra_group(served))),
+        ["apis", "events.k8s.io"] => Some(api_group(group("events.k8s.io", &["v1"]))),
+        ["apis", DRA_GROUP] => Some(api_group(dra_group(served))),
         ["api", "v1"] => Some(resources("v1", "")),
         ["apis", "events.k8s.io", "v1"] => Some(json!({
             "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "events.k8s.io/v1",
@@ -52,7 +52,7 @@ fn group(name: &str, versions: &[&str]) -> Value {
     json!({ "name": name, "preferredVersion": versions.first(), "versions": versions })
 }
 
-fn described(mut group: Value) -> Value {
+fn api_group(mut group: Value) -> Value {
     group["kind"] = "APIGroup".into();
     group["apiVersion"] = "v1".into();
     group

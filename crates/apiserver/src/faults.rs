@@ -1,4 +1,4 @@
-//! Trouble on demand: latency, refusals, dropped watches, partitions.
+//! Fault injection: latency, error responses, dropped watches, network partitions.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::identity::Identity;
 use super::resource::Resource;
 use super::status::Failure;
 
-/// Which requests are meant; an empty filter means all.
+/// Selects the requests that a fault applies to. Conditions are combined with "and".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     verb: Option<String>,
@@ -18,29 +18,29 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// All requests.
+    /// Selects all requests.
     pub fn any() -> Self {
         Self::default()
     }
 
-    /// Only requests with this verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`.
+    /// Selects requests with this verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`.
     #[must_use]
     pub fn verb(mut self, verb: &str) -> Self {
         self.verb = Some(verb.to_owned());
         self
     }
 
-    /// Only requests for this resource.
+    /// Selects requests for this resource.
     #[must_use]
     pub fn resource(mut self, resource: Resource) -> Self {
         self.resource = Some(resource);
         self
     }
 
-    /// Only requests of this client.
+    /// Selects requests of this client.
     #[must_use]
-    pub fn client(mut self, who: &Identity) -> Self {
-        self.user = Some(who.user_name());
+    pub fn client(mut self, identity: &Identity) -> Self {
+        self.user = Some(identity.user_name());
         self
     }
 
@@ -51,47 +51,47 @@ impl Filter {
     }
 }
 
-/// The answer that a request gets in place of its own.
+/// The failure of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Trouble {
-    /// 429 with `Retry-After`.
+pub enum Fault {
+    /// 429 with `Retry-After`: the request is not processed.
     TooManyRequests {
-        /// Seconds after which the client should come back.
+        /// The value of `Retry-After`, in seconds.
         retry_after: u32,
     },
-    /// 500: the request is not done.
+    /// 500: the request is not processed.
     InternalError,
-    /// 503: the request is not done.
+    /// 503: the request is not processed.
     Unavailable,
-    /// 410 as the status of the response. For a watch that starts too far back, a server answers 200 and an `ERROR` event
-    /// instead, and so does this one on its own.
+    /// 410 as the status of the response. A watch that starts at a version that is too old gets 200 and an `ERROR` event
+    /// instead; the server does that without a fault.
     Gone,
-    /// The connection ends without an answer; the request is not done.
+    /// The connection is closed without a response; the request is not processed.
     Disconnect,
-    /// The request is done, and the connection ends before the answer is sent.
-    LostAnswer,
+    /// The request is processed, and the connection is closed before the response is sent.
+    LostResponse,
 }
 
-/// How often.
+/// The number of requests that a fault applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Times {
-    /// The next so many requests.
+    /// The next n requests that the filter selects.
     Next(usize),
-    /// Until [`Faults::clear`].
+    /// All requests until [`Faults::clear`].
     Always,
 }
 
-/// How a network partition looks to the client.
+/// The kind of a network partition, as the client sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Partition {
-    /// Connections are cut, and new ones too, as soon as it is known whose they are.
+    /// Connections are closed: open ones at once, new ones as soon as the client is known.
     Cut,
-    /// Nothing comes back: requests hang until [`Faults::heal`], watches are silent and stay open.
+    /// Nothing is answered: requests hang until [`Faults::heal`], watches stay open without events.
     Silent,
 }
 
-/// The faults of one server. All can be changed at any time, and apply at once.
+/// The injected faults of one server. Changes apply at once.
 #[derive(Debug)]
 pub struct Faults {
     state: Mutex<State>,
@@ -101,15 +101,15 @@ pub struct Faults {
 #[derive(Clone, Copy, Debug, Default)]
 struct Epoch {
     change: u64,
-    /// Watches that began in an earlier one end.
+    /// Incremented to end all open watches.
     watches: u64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     latencies: Vec<(Filter, Duration)>,
-    failures: Vec<(Filter, Trouble, Times)>,
-    /// `None` is everybody.
+    failures: Vec<(Filter, Fault, Times)>,
+    /// `None` is all clients.
     partitions: Vec<(Option<String>, Partition)>,
 }
 
@@ -120,31 +120,31 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// Delays requests by this long. The first filter that matches counts.
+    /// Delays requests. If several filters match a request, the first added applies.
     pub fn delay(&self, filter: Filter, latency: Duration) {
         self.state().latencies.push((filter, latency));
     }
 
-    /// Answers requests with trouble. The first filter that matches, and is not used up, counts.
-    pub fn fail(&self, filter: Filter, trouble: Trouble, times: Times) {
-        self.state().failures.push((filter, trouble, times));
+    /// Fails requests. If several filters match a request, the first added that is not used up applies.
+    pub fn fail(&self, filter: Filter, fault: Fault, times: Times) {
+        self.state().failures.push((filter, fault, times));
     }
 
-    /// Takes back all latencies and failures.
+    /// Removes all delays and failures; partitions stay.
     pub fn clear(&self) {
         let mut state = self.state();
         state.latencies.clear();
         state.failures.clear();
     }
 
-    /// Cuts the connections of all watches that there are now.
+    /// Closes the connections of all open watches.
     pub fn drop_watches(&self) {
         self.changed.send_modify(|epoch| epoch.watches += 1);
     }
 
-    /// Parts one client, or with `None` everybody, from the server.
-    pub fn partition(&self, who: Option<&Identity>, how: Partition) {
-        self.state().partitions.push((who.map(Identity::user_name), how));
+    /// Separates one client, or all with `None`, from the server.
+    pub fn partition(&self, client: Option<&Identity>, partition: Partition) {
+        self.state().partitions.push((client.map(Identity::user_name), partition));
         self.changed.send_modify(|epoch| epoch.change += 1);
     }
 
@@ -156,19 +156,20 @@ impl Faults {
 
     pub(crate) fn partitioned(&self, user: Option<&str>) -> Option<Partition> {
         let state = self.state();
-        let mine = |who: &Option<String>| who.is_none() || who.as_deref() == user;
-        state.partitions.iter().find(|(who, _)| mine(who)).map(|(_, how)| *how)
+        let applies = |client: &Option<String>| client.is_none() || client.as_deref() == user;
+        state.partitions.iter().find(|(client, _)| applies(client)).map(|(_, partition)| *partition)
     }
 
-    /// Waits until the client can be reached. The connection is not to be used after that if it was cut.
-    pub(crate) async fn reachable(&self, user: Option<&str>) -> Result<(), Severed> {
+    /// Waits until no silent partition separates the client. Fails if the connection must be closed: on a cut, and also
+    /// after a wait, as the client would have lost it.
+    pub(crate) async fn reachable(&self, user: Option<&str>) -> Result<(), ConnectionCut> {
         let mut changed = self.changed.subscribe();
         let mut waited = false;
         loop {
             match self.partitioned(user) {
-                None if waited => return Err(Severed),
+                None if waited => return Err(ConnectionCut),
                 None => return Ok(()),
-                Some(Partition::Cut) => return Err(Severed),
+                Some(Partition::Cut) => return Err(ConnectionCut),
                 Some(Partition::Silent) => waited = true,
             }
             // The sender lives as long as `self`.
@@ -181,29 +182,30 @@ impl Faults {
         state.latencies.iter().find(|(filter, _)| filter.matches(verb, resource, user)).map(|(_, latency)| *latency)
     }
 
-    pub(crate) fn trouble(&self, verb: &str, resource: Option<Resource>, user: Option<&str>) -> Option<Trouble> {
+    /// Returns the fault of a request, and counts it.
+    pub(crate) fn next_fault(&self, verb: &str, resource: Option<Resource>, user: Option<&str>) -> Option<Fault> {
         let mut state = self.state();
-        for (filter, trouble, times) in &mut state.failures {
+        for (filter, fault, times) in &mut state.failures {
             if !filter.matches(verb, resource, user) {
                 continue;
             }
             match times {
-                Times::Always => return Some(*trouble),
+                Times::Always => return Some(*fault),
                 Times::Next(0) => {}
-                Times::Next(left) => {
-                    *left -= 1;
-                    return Some(*trouble);
+                Times::Next(remaining) => {
+                    *remaining -= 1;
+                    return Some(*fault);
                 }
             }
         }
         None
     }
 
-    /// What a watch of this client asks for its whole life.
-    pub(crate) fn watch_line(&self) -> WatchLine {
+    /// Returns the state of faults for a watch that starts now.
+    pub(crate) fn watch_faults(&self) -> WatchFaults {
         let changed = self.changed.subscribe();
-        let began = changed.borrow().watches;
-        WatchLine { changed, began }
+        let epoch = changed.borrow().watches;
+        WatchFaults { changed, epoch }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -211,47 +213,49 @@ impl Faults {
     }
 }
 
-impl Trouble {
+impl Fault {
+    /// Returns the response, unless the fault is a closed connection.
     pub(crate) fn failure(self) -> Option<Failure> {
         match self {
             Self::TooManyRequests { retry_after } => Some(Failure::too_many_requests(retry_after)),
-            Self::InternalError => Some(Failure::internal("as asked for by a fault")),
+            Self::InternalError => Some(Failure::internal("injected fault")),
             Self::Unavailable => Some(Failure::unavailable()),
             Self::Gone => Some(Failure::expired("The resourceVersion for the provided watch is too old.".to_owned())),
-            Self::Disconnect | Self::LostAnswer => None,
+            Self::Disconnect | Self::LostResponse => None,
         }
     }
 }
 
-/// The connection is cut.
+/// The connection must be closed because of a fault.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the connection was cut")]
-pub(crate) struct Severed;
+#[error("connection closed by an injected fault")]
+pub(crate) struct ConnectionCut;
 
-/// The line of one watch.
+/// The faults of one watch.
 #[derive(Debug)]
-pub(crate) struct WatchLine {
+pub(crate) struct WatchFaults {
     changed: watch::Receiver<Epoch>,
-    began: u64,
+    /// The epoch in which the watch started.
+    epoch: u64,
 }
 
-impl WatchLine {
-    /// Whether something may be sent now.
-    pub(crate) fn open(&mut self, faults: &Faults, user: &str) -> Result<bool, Severed> {
-        if self.changed.borrow_and_update().watches != self.began {
-            return Err(Severed);
+impl WatchFaults {
+    /// Whether the watch may send events now.
+    pub(crate) fn is_open(&mut self, faults: &Faults, user: &str) -> Result<bool, ConnectionCut> {
+        if self.changed.borrow_and_update().watches != self.epoch {
+            return Err(ConnectionCut);
         }
         match faults.partitioned(Some(user)) {
             None => Ok(true),
-            Some(Partition::Cut) => Err(Severed),
+            Some(Partition::Cut) => Err(ConnectionCut),
             Some(Partition::Silent) => Ok(false),
         }
     }
 
-    /// Waits until [`Self::open`] may have another answer.
+    /// Waits until the result of [`Self::is_open`] may have changed.
     pub(crate) async fn changed(&mut self) {
         if self.changed.changed().await.is_err() {
-            // The server is gone, and this connection goes with it.
+            // The server is dropped, and this connection with it.
             std::future::pending::<()>().await;
         }
     }

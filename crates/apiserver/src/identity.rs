@@ -1,4 +1,4 @@
-//! Who a client is, and the tokens that prove it.
+//! The identities of clients, and their bearer tokens.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::rules::User;
 
-/// Who a client is. Every identity has an opaque bearer token of its own, made when it is first asked for.
+/// The identity of a client. Each has its own opaque bearer token.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Identity {
-    /// A member of `system:masters`: may do everything.
+    /// A member of `system:masters`, which is allowed everything.
     Admin,
-    /// The scheduler, which here is the claim controller too.
+    /// The scheduler, which is also the resource claim controller here.
     Scheduler,
     /// The kubelet of a node.
     Node(String),
@@ -22,17 +22,17 @@ pub enum Identity {
         namespace: String,
         /// Name of the service account.
         service_account: String,
-        /// The node of the pod that the token is bound to.
+        /// Node of the pod that the token is bound to.
         node_name: String,
     },
-    /// A service account whose token tells no node, for example that of a controller.
+    /// A service account whose token is not bound to a node, for example that of a controller.
     ServiceAccount {
         /// Namespace of the service account.
         namespace: String,
-        /// Its name.
+        /// Name of the service account.
         name: String,
     },
-    /// Anyone else.
+    /// Any other user.
     User {
         /// Name of the user.
         name: String,
@@ -42,7 +42,7 @@ pub enum Identity {
 }
 
 impl Identity {
-    /// The name by which the server knows it.
+    /// Returns the user name, for example `system:node:worker`.
     pub fn user_name(&self) -> String {
         match self {
             Self::Admin => "kubernetes-admin".to_owned(),
@@ -74,41 +74,41 @@ impl Identity {
     }
 }
 
-/// The tokens that were given out.
+/// The issued tokens.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens {
-    tokens: Mutex<Both>,
+    tokens: Mutex<TokenMaps>,
 }
 
 #[derive(Debug, Default)]
-struct Both {
+struct TokenMaps {
     by_identity: HashMap<Identity, String>,
-    users: HashMap<String, Arc<User>>,
+    by_token: HashMap<String, Arc<User>>,
 }
 
 impl Tokens {
-    /// The token of an identity, the same each time.
-    pub(crate) fn issue(&self, who: &Identity) -> Result<String, RandomError> {
-        let mut both = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(token) = both.by_identity.get(who) {
+    /// Returns the token of an identity, which is created on first use.
+    pub(crate) fn issue(&self, identity: &Identity) -> Result<String, RandomError> {
+        let mut maps = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(token) = maps.by_identity.get(identity) {
             return Ok(token.clone());
         }
         let token = hex(&random::<24>()?);
-        both.users.insert(token.clone(), Arc::new(who.user()));
-        both.by_identity.insert(who.clone(), token.clone());
+        maps.by_token.insert(token.clone(), Arc::new(identity.user()));
+        maps.by_identity.insert(identity.clone(), token.clone());
         Ok(token)
     }
 
-    /// The user that an `Authorization` header proves.
+    /// Returns the user of an `Authorization` header.
     pub(crate) fn user(&self, header: &str) -> Option<Arc<User>> {
         let token = header.strip_prefix("Bearer ")?.trim();
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).users.get(token).cloned()
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).by_token.get(token).cloned()
     }
 }
 
-/// The kernel gave no random bytes.
+/// The random number generator failed.
 #[derive(Debug, thiserror::Error)]
-#[error("get random bytes from the kernel")]
+#[error("no random bytes from the operating system")]
 pub(crate) struct RandomError;
 
 fn random<const N: usize>() -> Result<[u8; N], RandomError> {
@@ -119,7 +119,7 @@ fn random<const N: usize>() -> Result<[u8; N], RandomError> {
     }
 }
 
-/// What `generateName` appends: five characters that make no words.
+/// Returns a suffix for `generateName`: five characters, without vowels so that they form no words.
 pub(crate) fn suffix() -> Result<String, RandomError> {
     const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     Ok(random::<5>()?.iter().map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()])).collect())

@@ -1,21 +1,22 @@
-//! JSON patch, RFC 6902.
+//! JSON patch (RFC 6902).
 
 use serde_json::Value;
 
 use super::status::Failure;
 
 pub(crate) fn patch(object: &mut Value, patch: &Value) -> Result<(), Failure> {
-    let operations = patch.as_array().ok_or_else(|| Failure::bad_request("a JSON patch is a list of operations"))?;
+    let operations =
+        patch.as_array().ok_or_else(|| Failure::bad_request("a JSON patch must be a list of operations"))?;
     for operation in operations {
-        step(object, operation).map_err(|why| {
-            tracing::debug!(%operation, "API server: JSON patch: {why}");
+        apply_operation(object, operation).map_err(|cause| {
+            tracing::debug!(%operation, cause, "JSON patch refused");
             Failure::unprocessable()
         })?;
     }
     Ok(())
 }
 
-fn step(object: &mut Value, operation: &Value) -> Result<(), String> {
+fn apply_operation(object: &mut Value, operation: &Value) -> Result<(), String> {
     let text = |field: &str| operation[field].as_str().ok_or_else(|| format!("operation without {field}"));
     let value = || operation.get("value").cloned().ok_or_else(|| "operation without value".to_owned());
     let path = text("path")?;
@@ -23,12 +24,12 @@ fn step(object: &mut Value, operation: &Value) -> Result<(), String> {
         "add" => add(object, path, value()?),
         "remove" => remove(object, path).map(drop),
         "replace" => {
-            let place = object.pointer_mut(path).ok_or_else(|| missing(path))?;
-            *place = value()?;
+            let target = object.pointer_mut(path).ok_or_else(|| missing(path))?;
+            *target = value()?;
             Ok(())
         }
         "test" => {
-            // An absent field is as good as a null one.
+            // A missing field equals null, as in the kube-apiserver.
             let found = object.pointer(path).unwrap_or(&Value::Null);
             if *found == value()? { Ok(()) } else { Err(format!("testing path {path} failed")) }
         }
@@ -50,7 +51,7 @@ fn missing(path: &str) -> String {
 }
 
 fn split(path: &str) -> Result<(&str, String), String> {
-    let (parent, last) = path.rsplit_once('/').ok_or_else(|| format!("{path:?} is no JSON pointer"))?;
+    let (parent, last) = path.rsplit_once('/').ok_or_else(|| format!("{path:?} is not a JSON pointer"))?;
     Ok((parent, last.replace("~1", "/").replace("~0", "~")))
 }
 

@@ -1,10 +1,10 @@
-//! The kubeconfig file of a client.
+//! Kubeconfig files.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::json;
 
-/// The kubeconfig of a client with this token. It is written as JSON, which is YAML too.
+/// Returns a kubeconfig file with a token. It is JSON, which is also YAML.
 pub(crate) fn kubeconfig(url: &str, ca_pem: Option<&str>, user: &str, token: &str) -> String {
     let mut cluster = json!({ "server": url });
     if let Some(pem) = ca_pem {

@@ -38,38 +38,38 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use drakkar_client::DraVersion;
 use serde_json::json;
 use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
-pub use self::core::RequestLine;
-pub use self::faults::{Faults, Filter, Partition, Times, Trouble};
+pub use self::core::RequestRecord;
+pub use self::faults::{Fault, Faults, Filter, Partition, Times};
 pub use self::identity::Identity;
 pub use self::resource::Resource;
 pub use self::rules::{GateError, Gates, Policy, Rule, Subject};
 pub use self::store::Snapshot;
 pub use self::tls::TlsError;
-pub use drakkar_client::DraVersion;
 
 use self::core::Core;
 use self::listener::Port;
 use self::store::Store;
 use self::tls::Tls;
 
-/// How a server is to be.
+/// The configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Whether to serve HTTPS, with a certificate authority of its own. Default: plain HTTP.
+    /// Whether to serve HTTPS, with a new certificate authority. Default: plain HTTP.
     pub tls: bool,
     /// The feature gates. Default: those of Kubernetes 1.37.
     pub gates: Gates,
-    /// Who may do what, besides what Kubernetes itself allows its components.
+    /// The RBAC rules, besides the built-in rules for nodes. Default: see [`Policy`].
     pub policy: Policy,
-    /// The versions of `resource.k8s.io` that are served, the preferred one first. Default: only v1.
+    /// The served versions of `resource.k8s.io`, the preferred one first. Default: v1 only.
     pub versions: Vec<DraVersion>,
-    /// How many events of each resource are remembered; a watch that would start before them gets 410 Gone. Default: 10,000.
+    /// The number of events to keep per resource; a watch from an older version gets 410 Gone. Default: 10,000.
     pub event_window: usize,
-    /// How often a watch that wants bookmarks gets one. Default: a minute.
+    /// The interval between bookmarks of a watch that asks for them. Default: one minute.
     pub bookmark_interval: Duration,
 }
 
@@ -86,35 +86,35 @@ impl Default for Config {
     }
 }
 
-/// Why a server or a client of it could not be made.
+/// An error from starting a server or creating a client for it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no port to listen on.
+    /// Listening on a loopback port failed.
     #[error("API server: listen on a port of 127.0.0.1")]
     Listen(#[source] io::Error),
-    /// TLS was asked for and cannot be had.
+    /// The setup of TLS failed.
     #[error("API server: TLS")]
     Tls(#[from] TlsError),
-    /// The kernel gave no random bytes for a token.
+    /// No random bytes for a token.
     #[error("API server: make a token for {user}")]
     Token {
-        /// Whose token.
+        /// The user of the token.
         user: String,
-        /// Why.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A client could not be made.
+    /// Creating a client failed.
     #[error("API server: make a client for {user}")]
     Client {
-        /// Whose client.
+        /// The user of the client.
         user: String,
-        /// Why.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
-/// An API server. A clone is the same server, which ends with the last of them.
+/// An embedded API server. Clones share the server; it ends when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct ApiServer {
     inner: Arc<Inner>,
@@ -135,9 +135,9 @@ impl std::fmt::Debug for Inner {
 }
 
 impl ApiServer {
-    /// Starts a server, with the namespaces `default` and `kube-system` in it.
+    /// Starts a server with the namespaces `default` and `kube-system`.
     pub async fn start(config: Config) -> Result<Self, Error> {
-        let port = Port::take().map_err(Error::Listen)?;
+        let port = Port::reserve().map_err(Error::Listen)?;
         let address = port.address();
         let tls = config.tls.then(|| Tls::new(address.ip())).transpose()?;
         let store = Store::new(config.event_window);
@@ -152,15 +152,15 @@ impl ApiServer {
         Ok(server)
     }
 
-    /// Stops serving: all connections are gone at once, and new ones are refused. The objects stay.
+    /// Stops serving: closes all connections and refuses new ones. The objects are kept.
     pub async fn stop(&self) {
         let Some(serving) = self.inner.serving.lock().await.take() else { return };
         serving.abort();
-        // Cancelled, as it should be: there is no other way for it to end.
+        // The only possible result is the cancellation above.
         let _ = serving.await;
     }
 
-    /// Serves again after [`Self::stop`], at the same address. Does nothing while the server serves.
+    /// Resumes serving after [`Self::stop`], at the same address. Does nothing if the server is running.
     pub async fn resume(&self) -> Result<(), Error> {
         let inner = &self.inner;
         let mut serving = inner.serving.lock().await;
@@ -171,56 +171,56 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Where the server is.
+    /// Returns the base URL.
     pub fn url(&self) -> String {
         url(self.inner.tls.as_ref(), self.inner.port.address())
     }
 
-    /// A client with connections and a token of its own.
-    pub fn client(&self, who: &Identity) -> Result<kube::Client, Error> {
-        client(&self.inner.core, self.inner.tls.as_ref(), self.inner.port.address(), who)
+    /// Creates a client with its own connections and the token of the identity.
+    pub fn client(&self, identity: &Identity) -> Result<kube::Client, Error> {
+        client(&self.inner.core, self.inner.tls.as_ref(), self.inner.port.address(), identity)
     }
 
-    /// The client of an administrator, who may do everything.
+    /// Returns the client of [`Identity::Admin`], which is allowed everything.
     pub fn admin(&self) -> kube::Client {
         self.inner.admin.clone()
     }
 
-    /// A kubeconfig file for `kubectl`, `kube` and the like.
-    pub fn kubeconfig(&self, who: &Identity) -> Result<String, Error> {
-        let token = token(&self.inner.core, who)?;
+    /// Returns a kubeconfig file for `kubectl` and other clients.
+    pub fn kubeconfig(&self, identity: &Identity) -> Result<String, Error> {
+        let token = token(&self.inner.core, identity)?;
         let ca = self.inner.tls.as_ref().map(|tls| tls.ca_pem.as_str());
-        Ok(kubeconfig::kubeconfig(&self.url(), ca, &who.user_name(), &token))
+        Ok(kubeconfig::kubeconfig(&self.url(), ca, &identity.user_name(), &token))
     }
 
-    /// All objects as they are now, for [`Self::restore`].
+    /// Takes a snapshot of all objects for [`Self::restore`].
     pub fn snapshot(&self) -> Snapshot {
         self.inner.core.store.snapshot()
     }
 
-    /// Has the objects of a snapshot again, as a cluster whose `etcd` is restored from a backup: resource versions go back,
-    /// what was written since is gone without an event, and watches end.
+    /// Restores a snapshot, like a restore of `etcd` from a backup: resource versions go back, later writes are lost without
+    /// an event, and watches end.
     pub fn restore(&self, snapshot: &Snapshot) {
         self.inner.core.store.restore(snapshot);
         self.faults().drop_watches();
     }
 
-    /// Trouble on demand.
+    /// Returns the fault injection of this server.
     pub fn faults(&self) -> &Faults {
         &self.inner.core.faults
     }
 
-    /// The requests that were answered, the oldest first; a watch is in it from its beginning. At most 100,000.
-    pub fn requests(&self) -> Vec<RequestLine> {
+    /// Returns the request log, the oldest first: the last 100,000 requests. A watch is added when it starts.
+    pub fn requests(&self) -> Vec<RequestRecord> {
         self.inner.core.requests()
     }
 
-    /// Begins the log of requests anew.
-    pub fn forget_requests(&self) {
-        self.inner.core.forget_requests();
+    /// Clears the request log.
+    pub fn clear_requests(&self) {
+        self.inner.core.clear_requests();
     }
 
-    /// Changes who may do what, from the next request on.
+    /// Replaces the RBAC rules, from the next request on.
     pub fn set_policy(&self, policy: Policy) {
         self.inner.core.set_policy(policy);
     }
@@ -230,20 +230,21 @@ fn url(tls: Option<&Tls>, address: SocketAddr) -> String {
     format!("{}://{address}", if tls.is_some() { "https" } else { "http" })
 }
 
-fn token(core: &Core, who: &Identity) -> Result<String, Error> {
-    core.tokens.issue(who).map_err(|source| Error::Token { user: who.user_name(), source: source.into() })
+fn token(core: &Core, identity: &Identity) -> Result<String, Error> {
+    core.tokens.issue(identity).map_err(|source| Error::Token { user: identity.user_name(), source: source.into() })
 }
 
-fn client(core: &Core, tls: Option<&Tls>, address: SocketAddr, who: &Identity) -> Result<kube::Client, Error> {
-    let failed = |source: Box<dyn std::error::Error + Send + Sync>| Error::Client { user: who.user_name(), source };
+fn client(core: &Core, tls: Option<&Tls>, address: SocketAddr, identity: &Identity) -> Result<kube::Client, Error> {
+    let failed =
+        |source: Box<dyn std::error::Error + Send + Sync>| Error::Client { user: identity.user_name(), source };
     let address = url(tls, address).parse::<http::Uri>().map_err(|error| failed(error.into()))?;
     let mut config = kube::Config::new(address);
-    // Without TLS none are needed; what is not said is read from the system, for every client, which takes long.
+    // An empty list without TLS: `None` would load the system's certificates for every client, which is slow.
     config.root_cert = Some(tls.map(|tls| tls.ca_der.clone()).into_iter().collect());
-    // As the client that a driver has on a node: its framework tries again by itself.
-    config.default_retry = !matches!(who, Identity::Driver { .. });
+    // Drivers get a client like the framework's own: the framework does the retries.
+    config.default_retry = !matches!(identity, Identity::Driver { .. });
     config.auth_info =
-        serde_json::from_value(json!({ "token": token(core, who)? })).map_err(|error| failed(error.into()))?;
+        serde_json::from_value(json!({ "token": token(core, identity)? })).map_err(|error| failed(error.into()))?;
     kube::Client::try_from(config).map_err(|error| failed(error.into()))
 }
 
@@ -260,7 +261,7 @@ fn add_namespace(core: &Core, name: &str) -> Result<(), Error> {
         "status": { "phase": "Active" },
     });
     if core.store.create(Resource::Namespace, (String::new(), name.to_owned()), object).is_err() {
-        tracing::debug!(name, "API server: the namespace exists already");
+        tracing::debug!(name, "namespace exists already");
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! The server's port, and the connections on it.
+//! The port of the server, and its connections.
 //!
-//! A server that stops keeps its port: a second socket is bound to it that never listens. So the server comes back at the
-//! same address, whatever else takes ports on this machine meanwhile, and while it is away connections are refused.
+//! A second socket stays bound to the port and never listens. It reserves the port while the server is stopped: connections
+//! are refused, no other process can take the port, and the server resumes at the same address.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,21 +20,21 @@ use super::core::Core;
 use super::faults::Partition;
 use super::serve::serve;
 
-/// How many connections may wait to be accepted.
+/// The length of the accept queue.
 const BACKLOG: u32 = 1024;
 
-/// A port that is kept.
+/// A reserved port.
 #[derive(Debug)]
 pub(crate) struct Port {
     address: SocketAddr,
-    _kept: TcpSocket,
+    _reservation: TcpSocket,
 }
 
 impl Port {
-    /// Takes any free port.
-    pub(crate) fn take() -> io::Result<Self> {
-        let kept = bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
-        Ok(Self { address: kept.local_addr()?, _kept: kept })
+    /// Reserves a free loopback port.
+    pub(crate) fn reserve() -> io::Result<Self> {
+        let reservation = bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+        Ok(Self { address: reservation.local_addr()?, _reservation: reservation })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -53,7 +53,7 @@ fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// Serves until the handle is dropped; then all connections are gone.
+/// Serves until the handle is dropped, which closes all connections.
 pub(crate) fn run(port: &Port, core: Arc<Core>, tls: Option<TlsAcceptor>) -> io::Result<AbortOnDropHandle<()>> {
     let listener = port.listen()?;
     Ok(AbortOnDropHandle::new(tokio::spawn(accept(listener, core, tls))))
@@ -67,8 +67,8 @@ async fn accept(listener: TcpListener, core: Arc<Core>, tls: Option<TlsAcceptor>
                 Ok((stream, _)) if core.faults.partitioned(None) == Some(Partition::Cut) => drop(stream),
                 Ok((stream, _)) => drop(connections.spawn(connection(stream, core.clone(), tls.clone()))),
                 Err(error) => {
-                    tracing::warn!(%error, "API server: accept a connection");
-                    // Out of file descriptors, most likely: others must end first.
+                    tracing::warn!(%error, "accepting a connection failed");
+                    // Most likely out of file descriptors: wait for another connection to end.
                     connections.join_next().await;
                 }
             },
@@ -79,22 +79,22 @@ async fn accept(listener: TcpListener, core: Arc<Core>, tls: Option<TlsAcceptor>
 
 async fn connection(stream: TcpStream, core: Arc<Core>, tls: Option<TlsAcceptor>) {
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "API server: set TCP_NODELAY");
+        tracing::debug!(%error, "setting TCP_NODELAY failed");
     }
     match tls {
-        None => speak(stream, core).await,
+        None => serve_connection(stream, core).await,
         Some(tls) => match tls.accept(stream).await {
-            Ok(stream) => speak(stream, core).await,
-            Err(error) => tracing::debug!(%error, "API server: TLS handshake"),
+            Ok(stream) => serve_connection(stream, core).await,
+            Err(error) => tracing::debug!(%error, "TLS handshake failed"),
         },
     }
 }
 
-async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send, core: Arc<Core>) {
+async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin + Send, core: Arc<Core>) {
     let service = service_fn(move |request| serve(core.clone(), request));
     let served = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;
     if let Err(error) = served {
-        // Clients that go away, and connections that a fault cuts.
-        tracing::debug!(%error, "API server: connection ended");
+        // Expected when a client disconnects or a fault closes the connection.
+        tracing::debug!(%error, "connection ended");
     }
 }

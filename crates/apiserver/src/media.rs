@@ -1,7 +1,7 @@
-//! In which form objects come and go: JSON, or protobuf, which clients in Go send and ask for unless they are told otherwise.
+//! Content negotiation: JSON, or protobuf, the default of Go clients.
 //!
-//! Protobuf is spoken of what drivers read and write, slices and claims. Of other objects a server without protobuf of them is
-//! played: they are refused with 415, and answered in JSON, which those clients take as well.
+//! Protobuf is implemented for the objects that drivers read and write, slices and claims. Other objects are refused with 415
+//! when they are sent in protobuf, and returned in JSON, which Go clients accept too.
 
 use http::StatusCode;
 use hyper::body::Bytes;
@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::serve::{Answer, answer, full};
 use super::status::Failure;
 
-/// The form of an answer.
+/// The encoding of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Media {
     Json,
@@ -19,7 +19,7 @@ pub(super) enum Media {
 }
 
 impl Media {
-    /// What a client wants most, of what there is for objects of this kind.
+    /// Returns the first encoding of an `Accept` header that is available for objects of this kind.
     pub(super) fn accepted(accept: &str, api_version: &str, kind: &str) -> Result<Self, Failure> {
         let has_protobuf = drakkar_client::protobuf::knows(api_version, kind);
         accept
@@ -34,28 +34,28 @@ impl Media {
             .ok_or_else(Failure::not_acceptable)
     }
 
-    /// An answer whose JSON is this.
+    /// Returns a response with this object, given as JSON.
     pub(super) fn answer(self, status: StatusCode, json: Vec<u8>) -> Answer {
         if self == Self::Protobuf {
             match drakkar_client::protobuf::from_json(&json) {
                 Ok(body) => return answer(status, drakkar_client::protobuf::MEDIA_TYPE, full(body)),
-                // The answer says what it is.
-                Err(error) => tracing::debug!(%error, "API server: answers in JSON instead of protobuf"),
+                // The content type of the response tells the client.
+                Err(error) => tracing::debug!(%error, "encoding as protobuf failed, responding in JSON"),
             }
         }
         answer(status, "application/json", full(json))
     }
 
-    /// The media type of a watch.
-    pub(super) fn of_watch(self) -> &'static str {
+    /// Returns the media type of a watch.
+    pub(super) fn watch_media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
             Self::Protobuf => drakkar_client::protobuf::WATCH_MEDIA_TYPE,
         }
     }
 
-    /// Some lines of a watch.
-    pub(super) fn lines(self, lines: Bytes) -> std::io::Result<Bytes> {
+    /// Encodes lines of a watch, given as JSON.
+    pub(super) fn encode_watch_lines(self, lines: Bytes) -> std::io::Result<Bytes> {
         #[derive(Deserialize)]
         struct Event<'a> {
             r#type: &'a str,
@@ -75,7 +75,7 @@ impl Media {
     }
 }
 
-/// A body as JSON.
+/// Converts a protobuf body to JSON.
 pub(super) fn to_json(body: &[u8]) -> Result<Vec<u8>, Failure> {
     drakkar_client::protobuf::to_json(body).map_err(|error| match error {
         drakkar_client::protobuf::DecodeError::Unknown(_) => Failure::media_type(),
@@ -83,7 +83,7 @@ pub(super) fn to_json(body: &[u8]) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// Whether a body of this type is protobuf.
+/// Whether a content type is protobuf.
 pub(super) fn is_protobuf(content_type: &str) -> bool {
     content_type.contains(drakkar_client::protobuf::MEDIA_TYPE)
 }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_form_that_there_is() {
+    fn the_first_available_encoding_is_chosen() {
         let go = "application/vnd.kubernetes.protobuf,application/json";
         let slices = |accept| Media::accepted(accept, "resource.k8s.io/v1", "ResourceSlice").ok();
         assert_eq!(slices(go), Some(Media::Protobuf));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_has_no_protobuf_is_answered_in_json() {
+    fn an_object_without_protobuf_is_returned_as_json() {
         let of = |json: &str| Media::Protobuf.answer(StatusCode::OK, json.into()).headers()["content-type"].clone();
         let slice = r#"{"kind":"ResourceSlice","apiVersion":"resource.k8s.io/v1","metadata":{}}"#;
         assert_eq!(of(slice), drakkar_client::protobuf::MEDIA_TYPE);
@@ -116,8 +116,8 @@ mod tests {
     #[test]
     fn a_watch_has_an_event_for_each_line() {
         let line = r#"{"type":"ADDED","object":{"kind":"ResourceSlice","apiVersion":"resource.k8s.io/v1"}}"#;
-        let one = Media::Protobuf.lines(format!("{line}\n").into()).unwrap();
-        let two = Media::Protobuf.lines(format!("{line}\n{line}\n").into()).unwrap();
+        let one = Media::Protobuf.encode_watch_lines(format!("{line}\n").into()).unwrap();
+        let two = Media::Protobuf.encode_watch_lines(format!("{line}\n{line}\n").into()).unwrap();
         assert_eq!(two, [&one[..], &one[..]].concat());
         assert_eq!(usize::from(one[3]), one.len() - 4);
     }

@@ -1,4 +1,4 @@
-//! PATCH, in the forms that clients send.
+//! PATCH.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use super::store::Object;
 use super::strategic;
 use super::write::{self, Proposal};
 
-/// Patches an object; whether that created it, and the object.
+/// Patches an object. Returns the object, and whether it was created.
 pub(crate) fn patch(call: &Call, body: &[u8]) -> Result<(bool, Arc<Object>), Failure> {
-    let how: fn(Resource, &mut Value, &Value) -> Result<(), Failure> =
+    let apply: fn(Resource, &mut Value, &Value) -> Result<(), Failure> =
         match call.content_type.split(';').next().unwrap_or_default().trim() {
             "application/apply-patch+yaml" => return ownership::apply(call, body),
             "application/merge-patch+json" => |_, object, patch| {
@@ -29,11 +29,12 @@ pub(crate) fn patch(call: &Call, body: &[u8]) -> Result<(bool, Arc<Object>), Fai
         };
     let patch = codec::parse(body, false, call.resource().kind())?;
     let object = write::update(call, |old| {
-        let (resource, version) = (call.resource(), call.target.version);
+        let resource = call.resource();
+        let version = call.target.version;
         let mut object = codec::present(resource, version, &old.value);
-        how(resource, &mut object, &patch)?;
+        apply(resource, &mut object, &patch)?;
         write::check_name(call, &object)?;
-        // The version that the client wants to replace is one that it names, not the one that was found here.
+        // The resource version is a precondition only if the patch itself names it.
         if object["metadata"]["resourceVersion"] == old.value["metadata"]["resourceVersion"] && !names_version(&patch) {
             object["metadata"]["resourceVersion"] = Value::Null;
         }
@@ -49,7 +50,7 @@ fn names_version(patch: &Value) -> bool {
     patch["metadata"]["resourceVersion"].is_string()
 }
 
-/// JSON merge patch, RFC 7386.
+/// Applies a JSON merge patch (RFC 7386).
 pub(crate) fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *target = patch.clone();

@@ -1,12 +1,12 @@
-//! What a server sets or keeps in an object itself, whatever the client sent: the system's metadata, the generation, and
-//! the line between spec and status.
+//! Fields that the server controls, whatever the client sends: system metadata, the generation, and the separation of spec
+//! and status.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::resource::Resource;
 
-/// Metadata that no client writes.
+/// Metadata that clients cannot write.
 const SYSTEM_METADATA: [&str; 7] = [
     "uid",
     "creationTimestamp",
@@ -17,25 +17,25 @@ const SYSTEM_METADATA: [&str; 7] = [
     "managedFields",
 ];
 
-/// Metadata that the status of a claim does not reach.
+/// Metadata that a status update of a claim cannot change.
 const CLAIM_METADATA: [&str; 4] = ["labels", "annotations", "finalizers", "ownerReferences"];
 
-/// The time now, as objects have it.
+/// Returns the current time in the format of the API.
 pub(crate) fn now() -> String {
     timestamp(0)
 }
 
-/// The time in so many seconds.
+/// Returns the time in `seconds` from now, in the format of the API.
 pub(crate) fn timestamp(seconds: i64) -> String {
     let now = Timestamp::now().as_second();
     let then = Timestamp::from_second(now.saturating_add(seconds)).unwrap_or(Timestamp::MAX);
     then.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// An object that comes to be.
+/// Sets the system fields of a new object.
 pub(crate) fn for_create(resource: Resource, namespace: Option<&str>, object: &mut Value) {
     for field in SYSTEM_METADATA.into_iter().chain(["resourceVersion"]) {
-        strip(object, field);
+        remove_metadata(object, field);
     }
     object["metadata"]["creationTimestamp"] = now().into();
     if let Some(namespace) = namespace {
@@ -57,7 +57,7 @@ pub(crate) fn for_create(resource: Resource, namespace: Option<&str>, object: &m
     }
 }
 
-/// An object that takes the place of another.
+/// Restores the fields of an updated object that the request cannot change.
 pub(crate) fn for_update(resource: Resource, status: bool, new: &mut Value, old: &Value) {
     if !new["metadata"].is_object() {
         new["metadata"] = Map::new().into();
@@ -83,8 +83,8 @@ pub(crate) fn for_update(resource: Resource, status: bool, new: &mut Value, old:
     }
 }
 
-/// Leaves out what a server does not write where there is nothing, and writes what it does.
-pub(crate) fn shape(resource: Resource, object: &mut Value) {
+/// Removes empty metadata, and adds the empty fields that the kube-apiserver writes.
+pub(crate) fn normalize(resource: Resource, object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.retain(|_, value| match value {
             Value::Array(items) => !items.is_empty(),
@@ -105,22 +105,22 @@ pub(crate) fn shape(resource: Resource, object: &mut Value) {
     }
 }
 
-/// Counts a change of the spec.
-pub(crate) fn generation(resource: Resource, new: &mut Value, old: &Value) {
+/// Increments the generation if the spec has changed.
+pub(crate) fn update_generation(resource: Resource, new: &mut Value, old: &Value) {
     if resource.has_generation() && new["spec"] != old["spec"] {
         bump_generation(new);
     }
 }
 
-/// Counts, where anything is counted.
+/// Increments the generation, if the object has one.
 pub(crate) fn bump_generation(object: &mut Value) {
     if let Some(generation) = object["metadata"]["generation"].as_i64() {
         object["metadata"]["generation"] = (generation + 1).into();
     }
 }
 
-/// Whether nothing holds a deleted object any more.
-pub(crate) fn is_to_be_removed(object: &Value) -> bool {
+/// Whether a deleted object can be removed: its grace period is 0 and it has no finalizers.
+pub(crate) fn is_removable(object: &Value) -> bool {
     let metadata = &object["metadata"];
     metadata["deletionTimestamp"].is_string()
         && metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or_default() == 0
@@ -131,8 +131,8 @@ pub(crate) fn has_finalizers(object: &Value) -> bool {
     object["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty())
 }
 
-/// Removes a field of the metadata.
-pub(crate) fn strip(object: &mut Value, field: &str) {
+/// Removes a metadata field.
+pub(crate) fn remove_metadata(object: &mut Value, field: &str) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove(field);
     }
@@ -151,7 +151,8 @@ fn set(object: &mut Value, field: &str, value: Option<Value>) {
     }
 }
 
-/// Guaranteed if every container has limits for CPU and memory and requests no less, best-effort if none has any.
+/// Returns `Guaranteed` if every container has limits for CPU and memory that equal its requests, and `BestEffort` if none
+/// has any.
 fn qos_class(spec: &Value) -> &'static str {
     let containers =
         || ["containers", "initContainers"].into_iter().flat_map(|list| spec[list].as_array().into_iter().flatten());
@@ -159,7 +160,8 @@ fn qos_class(spec: &Value) -> &'static str {
     let names = ["cpu", "memory"];
     let guaranteed = containers().all(|container| {
         names.iter().all(|name| {
-            let (limit, request) = (amount(container, "limits", name), amount(container, "requests", name));
+            let limit = amount(container, "limits", name);
+            let request = amount(container, "requests", name);
             !limit.is_null() && (request.is_null() || request == limit)
         })
     });

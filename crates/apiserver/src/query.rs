@@ -1,8 +1,10 @@
-//! The query of a request.
+//! Query parameters.
+
+use percent_encoding::percent_decode_str;
 
 use super::status::Failure;
 
-/// The parameters of a request's URL, decoded.
+/// The decoded query parameters of a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query {
     pairs: Vec<(String, String)>,
@@ -21,7 +23,7 @@ impl Query {
         Self { pairs }
     }
 
-    /// The parameter, unless it is absent or empty.
+    /// Returns a parameter, unless it is missing or empty.
     pub(crate) fn get(&self, key: &str) -> Option<&str> {
         self.pairs
             .iter()
@@ -30,7 +32,7 @@ impl Query {
             .filter(|value| !value.is_empty())
     }
 
-    /// Whether the parameter says yes: to a real server everything does that does not say no, also nothing at all.
+    /// Returns a boolean parameter. As in the kube-apiserver, every value but `0` and `false` is true, also an empty one.
     pub(crate) fn flag(&self, key: &str) -> bool {
         let found = self.pairs.iter().find(|(name, _)| name == key);
         found.is_some_and(|(_, value)| value != "0" && !value.eq_ignore_ascii_case("false"))
@@ -46,7 +48,7 @@ impl Query {
             .transpose()
     }
 
-    /// The resource version, if one is given.
+    /// Returns the parameter `resourceVersion`.
     pub(crate) fn version(&self) -> Result<Option<u64>, Failure> {
         let Some(text) = self.get("resourceVersion") else { return Ok(None) };
         text.parse().map(Some).map_err(|_not_a_number| {
@@ -57,28 +59,10 @@ impl Query {
     }
 }
 
-/// Undoes percent-encoding. What is not a valid escape stays as it is.
+/// Decodes percent-encoding. Invalid escapes stay as they are.
 pub(crate) fn decode(text: &str, plus_is_space: bool) -> String {
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        let escaped = (byte == b'%')
-            .then(|| text.get(at + 1..at + 3))
-            .flatten()
-            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match escaped {
-            Some(value) => {
-                decoded.push(value);
-                at += 3;
-            }
-            None => {
-                decoded.push(if byte == b'+' && plus_is_space { b' ' } else { byte });
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
+    let text = if plus_is_space { text.replace('+', " ") } else { text.to_owned() };
+    percent_decode_str(&text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]
@@ -86,10 +70,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flag_is_set_by_all_that_does_not_say_no() {
+    fn every_value_but_zero_and_false_sets_a_flag() {
         let query = Query::parse("a=true&b=1&c=yes&d=0&e=False&f=&g");
         let set: Vec<&str> =
             ["a", "b", "c", "d", "e", "f", "g", "h"].into_iter().filter(|key| query.flag(key)).collect();
         assert_eq!(set, ["a", "b", "c", "f", "g"]);
+    }
+    #[test]
+    fn percent_encoding_is_decoded_and_invalid_escapes_are_kept() {
+        assert_eq!(decode("a%2Fb+c", true), "a/b c");
+        assert_eq!(decode("a+b", false), "a+b");
+        assert_eq!(decode("%C3%A4%", false), "ä%");
+        assert_eq!(decode("%zz%+1", false), "%zz%+1");
     }
 }

@@ -1,4 +1,4 @@
-//! GET of one object, and lists.
+//! GET of one object, and LIST.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use super::codec;
 use super::status::Failure;
 use super::store::Object;
 
-/// How long a list waits for a version that the server has not reached.
-const VERSION_WAIT: Duration = Duration::from_secs(3);
+/// The time that a read waits for a resource version that does not exist yet.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(crate) async fn get(call: &Call) -> Result<Vec<u8>, Failure> {
     wait_for_version(call).await?;
@@ -30,8 +30,10 @@ pub(crate) fn find(call: &Call) -> Result<Arc<Object>, Failure> {
     found.ok_or_else(|| Failure::not_found(call.resource(), call.name()))
 }
 
-/// A list is one of a moment. Its pages are not: each is of the moment at which it is asked for, but all have the version
-/// of the first, so that a watch from there tells what the pages missed.
+/// Lists objects.
+///
+/// Unlike in the kube-apiserver, a page shows the objects at the time of its own request. All pages have the resource version
+/// of the first, so a watch from there reports what the pages missed.
 pub(crate) async fn list(call: &Call) -> Result<Vec<u8>, Failure> {
     let selector = call.selector()?;
     let exact = check_version_match(call)?;
@@ -39,32 +41,33 @@ pub(crate) async fn list(call: &Call) -> Result<Vec<u8>, Failure> {
     let limit = call.query.number("limit")?.filter(|limit| *limit > 0);
     let page = call.query.get("continue").map(|token| parse_page(call, token)).transpose()?;
     let (version, mut objects) = call.core.store.list(call.resource(), call.target.namespace.as_deref());
-    let mut shown = version;
+    let mut list_version = version;
     if let Some(exact) = exact.filter(|exact| *exact != version) {
         objects = rewind(call, exact, objects)?;
-        shown = exact;
+        list_version = exact;
     }
     objects.retain(|object| selector.matches(&object.value));
     if let Some((at, after)) = page {
-        shown = at;
+        list_version = at;
         objects.retain(|object| key(object) > (after.0.as_str(), after.1.as_str()));
     }
-    let mut metadata = json!({ "resourceVersion": shown.to_string() });
+    let mut metadata = json!({ "resourceVersion": list_version.to_string() });
     if let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit < objects.len()) {
-        let left = objects.len() - limit;
+        let remaining = objects.len() - limit;
         objects.truncate(limit);
         if let Some(last) = objects.last() {
-            let token = json!({ "rv": shown, "after": key(last) }).to_string();
+            let token = json!({ "rv": list_version, "after": key(last) }).to_string();
             metadata["continue"] = BASE64_URL_SAFE_NO_PAD.encode(token).into();
-            metadata["remainingItemCount"] = left.into();
+            metadata["remainingItemCount"] = remaining.into();
         }
     }
     Ok(encode(call, &metadata, &objects))
 }
 
-/// A list of objects as JSON.
+/// Encodes a list as JSON.
 pub(crate) fn encode(call: &Call, metadata: &serde_json::Value, objects: &[Arc<Object>]) -> Vec<u8> {
-    let (resource, version) = (call.resource(), call.target.version);
+    let resource = call.resource();
+    let version = call.target.version;
     let head = format!(
         "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
         resource.kind(),
@@ -92,7 +95,7 @@ fn parse_page(call: &Call, token: &str) -> Result<(u64, (String, String)), Failu
     let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(|error| bad(&error))?;
     let version = value["rv"].as_u64().ok_or_else(|| bad(&"no version"))?;
     let after = serde_json::from_value(value["after"].clone()).map_err(|error| bad(&error))?;
-    if call.core.store.since(call.resource(), version, 0).is_err() {
+    if call.core.store.events_since(call.resource(), version, 0).is_err() {
         return Err(Failure::expired(
             "The provided continue parameter is too old to display a consistent list result. You can start a new list \
              without the continue parameter."
@@ -102,7 +105,7 @@ fn parse_page(call: &Call, token: &str) -> Result<(u64, (String, String)), Failu
     Ok((version, after))
 }
 
-/// The version that the list must be of, if it must be one.
+/// Returns the resource version that the list must have exactly, if any.
 fn check_version_match(call: &Call) -> Result<Option<u64>, Failure> {
     let version = call.query.version()?;
     match (call.query.get("resourceVersionMatch"), version) {
@@ -123,10 +126,10 @@ fn check_version_match(call: &Call) -> Result<Option<u64>, Failure> {
     }
 }
 
-/// Undoes what happened after `version`.
+/// Reconstructs the objects at an earlier resource version by undoing later events.
 fn rewind(call: &Call, version: u64, now: Vec<Arc<Object>>) -> Result<Vec<Arc<Object>>, Failure> {
     let (_, events) =
-        call.core.store.since(call.resource(), version, usize::MAX).map_err(|_expired| {
+        call.core.store.events_since(call.resource(), version, usize::MAX).map_err(|_expired| {
             Failure::expired("The provided resource version is too old to list from.".to_owned())
         })?;
     let owned = |object: &Object| (key(object).0.to_owned(), key(object).1.to_owned());
@@ -143,17 +146,17 @@ fn rewind(call: &Call, version: u64, now: Vec<Arc<Object>>) -> Result<Vec<Arc<Ob
     Ok(then.into_values().collect())
 }
 
-/// A client that has seen a newer version than this server has gets nothing older.
+/// Waits until the store has reached the resource version of the request: a client never reads older data than it has seen.
 async fn wait_for_version(call: &Call) -> Result<(), Failure> {
     let Some(wanted) = call.query.version()? else { return Ok(()) };
     if call.core.store.version() >= wanted {
         return Ok(());
     }
     let mut changed = call.core.store.subscribe(call.resource());
-    let reached = timeout(VERSION_WAIT, changed.wait_for(|version| *version >= wanted)).await;
+    let reached = timeout(VERSION_TIMEOUT, changed.wait_for(|version| *version >= wanted)).await;
     match reached {
         Ok(Ok(_)) => Ok(()),
-        // Other resources may have moved the counter on.
+        // Writes to other resources increase the version too, without a notification here.
         _ if call.core.store.version() >= wanted => Ok(()),
         _ => Err(Failure::version_too_large(wanted, call.core.store.version())),
     }

@@ -1,4 +1,4 @@
-//! The resources that the server has, and what is fixed about each.
+//! The served resources and their fixed properties.
 
 /// A resource of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -85,7 +85,7 @@ impl Resource {
         }
     }
 
-    /// The group in which objects are kept; empty for the core group.
+    /// The API group of stored objects; empty for the core group.
     pub(crate) fn group(self) -> &'static str {
         match self {
             Self::ResourceClaim | Self::ResourceClaimTemplate | Self::ResourceSlice | Self::DeviceClass => DRA_GROUP,
@@ -101,12 +101,12 @@ impl Resource {
         matches!(self, Self::ResourceClaim | Self::Node | Self::Pod | Self::Namespace)
     }
 
-    /// Whether `metadata.generation` counts changes of the spec.
+    /// Whether `metadata.generation` is set and incremented by changes of the spec.
     pub(crate) fn has_generation(self) -> bool {
         matches!(self, Self::ResourceSlice | Self::DeviceClass | Self::Pod)
     }
 
-    /// Whether a DELETE that removes an object answers with it, rather than with a Status.
+    /// Whether a DELETE that removes an object returns the object rather than a Status.
     pub(crate) fn returns_deleted(self) -> bool {
         !matches!(self, Self::Node | Self::Event)
     }

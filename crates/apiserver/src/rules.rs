@@ -1,11 +1,10 @@
-//! What the API server refuses, drops and fills in: pure functions over JSON objects of version v1.
+//! Validation, defaulting, dropped fields and authorization: pure functions over JSON objects of version v1.
 //!
-//! A write goes through them in this order: [`decode`] (wrong types: 400), [`default_fields`], [`drop_disabled`],
-//! [`validate_create`] or [`validate_update`] together with [`admin_access`] and, for a claim's status,
-//! [`authorize_claim_status`] (all their errors in one answer: 422), and [`complete`]. Before any of it comes [`authorize`]
-//! (403).
+//! A write passes [`authorize`] (403), then [`decode`] (wrong types: 400), [`default_fields`], [`drop_disabled`],
+//! [`validate_create`] or [`validate_update`] together with [`admin_access`] and, for the status of a claim,
+//! [`authorize_claim_status`] (all their errors in one response: 422), and [`complete`].
 //!
-//! The words and the field paths are those of Kubernetes 1.37, against which they are tested.
+//! Messages and field paths are those of Kubernetes 1.37. The tests replay recorded responses of a real server.
 
 mod address;
 mod authorize;
@@ -44,7 +43,7 @@ pub use gates::{GateError, Gates};
 pub use policy::{Policy, Rule, Subject};
 pub(crate) use schema::{complete, decode, type_of};
 
-/// Who sends a request.
+/// An authenticated user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) name: String,
@@ -52,9 +51,9 @@ pub(crate) struct User {
     pub(crate) extra: BTreeMap<String, Vec<String>>,
 }
 
-/// What a request wants.
+/// The attributes of a request that authorization depends on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Attempt<'a> {
+pub(crate) struct AccessRequest<'a> {
     pub(crate) verb: &'a str,
     pub(crate) resource: Resource,
     pub(crate) subresource: Option<&'a str>,
@@ -62,19 +61,18 @@ pub(crate) struct Attempt<'a> {
     pub(crate) name: Option<&'a str>,
 }
 
-/// Fills in what a client left out, and brings quantities into the form in which they are kept.
+/// Applies defaults, and brings quantities into their canonical form.
 pub(crate) fn default_fields(resource: Resource, object: &mut Value) {
-    defaults::fill_in(resource, object);
+    defaults::apply(resource, object);
 }
 
-/// Takes out fields of features that are off and that the stored object does not have; of a new claim, its status; and of
-/// the status of a claim what is said about devices that it has no more. What an endpoint does not change (spec or status)
-/// must be as it is stored.
+/// Removes fields of disabled features that the stored object does not use, the status of a new claim, and the device status
+/// of devices that are no longer allocated. The part that the endpoint does not change (spec or status) must be as stored.
 pub(crate) fn drop_disabled(resource: Resource, new: &mut Value, old: Option<&Value>, gates: &Gates) {
     dropped::drop_fields(resource, new, old, gates);
 }
 
-/// What is wrong with a new object, which has its name already.
+/// Validates a new object. Its name must be generated already.
 pub(crate) fn validate_create(resource: Resource, object: &Value, gates: &Gates) -> Vec<FieldError> {
     let mut errors = Errors::default();
     meta::create(resource, object, &mut errors);
@@ -82,7 +80,7 @@ pub(crate) fn validate_create(resource: Resource, object: &Value, gates: &Gates)
     errors.into_vec()
 }
 
-/// What is wrong with a change of an object, or of its status.
+/// Validates an update of an object or of its status.
 pub(crate) fn validate_update(
     resource: Resource,
     status: bool,
@@ -124,24 +122,24 @@ fn validate(resource: Resource, new: &Value, old: Option<&Value>, gates: &Gates,
     }
 }
 
-/// Whether a user may do something; else the message of the answer 403.
-pub(crate) fn authorize(user: &User, attempt: &Attempt<'_>, policy: &Policy) -> Result<(), String> {
-    authorize::authorize(user, attempt, policy)
+/// Authorizes a request. The error is the message of the 403.
+pub(crate) fn authorize(user: &User, request: &AccessRequest<'_>, policy: &Policy) -> Result<(), String> {
+    authorize::authorize(user, request, policy)
 }
 
-/// Whether a user may list, watch or delete the objects that a field selector for `spec.nodeName` leaves; else the message
-/// of the answer 403. To be asked after [`authorize`].
+/// Authorizes a list, watch or collection delete with a field selector for `spec.nodeName`, after [`authorize`]. The error is
+/// the message of the 403.
 pub(crate) fn authorize_selection(
     user: &User,
-    attempt: &Attempt<'_>,
+    request: &AccessRequest<'_>,
     node_name: Option<&str>,
     policy: &Policy,
 ) -> Result<(), String> {
-    authorize::authorize_selection(user, attempt, node_name, policy)
+    authorize::authorize_selection(user, request, node_name, policy)
 }
 
-/// Whether a user may change what is changed of a claim's status: the allocation and who uses it, and what is said about the
-/// devices of each driver. The verb is that of the request, `update` or `patch`.
+/// Authorizes the changes of a claim's status: allocation and reservations, and the device status of each driver. The verb
+/// is that of the request, `update` or `patch`.
 pub(crate) fn authorize_claim_status(
     user: &User,
     verb: &str,
@@ -155,15 +153,15 @@ pub(crate) fn authorize_claim_status(
     errors.into_vec()
 }
 
-/// Whether a user may have to do with a slice: nodes only with their own. The object is the new one for `create`, and else
-/// the stored one.
+/// Authorizes access to a slice: nodes are limited to their own. The object is the new one for `create`, the stored one
+/// otherwise.
 #[cfg(test)]
 pub(crate) fn authorize_slice(user: &User, verb: &str, object: &Value) -> Result<(), String> {
     authorize::authorize_slice(user, verb, object)
 }
 
-/// Whether a user may have to do with an object: nodes only with themselves, their slices and their pods. The object is the
-/// new one for `create`, and else the stored one.
+/// Authorizes access to an object: nodes are limited to themselves, their slices and their pods. The object is the new one
+/// for `create`, the stored one otherwise.
 pub(crate) fn authorize_object(
     user: &User,
     resource: Resource,
@@ -174,7 +172,7 @@ pub(crate) fn authorize_object(
     authorize::authorize_object(user, resource, subresource, verb, object)
 }
 
-/// What the server says about a write that it accepts: a `Warning` header of code 299 for each.
+/// Returns the warnings about an accepted write, for `Warning` headers with code 299.
 pub(crate) fn warnings(resource: Resource, object: &Value) -> Vec<String> {
     let driver = value::at(object, &["spec", "driver"]).and_then(Value::as_str).unwrap_or_default();
     if resource != Resource::ResourceSlice || driver == driver.to_lowercase() {
@@ -184,8 +182,7 @@ pub(crate) fn warnings(resource: Resource, object: &Value) -> Vec<String> {
     vec![format!("spec.driver: driver names should be lowercase; {driver} contains uppercase characters")]
 }
 
-/// Whether a claim (when it is created, or its status changed) or a template (when it is created) may have the admin access
-/// that it asks for in its namespace.
+/// Checks that the namespace allows the admin access that a new claim, a new template or a new allocation has.
 pub(crate) fn admin_access(resource: Resource, new: &Value, old: Option<&Value>, namespace: &Value) -> Vec<FieldError> {
     let mut errors = Errors::default();
     claim_access::admin_access(resource, new, old, namespace, &mut errors);

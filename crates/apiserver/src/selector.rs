@@ -1,11 +1,11 @@
-//! Label and field selectors, as lists, watches and collection deletes take them.
+//! Label and field selectors of lists, watches and collection deletes.
 
 use serde_json::Value;
 
 use super::resource::Resource;
 use super::status::Failure;
 
-/// Which objects a client wants.
+/// A label selector and a field selector, both of which must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selector {
     labels: Vec<Requirement>,
@@ -15,15 +15,15 @@ pub(crate) struct Selector {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Requirement {
     key: String,
-    test: Test,
+    operator: Operator,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Test {
+enum Operator {
     In(Vec<String>),
     NotIn(Vec<String>),
     Exists,
-    Missing,
+    DoesNotExist,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,8 +46,8 @@ impl Selector {
             && self.labels.iter().all(|requirement| requirement.matches(&object["metadata"]["labels"]))
     }
 
-    /// The value that a field must have, if the selector demands one.
-    pub(crate) fn demanded(&self, path: &str) -> Option<&str> {
+    /// Returns the value that the selector requires a field to have.
+    pub(crate) fn required_value(&self, path: &str) -> Option<&str> {
         self.fields.iter().find(|term| term.equal && term.path == path).map(|term| term.value.as_str())
     }
 }
@@ -55,11 +55,11 @@ impl Selector {
 impl Requirement {
     fn matches(&self, labels: &Value) -> bool {
         let value = labels.get(&self.key).and_then(Value::as_str);
-        match &self.test {
-            Test::In(values) => value.is_some_and(|value| values.iter().any(|other| other == value)),
-            Test::NotIn(values) => value.is_none_or(|value| values.iter().all(|other| other != value)),
-            Test::Exists => value.is_some(),
-            Test::Missing => value.is_none(),
+        match &self.operator {
+            Operator::In(values) => value.is_some_and(|value| values.iter().any(|other| other == value)),
+            Operator::NotIn(values) => value.is_none_or(|value| values.iter().all(|other| other != value)),
+            Operator::Exists => value.is_some(),
+            Operator::DoesNotExist => value.is_none(),
         }
     }
 }
@@ -71,7 +71,7 @@ impl FieldTerm {
             Some(Value::String(text)) => *text == self.value,
             Some(Value::Bool(flag)) => flag.to_string() == self.value,
             Some(Value::Number(number)) => number.to_string() == self.value,
-            // An absent flag reads as false, anything else that is absent as the empty string.
+            // A missing bool is false, any other missing field is the empty string.
             _ => self.value.is_empty() || (self.value == "false" && is_flag(&self.path)),
         };
         equal == self.equal
@@ -93,7 +93,7 @@ fn parse_fields(resource: Resource, text: &str) -> Result<Vec<FieldTerm>, Failur
             } else {
                 return Err(Failure::bad_request(format!("invalid selector: '{text}'; can't understand '{term}'")));
             };
-            if !knows_field(resource, path) {
+            if !supports_field(resource, path) {
                 let of = match resource.group() {
                     "" => String::new(),
                     group => format!(" for {group}/v1, Kind={}", resource.kind()),
@@ -105,7 +105,7 @@ fn parse_fields(resource: Resource, text: &str) -> Result<Vec<FieldTerm>, Failur
         .collect()
 }
 
-fn knows_field(resource: Resource, path: &str) -> bool {
+fn supports_field(resource: Resource, path: &str) -> bool {
     let more: &[&str] = match resource {
         Resource::ResourceSlice => &["spec.nodeName", "spec.driver", "spec.pool.name"],
         Resource::Pod => &[
@@ -139,42 +139,45 @@ fn knows_field(resource: Resource, path: &str) -> bool {
 }
 
 fn parse_labels(text: &str) -> Result<Vec<Requirement>, Failure> {
-    let bad = |why: &str| Failure::bad_request(format!("unable to parse requirement: {why}: {text:?}"));
+    let bad = |cause: &str| Failure::bad_request(format!("unable to parse requirement: {cause}: {text:?}"));
     let mut requirements = Vec::new();
     for term in split_terms(text) {
         let term = term.trim();
         if term.is_empty() {
             continue;
         }
-        let (key, test) = if let Some(key) = term.strip_prefix('!') {
-            (key, Test::Missing)
+        let (key, operator) = if let Some(key) = term.strip_prefix('!') {
+            (key, Operator::DoesNotExist)
         } else if let Some((key, value)) = term.split_once("!=") {
-            (key, Test::NotIn(vec![value.trim().to_owned()]))
+            (key, Operator::NotIn(vec![value.trim().to_owned()]))
         } else if let Some((key, value)) = term.split_once("==").or_else(|| term.split_once('=')) {
-            (key, Test::In(vec![value.trim().to_owned()]))
+            (key, Operator::In(vec![value.trim().to_owned()]))
         } else if let Some((head, set)) = term.split_once('(') {
-            let set = set.trim_end().strip_suffix(')').ok_or_else(|| bad("found end of the text, expected ')'"))?;
+            let set =
+                set.trim_end().strip_suffix(')').ok_or_else(|| bad("found the end of the selector, expected ')'"))?;
             let values = set.split(',').map(|value| value.trim().to_owned()).collect();
             match head.trim_end().rsplit_once(char::is_whitespace) {
-                Some((key, "in")) => (key, Test::In(values)),
-                Some((key, "notin")) => (key, Test::NotIn(values)),
+                Some((key, "in")) => (key, Operator::In(values)),
+                Some((key, "notin")) => (key, Operator::NotIn(values)),
                 _ => return Err(bad("expected 'in' or 'notin' before '('")),
             }
         } else {
-            (term, Test::Exists)
+            (term, Operator::Exists)
         };
         let key = key.trim();
         if key.is_empty() || key.contains(|c: char| !(c.is_ascii_alphanumeric() || "-_./".contains(c))) {
-            return Err(bad(&format!("{key:?} is no label key")));
+            return Err(bad(&format!("{key:?} is not a label key")));
         }
-        requirements.push(Requirement { key: key.to_owned(), test });
+        requirements.push(Requirement { key: key.to_owned(), operator });
     }
     Ok(requirements)
 }
 
-/// Splits at the commas that are not in parentheses.
+/// Splits at commas outside of parentheses.
 fn split_terms(text: &str) -> Vec<&str> {
-    let (mut terms, mut start, mut depth) = (Vec::new(), 0, 0_u32);
+    let mut terms = Vec::new();
+    let mut start = 0;
+    let mut depth = 0_u32;
     for (at, character) in text.char_indices() {
         match character {
             '(' => depth += 1,

@@ -1,4 +1,4 @@
-//! One request from its arrival to its answer.
+//! Request handling: authentication, injected faults, routing and the response.
 
 use std::convert::Infallible;
 use std::io;
@@ -12,8 +12,8 @@ use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, StreamBody};
 use hyper::body::{Body as _, Bytes, Frame, Incoming};
 
 use super::call::{Call, Subresource, Target};
-use super::core::{Core, RequestLine};
-use super::faults::{Severed, Trouble};
+use super::core::{Core, RequestRecord};
+use super::faults::{ConnectionCut, Fault};
 use super::media::{self, Media};
 use super::query::Query;
 use super::resource::DRA_GROUP;
@@ -21,13 +21,13 @@ use super::rules::{self, User};
 use super::status::Failure;
 use super::{binding, delete, discovery, patch, read, watch, write};
 
-/// What a server takes at most.
-const MAX_BODY: usize = 3 * 1024 * 1024;
+/// The limit of a request body, as in the kube-apiserver.
+const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 
 pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
 
-/// Answers a request, or has the connection cut.
-pub(crate) async fn serve(core: Arc<Core>, request: Request<Incoming>) -> Result<Answer, Severed> {
+/// Handles a request. An error closes the connection.
+pub(crate) async fn serve(core: Arc<Core>, request: Request<Incoming>) -> Result<Answer, ConnectionCut> {
     let (parts, body) = request.into_parts();
     let user = header(&parts.headers, header::AUTHORIZATION).and_then(|header| core.tokens.user(header));
     let name = user.as_ref().map(|user| user.name.clone());
@@ -38,7 +38,7 @@ pub(crate) async fn serve(core: Arc<Core>, request: Request<Incoming>) -> Result
     let target = Target::parse(&segments, &core.versions);
     let verb = target.as_ref().and_then(|target| target.verb(&parts.method, &parsed));
     let resource = target.as_ref().map(|target| target.resource);
-    let mut line = RequestLine {
+    let mut record = RequestRecord {
         method: parts.method.to_string(),
         verb: verb.unwrap_or_default(),
         path: path.clone(),
@@ -50,52 +50,55 @@ pub(crate) async fn serve(core: Arc<Core>, request: Request<Incoming>) -> Result
     };
 
     core.faults.reachable(name.as_deref()).await?;
-    if let Some(latency) = core.faults.latency(line.verb, resource, name.as_deref()) {
+    if let Some(latency) = core.faults.latency(record.verb, resource, name.as_deref()) {
         tokio::time::sleep(latency).await;
         core.faults.reachable(name.as_deref()).await?;
     }
-    let trouble = core.faults.trouble(line.verb, resource, name.as_deref());
-    let answer = match (trouble, trouble.and_then(Trouble::failure)) {
-        (Some(Trouble::Disconnect), _) => {
-            core.record(line);
-            return Err(Severed);
+    let fault = core.faults.next_fault(record.verb, resource, name.as_deref());
+    let answer = match (fault, fault.and_then(Fault::failure)) {
+        (Some(Fault::Disconnect), _) => {
+            core.record(record);
+            return Err(ConnectionCut);
         }
         (_, Some(failure)) => fail(&failure),
         _ => {
-            let known = match target {
-                Some(target) => Known::Objects(target, verb),
-                None => Known::Other(&segments),
+            let endpoint = match target {
+                Some(target) => Endpoint::Resource(target, verb),
+                None => Endpoint::NonResource(&segments),
             };
-            match respond(&core, user, known, &parts.method, &parts.headers, parsed, body).await {
+            match respond(&core, user, endpoint, &parts.method, &parts.headers, parsed, body).await {
                 Ok(answer) => answer,
                 Err(failure) => fail(&failure),
             }
         }
     };
-    if trouble != Some(Trouble::LostAnswer) {
-        line.status = answer.status().as_u16();
+    if fault != Some(Fault::LostResponse) {
+        record.status = answer.status().as_u16();
     }
-    core.record(line);
-    if trouble == Some(Trouble::LostAnswer) { Err(Severed) } else { Ok(answer) }
+    core.record(record);
+    if fault == Some(Fault::LostResponse) { Err(ConnectionCut) } else { Ok(answer) }
 }
 
-enum Known<'a> {
-    Objects(Target, Option<&'static str>),
-    Other(&'a [&'a str]),
+/// The endpoint of a request.
+enum Endpoint<'a> {
+    /// Objects, with the verb if the method is allowed.
+    Resource(Target, Option<&'static str>),
+    /// A path without objects, such as `/version`.
+    NonResource(&'a [&'a str]),
 }
 
 async fn respond(
     core: &Arc<Core>,
     user: Option<Arc<User>>,
-    known: Known<'_>,
+    endpoint: Endpoint<'_>,
     method: &Method,
     headers: &HeaderMap,
     query: Query,
     body: Incoming,
 ) -> Result<Answer, Failure> {
-    let (target, verb) = match known {
-        Known::Other(segments) => return other(core, user.is_some(), segments),
-        Known::Objects(target, verb) => (target, verb),
+    let (target, verb) = match endpoint {
+        Endpoint::NonResource(segments) => return non_resource(core, user.is_some(), segments),
+        Endpoint::Resource(target, verb) => (target, verb),
     };
     let user = user.ok_or_else(Failure::unauthorized)?;
     let verb = verb.ok_or_else(Failure::method_not_allowed)?;
@@ -148,18 +151,18 @@ async fn respond(
     for warning in rules::warnings(call.resource(), &object.value) {
         match header::HeaderValue::from_str(&format!("299 - {warning:?}")) {
             Ok(value) => drop(answer.headers_mut().append(header::WARNING, value)),
-            Err(error) => tracing::debug!(warning, %error, "API server: a warning that no header can hold"),
+            Err(error) => tracing::debug!(warning, %error, "warning does not fit into a header"),
         }
     }
     Ok(answer)
 }
 
-/// Paths that are not of objects. What the world may know is told to everybody, as a real server does.
-fn other(core: &Core, known: bool, segments: &[&str]) -> Result<Answer, Failure> {
+/// Handles non-resource paths. Health and version need no authentication, as in the kube-apiserver.
+fn non_resource(core: &Core, authenticated: bool, segments: &[&str]) -> Result<Answer, Failure> {
     if let ["healthz" | "readyz" | "livez", ..] = segments {
         return Ok(text_answer(StatusCode::OK, "ok"));
     }
-    if !known && *segments != ["version"] {
+    if !authenticated && *segments != ["version"] {
         return Err(Failure::unauthorized());
     }
     match discovery::answer(segments, &core.versions, &core.address) {
@@ -172,10 +175,10 @@ fn other(core: &Core, known: bool, segments: &[&str]) -> Result<Answer, Failure>
 }
 
 async fn collect(body: Incoming) -> Result<Bytes, Failure> {
-    match Limited::new(body, MAX_BODY).collect().await {
+    match Limited::new(body, MAX_BODY_BYTES).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(Failure::too_large()),
-        Err(error) => Err(Failure::bad_request(format!("read the body: {error}"))),
+        Err(error) => Err(Failure::bad_request(format!("reading the request body failed: {error}"))),
     }
 }
 
@@ -201,8 +204,8 @@ fn text_answer(status: StatusCode, body: &'static str) -> Answer {
 }
 
 fn watch_answer(media: Media, lines: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Answer {
-    let frames = lines.map(move |lines| media.lines(lines?).map(Frame::data));
-    answer(StatusCode::OK, media.of_watch(), StreamBody::new(frames).boxed_unsync())
+    let frames = lines.map(move |lines| media.encode_watch_lines(lines?).map(Frame::data));
+    answer(StatusCode::OK, media.watch_media_type(), StreamBody::new(frames).boxed_unsync())
 }
 
 pub(super) fn full(body: impl Into<Bytes>) -> UnsyncBoxBody<Bytes, io::Error> {

@@ -1,4 +1,4 @@
-//! Failures, in the form in which Kubernetes answers them: a `Status` object.
+//! Responses to failed requests: `Status` objects, worded as the kube-apiserver words them.
 
 use serde_json::{Value, json};
 
@@ -6,14 +6,14 @@ use super::resource::Resource;
 use super::rules::FieldError;
 use super::store::Key;
 
-/// Why a request is not done.
+/// A `Status` with `status: Failure`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Failure {
     pub(crate) code: u16,
     reason: &'static str,
     message: String,
     details: Option<Value>,
-    /// Seconds after which the client should come back.
+    /// The value of `Retry-After`, in seconds.
     pub(crate) retry_after: Option<u32>,
 }
 
@@ -43,7 +43,7 @@ impl Failure {
         Self::new(404, "NotFound", format!("{} \"{name}\" not found", resource.qualified())).about(resource, Some(name))
     }
 
-    /// There is no such resource.
+    /// The path names no resource.
     pub(crate) fn no_resource() -> Self {
         let mut failure = Self::new(404, "NotFound", "the server could not find the requested resource".to_owned());
         failure.details = Some(json!({}));
@@ -72,7 +72,7 @@ impl Failure {
         Self::new(409, "Conflict", message).about(resource, Some(name))
     }
 
-    /// A pod cannot be given to the node.
+    /// A pod cannot be bound to the node.
     pub(crate) fn binding_conflict(name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on pods/binding \"{name}\": {why}");
         let mut failure = Self::new(409, "Conflict", message);
@@ -80,13 +80,13 @@ impl Failure {
         failure
     }
 
-    /// The object is no longer the one that the client has seen.
+    /// The object has another resource version than the request names.
     pub(crate) fn modified(resource: Resource, name: &str) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(resource, name, why)
     }
 
-    /// A write is for an object with another UID.
+    /// The object has another UID than the write names.
     pub(crate) fn wrong_uid(resource: Resource, key: &Key, wanted: &str, found: &str) -> Self {
         let (namespace, name) = key;
         let slash = if namespace.is_empty() { "" } else { "/" };
@@ -98,7 +98,7 @@ impl Failure {
         Self::conflict(resource, name, &why)
     }
 
-    /// A delete is for an object with another UID or version.
+    /// The object does not meet the preconditions of a delete.
     pub(crate) fn precondition(resource: Resource, name: &str, why: std::fmt::Arguments<'_>) -> Self {
         let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", resource.qualified_kind());
         let mut failure = Self::new(409, "Conflict", message).about(resource, Some(name));
@@ -114,7 +114,7 @@ impl Failure {
         failure
     }
 
-    /// The resource version is older than what is remembered.
+    /// The resource version is older than the event window.
     pub(crate) fn expired(message: String) -> Self {
         Self::new(410, "Expired", message)
     }
@@ -148,17 +148,17 @@ impl Failure {
         failure
     }
 
-    /// Parameters of a list or watch that do not go together.
+    /// Parameters of a list or watch contradict each other.
     pub(crate) fn list_options(field: &str, message: &str) -> Self {
         Self::options("ListOptions", "FieldValueForbidden", field, message)
     }
 
-    /// A parameter of a patch that is missing.
+    /// A required parameter of a patch is missing.
     pub(crate) fn patch_options(field: &str, message: &str) -> Self {
         Self::options("PatchOptions", "FieldValueRequired", field, message)
     }
 
-    /// A parameter of a request that cannot be so.
+    /// A parameter of a request is invalid.
     pub(crate) fn options(kind: &str, reason: &str, field: &str, message: &str) -> Self {
         let text = format!("{kind}.meta.k8s.io \"\" is invalid: {field}: {message}");
         let mut failure = Self::new(422, "Invalid", text);
@@ -170,7 +170,7 @@ impl Failure {
         failure
     }
 
-    /// A patch that can be read but not be done. A real server does not say why.
+    /// A patch is well-formed but cannot be applied. The kube-apiserver does not report the cause.
     pub(crate) fn unprocessable() -> Self {
         let message = "the server rejected our request due to an error in our request".to_owned();
         let mut failure = Self::new(422, "Invalid", message);
@@ -191,7 +191,7 @@ impl Failure {
         failure
     }
 
-    /// A failure that a real server has no better code for.
+    /// A failure without a reason, as the kube-apiserver reports some client errors.
     pub(crate) fn internal_plain(message: String) -> Self {
         Self::new(500, "", message)
     }
@@ -200,7 +200,7 @@ impl Failure {
         Self::new(503, "ServiceUnavailable", "the server is currently unable to handle the request".to_owned())
     }
 
-    /// The client knows of a version that this server has not reached.
+    /// The request names a resource version that does not exist yet.
     pub(crate) fn version_too_large(asked: u64, current: u64) -> Self {
         let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
         let mut failure = Self::new(504, "Timeout", message);
@@ -231,7 +231,7 @@ impl Failure {
     }
 }
 
-/// The answer to a request that was done and has no object to show.
+/// Returns the `Status` of a successful request that returns no object.
 pub(crate) fn success(resource: Resource, name: &str, uid: &Value) -> Value {
     let mut details = details(resource, Some(name));
     details["uid"] = uid.clone();

@@ -1,8 +1,8 @@
-//! What `etcd` and the watch cache are to a real server: all objects, and a bounded memory of what happened to them.
+//! The storage: all objects, and a bounded window of events. It replaces `etcd` and the watch cache.
 //!
-//! One counter gives every write its resource version. An object, once stored, never changes: readers share it, and it is
-//! serialized once, however many clients get it. A watcher is not known here: it remembers how far it is and asks for
-//! what came since, so a slow one holds up no writer; when it has fallen behind the window, it is told so.
+//! One counter gives every write its resource version. Stored objects are immutable: readers share them, and each is
+//! serialized once for all clients. The store does not know its watchers: a watcher keeps its own position and asks for the
+//! events since then, so a slow one blocks no writer; one that has fallen behind the window gets [`Expired`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,10 +13,10 @@ use tokio::sync::watch;
 
 use super::resource::Resource;
 
-/// Namespace (empty for cluster-wide objects) and name.
+/// Namespace (empty for cluster-scoped objects) and name.
 pub(crate) type Key = (String, String);
 
-/// An object as it was at one version. `apiVersion` and `kind` are not in it: the path that it is read by gives them.
+/// An object at one resource version, without `apiVersion` and `kind`, which depend on the path it is read by.
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) value: Value,
@@ -30,41 +30,41 @@ impl Object {
         Self { value, version, json: OnceLock::new() }
     }
 
-    /// An object that is not stored.
+    /// Wraps an object that is not stored, for a dry run.
     pub(crate) fn draft(value: Value) -> Self {
         Self { value, version: 0, json: OnceLock::new() }
     }
 
-    /// The object as JSON, without `apiVersion` and `kind`.
+    /// Returns the object as JSON, without `apiVersion` and `kind`.
     pub(crate) fn json(&self) -> &Bytes {
         self.json.get_or_init(|| self.value.to_string().into())
     }
 }
 
-/// What happened to an object: it came when it was not there before, it went when it is not there after.
+/// A change of an object: a creation if it has no `before`, a deletion if it has no `after`.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) version: u64,
     pub(crate) before: Option<Arc<Object>>,
     pub(crate) after: Option<Arc<Object>>,
-    /// The last state, with the version of the deletion.
+    /// The last state of a deleted object, with the version of the deletion.
     pub(crate) deleted: Option<Arc<Object>>,
 }
 
-/// All objects at one time, as a backup of `etcd` has them.
+/// All objects at one resource version, like a backup of `etcd`.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     version: u64,
     objects: Vec<BTreeMap<Key, Arc<Object>>>,
 }
 
-/// The version that was asked for is older than the window.
+/// The requested resource version is older than the event window.
 #[derive(Debug)]
 pub(crate) struct Expired {
     pub(crate) oldest: u64,
 }
 
-/// The object is not, or no longer, what the caller has seen.
+/// The object has changed since the caller read it.
 #[derive(Debug)]
 pub(crate) struct Stale;
 
@@ -85,12 +85,12 @@ struct State {
 struct Table {
     objects: BTreeMap<Key, Arc<Object>>,
     events: VecDeque<Event>,
-    /// The version of the newest event that is forgotten.
-    forgotten: u64,
+    /// The version of the newest event that was dropped from the window.
+    compacted: u64,
 }
 
 impl Store {
-    /// `window`: how many events of a resource are remembered.
+    /// Creates a store that keeps `window` events per resource.
     pub(crate) fn new(window: usize) -> Self {
         let tables = Resource::ALL.iter().map(|_| Table::default()).collect();
         let changed = Resource::ALL.iter().map(|_| watch::Sender::new(1)).collect();
@@ -105,7 +105,7 @@ impl Store {
         self.state().tables[resource as usize].objects.get(key).cloned()
     }
 
-    /// The objects of one namespace, or of all, by name, and the version at which they are these.
+    /// Returns the objects of one namespace, or of all, sorted by name, and the current version.
     pub(crate) fn list(&self, resource: Resource, namespace: Option<&str>) -> (u64, Vec<Arc<Object>>) {
         let state = self.state();
         let objects = &state.tables[resource as usize].objects;
@@ -131,25 +131,38 @@ impl Store {
         Ok(object)
     }
 
-    /// Puts `value` in the place of what is there, if that has still the version `seen`.
-    pub(crate) fn replace(&self, resource: Resource, key: &Key, seen: u64, value: Value) -> Result<Arc<Object>, Stale> {
+    /// Replaces an object if its version is `expected`.
+    pub(crate) fn replace(
+        &self,
+        resource: Resource,
+        key: &Key,
+        expected: u64,
+        value: Value,
+    ) -> Result<Arc<Object>, Stale> {
         let mut state = self.state();
         let version = state.version + 1;
-        let Some(place) = state.tables[resource as usize].objects.get_mut(key).filter(|old| old.version == seen) else {
+        let Some(slot) = state.tables[resource as usize].objects.get_mut(key).filter(|old| old.version == expected)
+        else {
             return Err(Stale);
         };
         let object = Arc::new(Object::new(value, version));
-        let before = std::mem::replace(place, object.clone());
+        let before = std::mem::replace(slot, object.clone());
         self.record(state, resource, Some(before), Some(object.clone()), None);
         Ok(object)
     }
 
-    /// Removes the object if it has still the version `seen`; the result is `last` with the version of the deletion.
-    pub(crate) fn remove(&self, resource: Resource, key: &Key, seen: u64, last: Value) -> Result<Arc<Object>, Stale> {
+    /// Removes an object if its version is `expected`. Returns `last` with the version of the deletion.
+    pub(crate) fn remove(
+        &self,
+        resource: Resource,
+        key: &Key,
+        expected: u64,
+        last: Value,
+    ) -> Result<Arc<Object>, Stale> {
         let mut state = self.state();
         let version = state.version + 1;
         let objects = &mut state.tables[resource as usize].objects;
-        if objects.get(key).is_none_or(|old| old.version != seen) {
+        if objects.get(key).is_none_or(|old| old.version != expected) {
             return Err(Stale);
         }
         let before = objects.remove(key);
@@ -158,20 +171,19 @@ impl Store {
         Ok(deleted)
     }
 
-    /// All objects as they are now.
+    /// Takes a snapshot of all objects.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let state = self.state();
         let objects = state.tables.iter().map(|table| table.objects.clone()).collect();
         Snapshot { version: state.version, objects }
     }
 
-    /// Has the objects of a snapshot again, and its version: versions that were given out since will be given out again.
-    /// Nothing is remembered of what happened.
+    /// Restores the objects and the version of a snapshot: later versions are assigned again. The event window is emptied.
     pub(crate) fn restore(&self, snapshot: &Snapshot) {
         let mut state = self.state();
         state.version = snapshot.version;
         for (table, objects) in state.tables.iter_mut().zip(&snapshot.objects) {
-            *table = Table { objects: objects.clone(), events: VecDeque::new(), forgotten: snapshot.version };
+            *table = Table { objects: objects.clone(), events: VecDeque::new(), compacted: snapshot.version };
         }
         drop(state);
         for changed in &self.changed {
@@ -179,15 +191,20 @@ impl Store {
         }
     }
 
-    /// What happened after `version`, at most `most` events, and the version up to which this is all.
-    pub(crate) fn since(&self, resource: Resource, version: u64, most: usize) -> Result<(u64, Vec<Event>), Expired> {
+    /// Returns at most `limit` events after `version`, and the version up to which they are complete.
+    pub(crate) fn events_since(
+        &self,
+        resource: Resource,
+        version: u64,
+        limit: usize,
+    ) -> Result<(u64, Vec<Event>), Expired> {
         let state = self.state();
         let table = &state.tables[resource as usize];
-        if version < table.forgotten {
-            return Err(Expired { oldest: table.forgotten });
+        if version < table.compacted {
+            return Err(Expired { oldest: table.compacted });
         }
         let from = table.events.partition_point(|event| event.version <= version);
-        let events: Vec<Event> = table.events.range(from..).take(most).cloned().collect();
+        let events: Vec<Event> = table.events.range(from..).take(limit).cloned().collect();
         let upto = match events.last() {
             Some(last) if from + events.len() < table.events.len() => last.version,
             _ => state.version,
@@ -195,7 +212,7 @@ impl Store {
         Ok((upto, events))
     }
 
-    /// Changes whenever something happened to an object of the resource.
+    /// Returns a receiver that is notified of every write to the resource.
     pub(crate) fn subscribe(&self, resource: Resource) -> watch::Receiver<u64> {
         self.changed[resource as usize].subscribe()
     }
@@ -214,16 +231,16 @@ impl Store {
         table.events.push_back(Event { version, before, after, deleted });
         while table.events.len() > self.window {
             if let Some(event) = table.events.pop_front() {
-                table.forgotten = event.version;
+                table.compacted = event.version;
             }
         }
         drop(state);
-        // Two writers may come here in the other order; a receiver only wants to know that there is something new.
+        // Concurrent writers can get here out of order; receivers need the newest version only.
         self.changed[resource as usize].send_modify(|last| *last = version.max(*last));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing in here panics half-way through a change.
+        // No code panics between two parts of a change, so the state is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

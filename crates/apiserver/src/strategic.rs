@@ -1,4 +1,4 @@
-//! Strategic merge patch: a merge patch that knows by which field the items of some lists are told apart.
+//! Strategic merge patch: a merge patch that merges some lists item by item, by a key.
 
 use drakkar_client::schema::{ListType, OBJECT_META};
 use serde_json::{Map, Value};
@@ -12,33 +12,36 @@ const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const ORDER: &str = "$setElementOrder/";
 const RETAIN: &str = "$retainKeys";
 
-/// How a list is merged.
-enum List {
-    Replaced,
+/// The merge strategy of a list.
+enum Strategy {
+    /// The list is replaced as a whole.
+    Replace,
+    /// Values are added.
     Set,
+    /// Items with the same value of this field are merged.
     Keyed(&'static str),
 }
 
-/// Returns how the list at a path is merged.
-fn list(resource: Resource, path: &str) -> List {
+/// Returns the merge strategy of the list at a path.
+fn strategy(resource: Resource, path: &str) -> Strategy {
     let field = match (rules::type_of(resource), path.strip_prefix("metadata.")) {
         (Some(of), _) => of.at(path),
         (None, Some(path)) => OBJECT_META.at(path),
-        (None, None) => return core_list(resource, path),
+        (None, None) => return core_strategy(resource, path),
     };
     match field.filter(|field| field.patch_merge).map(|field| field.list_type) {
-        Some(ListType::Set) => List::Set,
-        Some(ListType::Map([key, ..])) => List::Keyed(key),
-        _ => List::Replaced,
+        Some(ListType::Set) => Strategy::Set,
+        Some(ListType::Map([key, ..])) => Strategy::Keyed(key),
+        _ => Strategy::Replaced,
     }
 }
 
-/// Returns how a list of the core group is merged. The name of the field decides: no two resources here disagree on one.
-fn core_list(resource: Resource, path: &str) -> List {
+/// Returns the merge strategy of a list of the core group. The name of the field decides: no two resources here disagree on one.
+fn core_strategy(resource: Resource, path: &str) -> Strategy {
     let core = matches!(resource, Resource::Pod | Resource::Node | Resource::Namespace);
     let field = path.rsplit('.').next().unwrap_or_default();
     match field {
-        "conditions" | "addresses" if core => List::Keyed("type"),
+        "conditions" | "addresses" if core => Strategy::Keyed("type"),
         "containers"
         | "initContainers"
         | "ephemeralContainers"
@@ -50,22 +53,22 @@ fn core_list(resource: Resource, path: &str) -> List {
         | "schedulingGates"
             if core =>
         {
-            List::Keyed("name")
+            Strategy::Keyed("name")
         }
-        "volumeMounts" if core => List::Keyed("mountPath"),
-        "volumeDevices" if core => List::Keyed("devicePath"),
-        "ports" if core => List::Keyed("containerPort"),
-        "podIPs" | "hostIPs" | "hostAliases" if core => List::Keyed("ip"),
-        "taints" if resource == Resource::Node => List::Keyed("key"),
-        "topologySpreadConstraints" if core => List::Keyed("topologyKey"),
-        "podCIDRs" if core => List::Set,
-        _ => List::Replaced,
+        "volumeMounts" if core => Strategy::Keyed("mountPath"),
+        "volumeDevices" if core => Strategy::Keyed("devicePath"),
+        "ports" if core => Strategy::Keyed("containerPort"),
+        "podIPs" | "hostIPs" | "hostAliases" if core => Strategy::Keyed("ip"),
+        "taints" if resource == Resource::Node => Strategy::Keyed("key"),
+        "topologySpreadConstraints" if core => Strategy::Keyed("topologyKey"),
+        "podCIDRs" if core => Strategy::Set,
+        _ => Strategy::Replace,
     }
 }
 
 pub(crate) fn merge(resource: Resource, object: &mut Value, patch: &Value) -> Result<(), Failure> {
     if !patch.is_object() {
-        return Err(Failure::bad_request("a strategic merge patch is a JSON object"));
+        return Err(Failure::bad_request("a strategic merge patch must be a JSON object"));
     }
     merge_at(resource, "", object, patch)
 }
@@ -97,10 +100,10 @@ fn merge_at(resource: Resource, path: &str, target: &mut Value, patch: &Value) -
     for (name, value) in patch {
         let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
         if name == DIRECTIVE || name == RETAIN || name.starts_with(ORDER) {
-            // The order of items is not kept: no part of this server depends on it.
+            // The order of items is ignored: nothing in this server depends on it.
         } else if let Some(list) = name.strip_prefix(DELETE_FROM) {
-            if let (Some(Value::Array(items)), Value::Array(gone)) = (fields.get_mut(list), value) {
-                items.retain(|item| !gone.contains(item));
+            if let (Some(Value::Array(items)), Value::Array(deleted)) = (fields.get_mut(list), value) {
+                items.retain(|item| !deleted.contains(item));
             }
         } else if value.is_null() {
             fields.remove(name);
@@ -124,16 +127,16 @@ fn merge_list(resource: Resource, path: &str, target: &mut Value, patch: &[Value
         *target = Value::Array(Vec::new());
     }
     let Value::Array(items) = target else { return Ok(()) };
-    match list(resource, path) {
-        List::Replaced => *items = patch.to_vec(),
-        List::Set => {
+    match strategy(resource, path) {
+        Strategy::Replace => *items = patch.to_vec(),
+        Strategy::Set => {
             for value in patch {
                 if !items.contains(value) {
                     items.push(value.clone());
                 }
             }
         }
-        List::Keyed(key) => {
+        Strategy::Keyed(key) => {
             if patch.iter().any(|item| item[DIRECTIVE] == "replace") {
                 items.clear();
             }

@@ -1,4 +1,4 @@
-//! The server as its clients see it, over real HTTP.
+//! Tests over real HTTP, as clients see the server.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod apply;

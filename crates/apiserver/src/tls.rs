@@ -1,4 +1,4 @@
-//! A certificate authority and a server certificate of its own, made anew for each server.
+//! TLS: each server has a new certificate authority and server certificate.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 
-/// Why there is no certificate.
+/// An error in the setup of TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The certificate could not be made.
-    #[error("make a certificate for the API server")]
+    /// Creating the certificates failed.
+    #[error("creating a certificate for the API server failed")]
     Certificate(#[from] rcgen::Error),
-    /// The certificate could not be used.
-    #[error("set up TLS for the API server")]
+    /// The certificate was not accepted.
+    #[error("configuring TLS for the API server failed")]
     Setup(#[from] tokio_rustls::rustls::Error),
 }
 
-/// What a server with TLS needs, and its clients.
+/// The TLS configuration of a server, and the certificate authority for its clients.
 #[derive(Clone)]
 pub(crate) struct Tls {
     pub(crate) acceptor: TlsAcceptor,
@@ -38,7 +38,7 @@ impl std::fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// For a server at this address and as `localhost`.
+    /// Creates certificates for an address and `localhost`.
     pub(crate) fn new(address: IpAddr) -> Result<Self, TlsError> {
         let mut ca = CertificateParams::new(Vec::new())?;
         ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

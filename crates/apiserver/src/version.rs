@@ -1,15 +1,15 @@
-//! The versions of the API: which path serves which, and what differs between them.
+//! API versions and the conversion between them.
 //!
-//! Objects are kept as v1 (events as core v1). `v1beta2` differs from v1 in nothing but its name. `v1beta1` has the content
-//! of a request beside its name instead of under `exactly`, and the content of a device under `basic`. `events.k8s.io` has
-//! other names for the fields of an event.
+//! Objects are stored as v1 (events as core v1). `v1beta2` is identical to v1 but for its name. `v1beta1` has the fields of a
+//! request beside its name instead of under `exactly`, and the fields of a device under `basic`. `events.k8s.io` renames the
+//! fields of an event.
 
 use drakkar_client::{DraVersion, from_v1, to_v1};
 use serde_json::Value;
 
 use super::resource::{DRA_GROUP, Resource};
 
-/// A version of the API in a path.
+/// The API group and version of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     /// Core `v1`.
@@ -38,7 +38,7 @@ impl Version {
         }
     }
 
-    /// Whether objects look in this version as they are kept.
+    /// Whether this version has the form in which objects are stored.
     pub(crate) fn is_stored_form(self) -> bool {
         match self {
             Self::Core => true,
@@ -47,7 +47,7 @@ impl Version {
         }
     }
 
-    /// Turns what a client sent in this version into the form that is kept.
+    /// Converts an object from this version to the stored one.
     pub(crate) fn to_stored(self, resource: Resource, object: &mut Value) {
         match self {
             Self::Events => rename(object, |(events, core)| (events, core)),
@@ -56,8 +56,8 @@ impl Version {
         }
     }
 
-    /// Turns what is kept into the form of this version.
-    pub(crate) fn of_stored(self, resource: Resource, object: &mut Value) {
+    /// Converts a stored object to this version.
+    pub(crate) fn convert_from_stored(self, resource: Resource, object: &mut Value) {
         match self {
             Self::Events => rename(object, |(events, core)| (core, events)),
             Self::Dra(DraVersion::V1beta1) => from_v1(resource.kind(), object),
@@ -66,7 +66,7 @@ impl Version {
     }
 }
 
-/// Fields of an event: in `events.k8s.io`, and in the core group.
+/// The fields of an event that differ: in `events.k8s.io`, and in the core group.
 const EVENT_FIELDS: [(&str, &str); 8] = [
     ("regarding", "involvedObject"),
     ("note", "message"),

@@ -1,7 +1,6 @@
-//! Watches: the changes of a selection of objects as a stream of JSON lines.
+//! WATCH: the changes of selected objects as a stream of JSON lines.
 //!
-//! A watch is a cursor into the store's memory of events. It lives inside the body of its response: when the connection
-//! goes, it is gone.
+//! A watch is a cursor into the store's event window. The response body owns it: it ends with the connection.
 
 use std::io;
 use std::sync::Arc;
@@ -15,43 +14,42 @@ use tokio::time::{Instant, sleep_until};
 
 use super::call::Call;
 use super::codec;
-use super::faults::WatchLine;
+use super::faults::WatchFaults;
 use super::selector::Selector;
 use super::status::Failure;
 use super::store::{Event, Object};
 
-/// How many events go into one chunk.
-const BATCH: usize = 64;
-/// How long a watch lasts if the client does not say: a server ends each between half an hour and an hour.
+/// The maximum number of events in one chunk.
+const BATCH_SIZE: usize = 64;
+/// The duration of a watch without `timeoutSeconds`; the kube-apiserver uses 30 to 60 minutes.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(45 * 60);
-
-/// How long it lasts at most, whatever the client says.
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long before its end a watch gets a bookmark.
+/// The limit of `timeoutSeconds`.
+const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+/// The time between the last bookmark of a watch and its end.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
 /// One watch.
 struct Watch {
     call: Call,
     selector: Selector,
-    /// Everything up to this version was sent.
+    /// The version up to which all events are sent.
     cursor: u64,
-    /// What there was when the watch began, still to be sent.
+    /// The objects at the start of the watch, still to be sent.
     initial: Vec<Arc<Object>>,
-    /// Whether the client wants to know when it has seen all of that.
+    /// Whether a bookmark that marks the end of the initial events is still to be sent.
     marks_initial_end: bool,
     bookmarks: bool,
     next_bookmark: Instant,
     deadline: Instant,
     changed: watch::Receiver<u64>,
-    line: WatchLine,
+    faults: WatchFaults,
     done: bool,
 }
 
-/// Begins a watch.
+/// Starts a watch.
 pub(crate) fn start(call: Call) -> Result<impl Stream<Item = io::Result<Bytes>> + Send, Failure> {
     let selector = call.selector()?;
-    let wanted = call.query.version()?.filter(|version| *version > 0);
+    let requested = call.query.version()?.filter(|version| *version > 0);
     let initial_events = match call.query.get("sendInitialEvents") {
         None => None,
         Some(_) if call.query.get("resourceVersionMatch") != Some("NotOlderThan") => {
@@ -69,19 +67,19 @@ pub(crate) fn start(call: Call) -> Result<impl Stream<Item = io::Result<Bytes>> 
         ));
     }
     let bookmarks = call.query.flag("allowWatchBookmarks");
-    // The subscription comes first: what happens from here on wakes the watch.
+    // Subscribe before reading the store, so that no write in between is missed.
     let changed = call.core.store.subscribe(call.resource());
-    let (cursor, initial) = match (initial_events, wanted) {
+    let (cursor, initial) = match (initial_events, requested) {
         (Some(false), None) => (call.core.store.version(), Vec::new()),
         (Some(false) | None, Some(version)) => (version, Vec::new()),
         (Some(true), _) | (None, None) => call.core.store.list(call.resource(), call.target.namespace.as_deref()),
     };
     let timeout = call.query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
-    let timeout = timeout.map_or(DEFAULT_TIMEOUT, Duration::from_secs).min(LONGEST_TIMEOUT);
+    let timeout = timeout.map_or(DEFAULT_TIMEOUT, Duration::from_secs).min(MAX_TIMEOUT);
     let now = Instant::now();
     let watch = Watch {
-        line: call.core.faults.watch_line(),
-        next_bookmark: next_bookmark(call.core.bookmarks, now + timeout),
+        faults: call.core.faults.watch_faults(),
+        next_bookmark: next_bookmark(call.core.bookmark_interval, now + timeout),
         deadline: now + timeout,
         marks_initial_end: initial_events == Some(true) && bookmarks,
         selector,
@@ -98,7 +96,7 @@ pub(crate) fn start(call: Call) -> Result<impl Stream<Item = io::Result<Bytes>> 
     }))
 }
 
-/// Bookmarks come at their interval, and one just before the end.
+/// Returns the time of the next bookmark: after the interval, or shortly before the end of the watch.
 fn next_bookmark(interval: Duration, deadline: Instant) -> Instant {
     let now = Instant::now();
     let last = deadline - LAST_BOOKMARK;
@@ -106,17 +104,17 @@ fn next_bookmark(interval: Duration, deadline: Instant) -> Instant {
 }
 
 impl Watch {
-    /// The next lines, or nothing at the end.
+    /// Returns the next lines, or `None` at the end of the watch.
     async fn next(&mut self) -> Option<io::Result<Vec<u8>>> {
         loop {
             if self.done {
                 return None;
             }
-            let open = match self.line.open(&self.call.core.faults, &self.call.user.name) {
+            let open = match self.faults.is_open(&self.call.core.faults, &self.call.user.name) {
                 Ok(open) => open,
-                Err(severed) => {
+                Err(cut) => {
                     self.done = true;
-                    return Some(Err(io::Error::other(severed)));
+                    return Some(Err(io::Error::other(cut)));
                 }
             };
             if open && let Some(chunk) = self.lines() {
@@ -129,7 +127,7 @@ impl Watch {
                         return None;
                     }
                 }
-                () = self.line.changed() => {}
+                () = self.faults.changed() => {}
                 () = sleep_until(wake) => {
                     if Instant::now() >= self.deadline {
                         return None;
@@ -139,31 +137,31 @@ impl Watch {
         }
     }
 
-    /// What can be sent now.
+    /// Returns the lines that can be sent now.
     fn lines(&mut self) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         if !self.initial.is_empty() {
             for object in std::mem::take(&mut self.initial) {
                 if self.selects(&object) {
-                    self.line("ADDED", &object, &mut out);
+                    self.write_line("ADDED", &object, &mut out);
                 }
             }
         }
         if std::mem::take(&mut self.marks_initial_end) {
-            self.bookmark(true, &mut out);
+            self.write_bookmark(true, &mut out);
         }
         if !out.is_empty() {
             return Some(out);
         }
         self.changed.borrow_and_update();
-        match self.call.core.store.since(self.call.resource(), self.cursor, BATCH) {
+        match self.call.core.store.events_since(self.call.resource(), self.cursor, BATCH_SIZE) {
             Ok((upto, events)) => {
                 for event in &events {
-                    self.event(event, &mut out);
+                    self.write_event(event, &mut out);
                 }
                 self.cursor = self.cursor.max(upto);
-                // More than a batch: come back without waiting.
-                if events.len() == BATCH {
+                // There may be more: do not wait for the next write.
+                if events.len() == BATCH_SIZE {
                     self.changed.mark_changed();
                 }
             }
@@ -176,7 +174,7 @@ impl Watch {
             }
         }
         if self.bookmarks && !self.done && Instant::now() >= self.next_bookmark {
-            self.bookmark(false, &mut out);
+            self.write_bookmark(false, &mut out);
         }
         (!out.is_empty()).then_some(out)
     }
@@ -187,22 +185,22 @@ impl Watch {
             && self.selector.matches(&object.value)
     }
 
-    /// An object that enters the selection is added to it, one that leaves it is deleted from it.
-    fn event(&self, event: &Event, out: &mut Vec<u8>) {
+    /// Writes the line of an event. An object that starts to match the selector is `ADDED`, one that ceases to is `DELETED`.
+    fn write_event(&self, event: &Event, out: &mut Vec<u8>) {
         let before = event.before.as_ref().filter(|object| self.selects(object));
         let after = event.after.as_ref().filter(|object| self.selects(object));
         match (before, after) {
             (None, None) => {}
-            (None, Some(object)) => self.line("ADDED", object, out),
-            (Some(_), Some(object)) => self.line("MODIFIED", object, out),
+            (None, Some(object)) => self.write_line("ADDED", object, out),
+            (Some(_), Some(object)) => self.write_line("MODIFIED", object, out),
             (Some(before), None) => match &event.deleted {
-                Some(last) => self.line("DELETED", last, out),
-                None => self.line("DELETED", &Object::new(before.value.clone(), event.version), out),
+                Some(last) => self.write_line("DELETED", last, out),
+                None => self.write_line("DELETED", &Object::new(before.value.clone(), event.version), out),
             },
         }
     }
 
-    fn line(&self, kind: &str, object: &Object, out: &mut Vec<u8>) {
+    fn write_line(&self, kind: &str, object: &Object, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"type\":\"");
         out.extend_from_slice(kind.as_bytes());
         out.extend_from_slice(b"\",\"object\":");
@@ -210,8 +208,8 @@ impl Watch {
         out.extend_from_slice(b"}\n");
     }
 
-    fn bookmark(&mut self, ends_initial: bool, out: &mut Vec<u8>) {
-        // Where the storage was restored from a backup, a watch can be ahead of it.
+    fn write_bookmark(&mut self, ends_initial: bool, out: &mut Vec<u8>) {
+        // After a restore of an older snapshot the cursor can be ahead of the store.
         let version = self.cursor.min(self.call.core.store.version());
         let mut metadata = json!({ "resourceVersion": version.to_string(), "creationTimestamp": null });
         if ends_initial {
@@ -224,6 +222,6 @@ impl Watch {
         });
         out.extend_from_slice(json!({ "type": "BOOKMARK", "object": object }).to_string().as_bytes());
         out.push(b'\n');
-        self.next_bookmark = next_bookmark(self.call.core.bookmarks, self.deadline);
+        self.next_bookmark = next_bookmark(self.call.core.bookmark_interval, self.deadline);
     }
 }

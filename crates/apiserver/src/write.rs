@@ -1,8 +1,7 @@
-//! Creating and updating objects: the order of steps that a real server has.
+//! Create and update, in the order of steps of the kube-apiserver.
 //!
-//! Decode, set what is the server's to set, default, drop fields of disabled features, validate, note who owns which field,
-//! store. An update that finds that the object changed meanwhile begins again, unless the client named the version that it
-//! wants to replace.
+//! Decode, set system fields, apply defaults, record field ownership, drop fields of disabled features, validate, store. An
+//! update that loses a race is retried, unless the client named the resource version to replace.
 
 use std::sync::Arc;
 
@@ -18,21 +17,21 @@ use super::rules::{self, FieldError};
 use super::status::Failure;
 use super::store::{Object, Stale};
 
-/// How often an update begins again, and a name is generated anew.
-const TRIES: usize = 100;
-/// What is left for the name in front of a generated suffix.
-const GENERATED_BASE: usize = 58;
+/// The maximum number of attempts to update an object, or to generate a free name.
+const MAX_ATTEMPTS: usize = 100;
+/// The maximum length of the name before a generated suffix.
+const MAX_GENERATED_BASE: usize = 58;
 
-/// What a write is to make of an object.
+/// The result that a write proposes.
 #[derive(Debug)]
 pub(crate) struct Proposal {
-    /// The object, admitted, without `apiVersion` and `kind`.
+    /// The object in the stored form.
     pub(crate) object: Value,
-    /// Who owns which field afterwards, if this was an apply; any other write owns what it changes.
+    /// The managed fields that result from an apply. `None` for other writes, which own what they change.
     pub(crate) managed_fields: Option<Value>,
 }
 
-/// A POST.
+/// Handles a POST.
 pub(crate) fn create(call: &Call, body: &[u8]) -> Result<Arc<Object>, Failure> {
     let object = decode(call, body)?;
     create_proposed(call, Proposal { object, managed_fields: None })
@@ -52,7 +51,8 @@ pub(crate) fn create_proposed(call: &Call, proposal: Proposal) -> Result<Arc<Obj
     let Proposal { mut object, managed_fields } = proposal;
     let metadata = &object["metadata"];
     let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
-    let (given, base) = (text("name"), text("generateName"));
+    let given = text("name");
+    let base = text("generateName");
     if !matches!(text("resourceVersion").as_str(), "" | "0") {
         return Err(Failure::internal_plain("resourceVersion should not be set on objects to be created".to_owned()));
     }
@@ -68,14 +68,14 @@ pub(crate) fn create_proposed(call: &Call, proposal: Proposal) -> Result<Arc<Obj
     prepare::for_create(resource, call.target.namespace.as_deref(), &mut object);
     object["metadata"]["uid"] = drakkar_client::uuid().into();
     rules::default_fields(resource, &mut object);
-    prepare::shape(resource, &mut object);
+    prepare::normalize(resource, &mut object);
     match managed_fields {
         Some(fields) => object["metadata"]["managedFields"] = fields,
         None => ownership::record_update(call, None, &mut object),
     }
     rules::drop_disabled(resource, &mut object, None, &call.core.gates);
-    prepare::shape(resource, &mut object);
-    for _ in 0..TRIES {
+    prepare::normalize(resource, &mut object);
+    for _ in 0..MAX_ATTEMPTS {
         let name = if given.is_empty() { generate(&base)? } else { given.clone() };
         object["metadata"]["name"] = name.as_str().into();
         let mut errors = rules::validate_create(resource, &object, &call.core.gates);
@@ -98,19 +98,19 @@ pub(crate) fn create_proposed(call: &Call, proposal: Proposal) -> Result<Arc<Obj
     Err(Failure::already_exists(resource, &base))
 }
 
-/// A PUT.
+/// Handles a PUT.
 pub(crate) fn replace(call: &Call, body: &[u8]) -> Result<Arc<Object>, Failure> {
     let object = decode(call, body)?;
     check_namespace(call, &object)?;
     check_name(call, &object)?;
-    // Alone of all resources, events may be created by a PUT.
+    // Events are the only resource here that a PUT can create.
     if call.resource() == Resource::Event && call.core.store.get(Resource::Event, &call.key()).is_none() {
         return create_proposed(call, Proposal { object, managed_fields: None });
     }
     update(call, |_| Ok(Proposal { object: object.clone(), managed_fields: None }))
 }
 
-/// Whether an object is the one that the path names.
+/// Checks that the name of an object is the one in the path.
 pub(crate) fn check_name(call: &Call, object: &Value) -> Result<(), Failure> {
     let wanted = call.name();
     match object["metadata"]["name"].as_str().unwrap_or_default() {
@@ -124,13 +124,14 @@ pub(crate) fn check_name(call: &Call, object: &Value) -> Result<(), Failure> {
     }
 }
 
-/// Changes an object to what `propose` makes of it.
+/// Replaces an object with the result of `propose`, which is called again after a lost race.
 pub(crate) fn update(
     call: &Call,
     propose: impl Fn(&Object) -> Result<Proposal, Failure>,
 ) -> Result<Arc<Object>, Failure> {
-    let (resource, key) = (call.resource(), call.key());
-    for _ in 0..TRIES {
+    let resource = call.resource();
+    let key = call.key();
+    for _ in 0..MAX_ATTEMPTS {
         let old = call.core.store.get(resource, &key).ok_or_else(|| Failure::not_found(resource, call.name()))?;
         call.authorize_object(&old.value)?;
         let Proposal { object: mut new, managed_fields } = propose(&old)?;
@@ -138,19 +139,19 @@ pub(crate) fn update(
         let replaced_fields = new["metadata"]["managedFields"].take();
         prepare::for_update(resource, call.is_status(), &mut new, &old.value);
         rules::default_fields(resource, &mut new);
-        prepare::shape(resource, &mut new);
-        // What the server itself takes away below stays on record as owned, as it does in a real one.
+        prepare::normalize(resource, &mut new);
+        // Before fields are dropped: a dropped field stays in managedFields, as in the kube-apiserver.
         match managed_fields {
             Some(fields) => new["metadata"]["managedFields"] = fields,
             None => {
                 if replaced_fields == json!([{}]) {
-                    prepare::strip(&mut new, "managedFields");
+                    prepare::remove_metadata(&mut new, "managedFields");
                 }
                 ownership::record_update(call, Some(&old.value), &mut new);
             }
         }
         rules::drop_disabled(resource, &mut new, Some(&old.value), &call.core.gates);
-        prepare::generation(resource, &mut new, &old.value);
+        prepare::update_generation(resource, &mut new, &old.value);
         let mut errors = Vec::new();
         if resource == Resource::ResourceClaim && call.is_status() {
             let policy = call.core.policy();
@@ -169,7 +170,7 @@ pub(crate) fn update(
         if call.dry_run() {
             return Ok(Arc::new(Object::new(new, old.version)));
         }
-        let stored = if prepare::is_to_be_removed(&new) {
+        let stored = if prepare::is_removable(&new) {
             call.core.store.remove(resource, &key, old.version, new)
         } else {
             call.core.store.replace(resource, &key, old.version, new)
@@ -183,7 +184,7 @@ pub(crate) fn update(
     Err(Failure::modified(resource, call.name()))
 }
 
-/// Whether the client named the version that it replaces; an error if it is another.
+/// Returns whether the client named the resource version to replace; fails if the object has another one.
 fn check_preconditions(call: &Call, metadata: &Value, old: &Object) -> Result<bool, Failure> {
     let text = |field: &str| metadata[field].as_str().filter(|text| !text.is_empty());
     let uid = old.value["metadata"]["uid"].as_str().unwrap_or_default();
@@ -197,7 +198,7 @@ fn check_preconditions(call: &Call, metadata: &Value, old: &Object) -> Result<bo
         Some(wanted) if wanted.parse() == Ok(old.version) => true,
         Some(_) => return Err(Failure::modified(call.resource(), call.name())),
     };
-    // To a real server the UID of a PUT is a condition, and that of a patch, looked at later, a change.
+    // The kube-apiserver treats the UID of a PUT as a precondition, and that of a patch as a change of the field.
     let Some(wanted) = wrong_uid else { return Ok(conditional) };
     let immutable = FieldError {
         reason: "FieldValueInvalid",
@@ -229,7 +230,7 @@ fn check_namespace_exists(call: &Call) -> Result<(), Failure> {
     }
 }
 
-/// Admin access needs a namespace that is marked for it.
+/// Checks that the namespace allows admin access, if the object requests it.
 fn admin_access(call: &Call, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     if !matches!(call.resource(), Resource::ResourceClaim | Resource::ResourceClaimTemplate) {
         return Vec::new();
@@ -241,6 +242,6 @@ fn admin_access(call: &Call, new: &Value, old: Option<&Value>) -> Vec<FieldError
 }
 
 fn generate(base: &str) -> Result<String, Failure> {
-    let base: String = base.chars().take(GENERATED_BASE).collect();
+    let base: String = base.chars().take(MAX_GENERATED_BASE).collect();
     Ok(base + &suffix().map_err(Failure::internal)?)
 }

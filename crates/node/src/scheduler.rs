@@ -7,7 +7,6 @@
 
 mod allocator;
 mod cache;
-pub(crate) mod cel;
 mod claims;
 mod controller;
 mod job;

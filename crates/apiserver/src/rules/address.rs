@@ -1,10 +1,10 @@
-//! Addresses of network interfaces: `10.9.8.7/24`, `2001:db8::1/64`.
+//! Addresses of network interfaces in CIDR form: `10.9.8.7/24`, `2001:db8::1/64`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::field::quoted;
 
-/// What is wrong with an address, if anything.
+/// Validates an address. Returns the problem, if any.
 pub(super) fn interface_address(text: &str) -> Option<String> {
     let Some(canonical) = canonical(text) else {
         return Some("must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)".to_owned());
@@ -25,17 +25,17 @@ fn canonical(text: &str) -> Option<String> {
     if prefix > 128 {
         return None;
     }
-    // An IPv4 address in the form of IPv6 is that IPv4 address, and its prefix is counted anew.
+    // Go converts an IPv4-mapped IPv6 address to IPv4, and its prefix length accordingly.
     Some(match address.to_canonical() {
         IpAddr::V4(address) => {
             let prefix = i16::from(prefix);
             format!("{address}/{}", if prefix > 32 { prefix - 96 } else { prefix })
         }
-        IpAddr::V6(address) => format!("{}/{prefix}", show_v6(address)),
+        IpAddr::V6(address) => format!("{}/{prefix}", format_v6(address)),
     })
 }
 
-/// IPv4, in which leading zeros are let through.
+/// Parses an IPv4 address. Leading zeros are allowed, as in Go's legacy parser.
 fn parse_v4(text: &str) -> Option<Ipv4Addr> {
     let parts: Vec<_> = text.split('.').collect();
     let [a, b, c, d] = parts[..] else { return None };
@@ -52,14 +52,14 @@ fn parse_v6(text: &str) -> Option<Ipv6Addr> {
     text.parse().ok()
 }
 
-/// As Go shows it: unlike Rust, without IPv4 notation in any address.
-fn show_v6(address: Ipv6Addr) -> String {
+/// Formats an IPv6 address like Go: unlike Rust, never with an IPv4 part.
+fn format_v6(address: Ipv6Addr) -> String {
     let segments = address.segments();
     let mut longest = 0..0;
     let mut at = 0;
     while at < segments.len() {
         let zeros = segments[at..].iter().take_while(|segment| **segment == 0).count();
-        // One zero is shorter than `::`, and of runs of the same length the first counts.
+        // `::` replaces the first of the longest runs of at least two zeros.
         if zeros > longest.len() && zeros > 1 {
             longest = at..at + zeros;
         }

@@ -1,54 +1,54 @@
-//! Whether a user may do something, and the words in which the server refuses it.
+//! Authorization: RBAC, and the restrictions of nodes.
 //!
-//! Kubelets are users `system:node:NAME` of group `system:nodes`. What they may do depends on the object, so rules of a
-//! [`Policy`] are not enough for them.
+//! Kubelets are users `system:node:NAME` in the group `system:nodes`. Their permissions depend on the object, which rules of a
+//! [`Policy`] cannot express.
 
 use serde_json::Value;
 
 use super::super::resource::Resource;
 use super::policy::{Policy, Request};
 use super::value::at;
-use super::{Attempt, User};
+use super::{AccessRequest, User};
 
-/// Whether the user may do it: RBAC, and what nodes may do.
-pub(super) fn authorize(user: &User, attempt: &Attempt<'_>, policy: &Policy) -> Result<(), String> {
-    let resource = full_name(attempt.resource, attempt.subresource);
-    let request = Request { verb: attempt.verb, resource: &resource, namespace: attempt.namespace, name: attempt.name };
+/// Authorizes a request by the rules for nodes and by RBAC.
+pub(super) fn authorize(user: &User, access: &AccessRequest<'_>, policy: &Policy) -> Result<(), String> {
+    let resource = full_name(access.resource, access.subresource);
+    let request = Request { verb: access.verb, resource: &resource, namespace: access.namespace, name: access.name };
     let reason = match node_of(user) {
-        Some(node) => match node_may(node, attempt) {
+        Some(node) => match authorize_node(node, access) {
             Ok(()) => return Ok(()),
             Err(reason) => reason,
         },
         None => String::new(),
     };
-    if policy.allows(user, &request) { Ok(()) } else { Err(refusal(user, attempt.resource, &request, &reason)) }
+    if policy.allows(user, &request) { Ok(()) } else { Err(refusal(user, access.resource, &request, &reason)) }
 }
 
-/// Whether the user may list, watch or delete all objects for which `spec.nodeName` is what a field selector says: nodes
-/// may only where it says their own name.
+/// Authorizes a list, watch or collection delete: a node must select its own name with a field selector for
+/// `spec.nodeName`.
 pub(super) fn authorize_selection(
     user: &User,
-    attempt: &Attempt<'_>,
+    access: &AccessRequest<'_>,
     node_name: Option<&str>,
     policy: &Policy,
 ) -> Result<(), String> {
     let Some(node) = node_of(user) else { return Ok(()) };
-    let reason = match (attempt.resource, attempt.verb) {
+    let reason = match (access.resource, access.verb) {
         (Resource::ResourceSlice, "list" | "watch" | "deletecollection") => {
             "can only list/watch/deletecollection resourceslices with nodeName field selector"
         }
         (Resource::Pod, "list" | "watch") => "can only list/watch pods with spec.nodeName field selector",
         _ => return Ok(()),
     };
-    let resource = full_name(attempt.resource, attempt.subresource);
-    let request = Request { verb: attempt.verb, resource: &resource, namespace: attempt.namespace, name: attempt.name };
+    let resource = full_name(access.resource, access.subresource);
+    let request = Request { verb: access.verb, resource: &resource, namespace: access.namespace, name: access.name };
     if node_name == Some(node) || policy.allows(user, &request) {
         return Ok(());
     }
-    Err(refusal(user, attempt.resource, &request, reason))
+    Err(refusal(user, access.resource, &request, reason))
 }
 
-/// Whether a node may have to do with an object: only with itself, and with slices and pods that are its own.
+/// Authorizes access to an object: a node is limited to itself, its slices and its pods.
 pub(super) fn authorize_object(
     user: &User,
     resource: Resource,
@@ -86,7 +86,7 @@ pub(super) fn authorize_object(
     Err(forbidden(resource, Some(name), &reason))
 }
 
-/// Whether a node may have to do with a slice: only with its own.
+/// Authorizes access to a slice: a node is limited to its own.
 pub(super) fn authorize_slice(user: &User, verb: &str, slice: &Value) -> Result<(), String> {
     let Some(node) = node_of(user) else { return Ok(()) };
     if at(slice, &["spec", "nodeName"]).and_then(Value::as_str) == Some(node) {
@@ -102,15 +102,15 @@ pub(super) fn authorize_slice(user: &User, verb: &str, slice: &Value) -> Result<
     Err(refusal(user, resource, &request, &unrelated(node)))
 }
 
-/// The name of the node that a user is.
+/// Returns the node name of a kubelet's user.
 pub(super) fn node_of(user: &User) -> Option<&str> {
     let name = user.name.strip_prefix("system:node:")?;
     user.groups.iter().any(|group| group == "system:nodes").then_some(name)
 }
 
-/// What nodes may do, as far as it can be told without the object.
-fn node_may(node: &str, attempt: &Attempt<'_>) -> Result<(), String> {
-    let Attempt { verb, resource, subresource, name, .. } = *attempt;
+/// Checks the rules for nodes that do not depend on the object.
+fn authorize_node(node: &str, access: &AccessRequest<'_>) -> Result<(), String> {
+    let AccessRequest { verb, resource, subresource, name, .. } = *access;
     let allowed = |allowed: bool, reason: &str| if allowed { Ok(()) } else { Err(reason.to_owned()) };
     match (resource, subresource) {
         (Resource::ResourceClaim, _) if verb != "get" => {
@@ -142,7 +142,7 @@ fn unrelated(node: &str) -> String {
     format!("no relationship found between node '{node}' and this object")
 }
 
-/// `resourceclaims/status`.
+/// Returns resource and subresource, for example `resourceclaims/status`.
 fn full_name(resource: Resource, subresource: Option<&str>) -> String {
     match subresource {
         Some(subresource) => format!("{}/{subresource}", resource.plural()),
@@ -150,20 +150,20 @@ fn full_name(resource: Resource, subresource: Option<&str>) -> String {
     }
 }
 
-/// The message of an answer 403, with the reason that the rules of nodes give.
-pub(super) fn refusal(user: &User, of: Resource, request: &Request<'_>, reason: &str) -> String {
+/// Returns the message of a 403, with the reason of the rules for nodes, if any.
+pub(super) fn refusal(user: &User, target: Resource, request: &Request<'_>, reason: &str) -> String {
     let Request { verb, resource, namespace, name } = request;
     let scope = match namespace.filter(|namespace| !namespace.is_empty()) {
         Some(namespace) => format!("in the namespace \"{namespace}\""),
         None => "at the cluster scope".to_owned(),
     };
-    let group = of.group();
+    let group = target.group();
     let mut message =
         format!("User \"{}\" cannot {verb} resource \"{resource}\" in API group \"{group}\" {scope}", user.name);
     if !reason.is_empty() {
         message = format!("{message}: node: {reason}");
     }
-    forbidden(of, *name, &message)
+    forbidden(target, *name, &message)
 }
 
 fn forbidden(resource: Resource, name: Option<&str>, reason: &str) -> String {

@@ -1,4 +1,4 @@
-//! Claims: what they ask for, and what their status says.
+//! Validation of claims.
 
 mod allocation;
 mod config;
@@ -21,7 +21,7 @@ pub(super) fn create(claim: &Value, gates: &super::Gates, errors: &mut Errors) {
     validate_spec(get(claim, "spec").unwrap_or(&Value::Null), &Path::root("spec"), gates, errors);
 }
 
-/// What a claim asks for cannot be changed.
+/// Validates an update: the spec is immutable.
 pub(super) fn update(new: &Value, old: &Value, errors: &mut Errors) {
     if !same(get(new, "spec"), get(old, "spec")) {
         errors.invalid(&Path::root("spec"), Bad::null(), "field is immutable");

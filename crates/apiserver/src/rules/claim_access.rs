@@ -1,4 +1,4 @@
-//! Rights beyond those of the endpoint: who may allocate, who may speak for a driver, and who may have admin access.
+//! Permissions beyond those of the endpoint: allocating claims, reporting device status for a driver, and admin access.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +14,12 @@ use super::names::{self, Wording};
 use super::policy::{Policy, Request};
 use super::value::{at, entries, flag, get, list, same, text, texts};
 
-/// What a service account's token says about the node of its pod.
+/// The user info with the node of the pod that a service account token is bound to.
 const NODE_NAME_EXTRA: &str = "authentication.kubernetes.io/node-name";
-/// What a namespace must have for claims with admin access.
+/// The label of namespaces that allow admin access.
 const ADMIN_LABEL: &str = "resource.kubernetes.io/admin-access";
 
-/// Whether the user may change of a claim's status what is changed.
+/// Authorizes the changes of a claim's status.
 pub(super) fn authorize_status(
     user: &User,
     verb: &str,
@@ -45,7 +45,7 @@ pub(super) fn authorize_status(
             errors.forbidden(&path.child("allocation"), &detail);
         }
     }
-    // Without an allocation there is nothing that a driver could say, and the server drops what was said.
+    // Without an allocation the server drops the device status.
     let Some(allocation) = get(new, "allocation").filter(|_| gates.enabled("DRAResourceClaimDeviceStatus")) else {
         return;
     };
@@ -69,18 +69,18 @@ pub(super) fn authorize_status(
     }
 }
 
-/// The drivers about whose devices something else is said than before.
+/// Returns the drivers whose device status has changed.
 fn changed_drivers<'a>(new: &'a Value, old: &'a Value) -> BTreeSet<&'a str> {
     let [new, old] = [new, old].map(|status| list(status, "devices"));
     let is_in = |devices: &[Value], device: &Value| {
         devices.iter().any(|other| device_id(other) == device_id(device) && same(Some(other), Some(device)))
     };
     let changed = new.iter().filter(|device| !is_in(old, device));
-    let gone = old.iter().filter(|device| !is_in(new, device));
-    changed.chain(gone).map(|device| text(device, "driver")).collect()
+    let removed = old.iter().filter(|device| !is_in(new, device));
+    changed.chain(removed).map(|device| text(device, "driver")).collect()
 }
 
-/// Whether the user is a service account of a pod on the one node for which the claim is allocated.
+/// Whether the user is a service account of a pod on the node that the claim is allocated for.
 fn is_on_node_of(user: &User, allocation: &Value) -> bool {
     let account = user.name.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
     let is_account = account.is_some_and(|(namespace, name)| {
@@ -93,7 +93,7 @@ fn is_on_node_of(user: &User, allocation: &Value) -> bool {
     }
 }
 
-/// The node of an allocation that is for one node, chosen by name and nothing else.
+/// Returns the node of an allocation whose node selector is exactly one node name.
 fn node_of_allocation(allocation: &Value) -> Option<&str> {
     let [term] = list(get(allocation, "nodeSelector")?, "nodeSelectorTerms") else { return None };
     let ([], [field]) = (list(term, "matchExpressions"), list(term, "matchFields")) else { return None };
@@ -104,7 +104,7 @@ fn node_of_allocation(allocation: &Value) -> Option<&str> {
     }
 }
 
-/// Whether a claim or a template, or the allocation of a claim, may have admin access in a namespace.
+/// Checks that the namespace allows the admin access of a new claim, template or allocation.
 pub(super) fn admin_access(
     resource: Resource,
     new: &Value,
@@ -125,7 +125,7 @@ pub(super) fn admin_access(
         let asks = |request| get(request, "exactly").and_then(|exactly| flag(exactly, "adminAccess")) == Some(true);
         list(devices, "requests").iter().position(asks)
     };
-    // For both, the server names the path that it is in a claim.
+    // The kube-apiserver reports the path in a claim also for templates.
     let in_spec = |index| Path::root("spec").child("devices").child("requests").index(index);
     let in_status = |index| Path::root("status").child("allocation").child("devices").child("results").index(index);
     let path = match (resource, old) {

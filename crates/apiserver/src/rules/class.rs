@@ -1,4 +1,4 @@
-//! Classes of devices.
+//! Validation of device classes.
 
 use serde_json::Value;
 
@@ -7,15 +7,16 @@ use super::field::{Errors, Path};
 use super::names;
 use super::value::{get, list, optional_text};
 
-/// The configurations of a class.
-const CONFIGURATIONS: usize = 32;
+/// The maximum number of configurations of a class.
+const MAX_CONFIGURATIONS: usize = 32;
 
 pub(super) fn validate(class: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     let spec = get(class, "spec").unwrap_or(&Value::Null);
     selectors(spec, &path, errors);
-    let (configurations, at_config) = (list(spec, "config"), path.child("config"));
-    if !errors.too_many(&at_config, configurations.len(), CONFIGURATIONS) {
+    let configurations = list(spec, "config");
+    let at_config = path.child("config");
+    if !errors.too_many(&at_config, configurations.len(), MAX_CONFIGURATIONS) {
         for (index, config) in configurations.iter().enumerate() {
             configuration(config, &at_config.index(index), errors);
         }
@@ -34,6 +35,6 @@ fn extended_resource(name: &str, path: &Path, errors: &mut Errors) {
     if name.starts_with("requests.") {
         errors.invalid(path, name, "must not have \"requests.\" prefix");
     }
-    // The name must do as one of a quota, too.
+    // The name must be valid in a resource quota too.
     errors.invalid_each(path, name, names::label_key(&format!("requests.{name}")));
 }

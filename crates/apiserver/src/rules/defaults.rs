@@ -1,4 +1,4 @@
-//! What the server fills in, and the form that it brings quantities into.
+//! Defaults of missing fields, and the canonical form of quantities.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::quantity as quantities;
 use super::schema::seconds;
 use super::value::{at_mut, default_to, get, list, list_mut, remove, text};
 
-pub(super) fn fill_in(resource: Resource, object: &mut Value) {
+pub(super) fn apply(resource: Resource, object: &mut Value) {
     match resource {
         Resource::ResourceSlice => slice(object),
         Resource::ResourceClaim => claim(object),
@@ -117,7 +117,7 @@ fn node(node: &mut Value) {
     }
 }
 
-/// What the server and its admission plugins give every pod.
+/// Applies the defaults of the server and of its admission plugins.
 fn pod(pod: &mut Value) {
     let Some(spec) = pod.get_mut("spec").filter(|spec| spec.is_object()) else { return };
     default_to(spec, "restartPolicy", "Always");
@@ -140,7 +140,7 @@ fn pod(pod: &mut Value) {
     }
 }
 
-/// A pod stays for five minutes on a node that has become unreachable.
+/// Adds the tolerations that keep a pod for five minutes on a node that is not ready or unreachable.
 fn pod_tolerations(spec: &mut Value) {
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let tolerates = |toleration: &Value| {
@@ -182,7 +182,7 @@ fn values_mut<'a>(object: &'a mut Value, map: &str) -> impl Iterator<Item = &'a 
     object.get_mut(map).and_then(Value::as_object_mut).into_iter().flat_map(|map| map.values_mut())
 }
 
-/// Brings a quantity into its canonical form; one that must be there is 0 where it is not.
+/// Brings a quantity into its canonical form. A required one that is missing becomes 0.
 fn quantity(object: &mut Value, field: &str, required: bool) {
     match object.get_mut(field) {
         Some(value) if !value.is_null() => canonical(value),
@@ -192,7 +192,7 @@ fn quantity(object: &mut Value, field: &str, required: bool) {
 }
 
 fn canonical(value: &mut Value) {
-    // What is no quantity is refused later.
+    // Validation reports malformed quantities later.
     if let Ok(quantity) = quantities::read(Some(value)) {
         *value = quantity.to_string().into();
     }

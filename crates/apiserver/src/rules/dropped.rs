@@ -1,4 +1,4 @@
-//! Fields of features that are off: they are taken out of what clients write, unless the stored object has them already.
+//! Dropping of fields: those of disabled features that the stored object does not use, and device status without allocation.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ pub(super) fn drop_fields(resource: Resource, new: &mut Value, old: Option<&Valu
             claim_spec(new, old, &["spec"], gates);
             match old {
                 Some(old) => claim_status(new, old, gates),
-                // Nobody creates a claim that is allocated already.
+                // A claim is created without a status.
                 None => remove(new, &["status"]),
             }
         }
@@ -31,7 +31,7 @@ pub(super) fn drop_fields(resource: Resource, new: &mut Value, old: Option<&Valu
 
 const ATTRIBUTE_LISTS: [&str; 4] = ["ints", "bools", "strings", "versions"];
 
-/// A list that has something in it.
+/// Whether a list is not empty.
 fn filled(object: &Value, field: &str) -> bool {
     !list(object, field).is_empty()
 }
@@ -63,41 +63,41 @@ fn slice(new: &mut Value, old: Option<&Value>, gates: &Gates) {
         entries(device, "attributes").any(|(_, value)| ATTRIBUTE_LISTS.iter().any(|field| get(value, field).is_some()))
     });
 
-    let mut of_spec: Vec<&str> = Vec::new();
-    let mut of_device: Vec<&str> = Vec::new();
+    let mut spec_fields: Vec<&str> = Vec::new();
+    let mut device_fields: Vec<&str> = Vec::new();
     if is_off("DRADeviceTaints", by_device(&|device| filled(device, "taints"))) {
-        of_device.push("taints");
+        device_fields.push("taints");
     }
     if is_off("DRAPartitionableDevices", partitions) {
-        of_spec.extend(["sharedCounters", "perDeviceNodeSelection"]);
-        of_device.push("consumesCounters");
-        of_device.extend(per_device);
+        spec_fields.extend(["sharedCounters", "perDeviceNodeSelection"]);
+        device_fields.push("consumesCounters");
+        device_fields.extend(per_device);
     }
     if (!gates.enabled("DRADeviceBindingConditions") || !gates.enabled("DRAResourceClaimDeviceStatus")) && !binding {
-        of_device.extend(["bindingConditions", "bindingFailureConditions", "bindsToNode"]);
+        device_fields.extend(["bindingConditions", "bindingFailureConditions", "bindsToNode"]);
     }
     let drop_capacity = is_off("DRAConsumableCapacity", capacity);
     if drop_capacity {
-        of_device.push("allowMultipleAllocations");
+        device_fields.push("allowMultipleAllocations");
     }
     let allocatable = by_device(&|device| entries(device, "nodeAllocatableResources").len() > 0);
     if is_off("DRANodeAllocatableResources", allocatable) {
-        of_device.push("nodeAllocatableResources");
+        device_fields.push("nodeAllocatableResources");
     }
     if is_off("DRAPartitionableDevicesType", used(&|spec| get(spec, "partitionTypeAttribute").is_some())) {
-        of_spec.push("partitionTypeAttribute");
+        spec_fields.push("partitionTypeAttribute");
     }
     if is_off("DRAOptionalNodeOperations", used(&|spec| filled(spec, "skipNodeOperations"))) {
-        of_spec.push("skipNodeOperations");
+        spec_fields.push("skipNodeOperations");
     }
     let drop_groups = is_off("DRADeviceCompatibilityGroups", groups);
     let drop_lists = is_off("DRAListTypeAttributes", lists);
 
     if let Some(spec) = new.get_mut("spec") {
-        remove(spec, &of_spec);
+        remove(spec, &spec_fields);
     }
     for device in list_mut(new, &["spec", "devices"]) {
-        remove(device, &of_device);
+        remove(device, &device_fields);
         if drop_capacity {
             each_value(device, "capacity", &["requestPolicy"]);
         }
@@ -122,7 +122,7 @@ fn requests_of(spec: Option<&Value>) -> &[Value] {
     spec.and_then(|spec| get(spec, "devices")).map(|devices| list(devices, "requests")).unwrap_or_default()
 }
 
-/// Whether a field is in any request, or in any of its choices.
+/// Whether any request or subrequest uses a field.
 fn in_requests(spec: Option<&Value>, used: impl Fn(&Value) -> bool) -> bool {
     requests_of(spec)
         .iter()
@@ -182,7 +182,8 @@ fn claim_spec(new: &mut Value, old: Option<&Value>, path: &[&str], gates: &Gates
 }
 
 fn claim_status(new: &mut Value, old: &Value, gates: &Gates) {
-    let (spec, status) = (get(old, "spec"), get(old, "status").unwrap_or(&Value::Null));
+    let spec = get(old, "spec");
+    let status = get(old, "status").unwrap_or(&Value::Null);
     let allocation = at(status, &["allocation", "devices"]).unwrap_or(&Value::Null);
     let in_results = |fields: &[&str]| {
         list(allocation, "results").iter().any(|result| fields.iter().any(|field| get(result, field).is_some()))
@@ -191,27 +192,27 @@ fn claim_status(new: &mut Value, old: &Value, gates: &Gates) {
     let devices = filled(status, "devices");
     let shares = list(status, "devices").iter().any(|device| get(device, "shareID").is_some());
 
-    let mut of_result = Vec::new();
+    let mut result_fields = Vec::new();
     if is_off("DRAAdminAccess", uses_admin_access(spec) || in_results(&["adminAccess"])) {
-        of_result.push("adminAccess");
+        result_fields.push("adminAccess");
     }
     let drop_capacity =
         is_off("DRAConsumableCapacity", uses_capacity(spec) || in_results(&["shareID", "consumedCapacity"]) || shares);
     if drop_capacity {
-        of_result.extend(["shareID", "consumedCapacity"]);
+        result_fields.extend(["shareID", "consumedCapacity"]);
     }
     let conditions = ["bindingConditions", "bindingFailureConditions"];
     if is_off("DRADeviceBindingConditions", in_results(&conditions)) {
-        of_result.extend(conditions);
+        result_fields.extend(conditions);
     }
     let skipped = list(allocation, "results").iter().any(|result| filled(result, "skipNodeOperations"));
     if is_off("DRAOptionalNodeOperations", skipped) {
-        of_result.push("skipNodeOperations");
+        result_fields.push("skipNodeOperations");
     }
 
     let Some(new_status) = new.get_mut("status") else { return };
     for result in list_mut(new_status, &["allocation", "devices", "results"]) {
-        remove(result, &of_result);
+        remove(result, &result_fields);
     }
     if is_off("DRAResourceClaimDeviceStatus", devices) {
         return remove(new_status, &["devices"]);
@@ -224,15 +225,15 @@ fn claim_status(new: &mut Value, old: &Value, gates: &Gates) {
     drop_deallocated(new_status, status);
 }
 
-/// What drivers said about devices that are allocated no more goes with the allocation.
+/// Removes the status of devices that are no longer allocated.
 fn drop_deallocated(new: &mut Value, old: &Value) {
     let now: Vec<_> = allocated_devices(new).into_iter().map(|id| id.map(str::to_owned)).collect();
-    let is_gone = |device: &Value| {
+    let is_deallocated = |device: &Value| {
         let id = device_id(device);
         allocated_devices(old).contains(&id) && !now.iter().any(|other| other == &id.map(str::to_owned))
     };
     if let Some(devices) = new.get_mut("devices").and_then(Value::as_array_mut) {
-        devices.retain(|device| !is_gone(device));
+        devices.retain(|device| !is_deallocated(device));
         if devices.is_empty() {
             remove(new, &["devices"]);
         }

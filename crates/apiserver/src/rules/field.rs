@@ -1,15 +1,15 @@
-//! Where in an object something is wrong, and what: field paths and errors, worded as Kubernetes words them.
+//! Field paths and field errors, worded as Kubernetes words them.
 
 use std::fmt::{self, Write as _};
 
-/// What is wrong with one field: a cause of an answer 422.
+/// An error of one field: a cause of a 422.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldError {
     /// The kind of error, for example `FieldValueInvalid`.
     pub(crate) reason: &'static str,
     /// The field, for example `spec.devices[0].name`.
     pub(crate) field: String,
-    /// What is wrong, for example `Invalid value: "x": must …`.
+    /// The message, for example `Invalid value: "x": must …`.
     pub(crate) message: String,
 }
 
@@ -41,12 +41,12 @@ impl fmt::Display for Path {
     }
 }
 
-/// The value that an error shows.
+/// The invalid value in an error.
 pub(super) enum Bad<'a> {
     Text(&'a str),
     Number(i64),
     Bool(bool),
-    /// Something that is shown as JSON.
+    /// A value that is encoded as JSON already.
     Json(String),
 }
 
@@ -92,7 +92,7 @@ impl fmt::Display for Bad<'_> {
             Self::Text(text) => f.write_str(&quoted(text)),
             Self::Number(number) => write!(f, "{number}"),
             Self::Bool(value) => write!(f, "{value}"),
-            // Go escapes what HTML would read as something else.
+            // As Go does by default, for HTML.
             Self::Json(json) => {
                 f.write_str(&json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026"))
             }
@@ -100,7 +100,7 @@ impl fmt::Display for Bad<'_> {
     }
 }
 
-/// The errors that were found.
+/// A list of field errors.
 #[derive(Debug, Default)]
 pub(super) struct Errors(Vec<FieldError>);
 
@@ -129,7 +129,7 @@ impl Errors {
         self.add("FieldValueInvalid", path, format!("Invalid value: {}", bad.into()), detail);
     }
 
-    /// One error for each problem that a check of a text found.
+    /// Adds one error for each problem of a value.
     pub(super) fn invalid_each(&mut self, path: &Path, bad: &str, problems: impl IntoIterator<Item = String>) {
         for problem in problems {
             self.invalid(path, bad, &problem);
@@ -167,7 +167,7 @@ impl Errors {
         self.add("FieldValueTooLong", path, "Too long".to_owned(), &detail);
     }
 
-    /// Whether a list or map is too big, in which case nothing in it is to be looked at.
+    /// Adds an error and returns true if a list or map is too long. The caller then skips its items.
     pub(super) fn too_many(&mut self, path: &Path, length: usize, limit: usize) -> bool {
         if length > limit {
             let detail = format!("must have at most {limit} items");
@@ -177,7 +177,7 @@ impl Errors {
     }
 }
 
-/// A text in quotes, with the escapes of Go.
+/// Quotes a string with Go's escapes.
 pub(super) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -188,7 +188,7 @@ pub(super) fn quoted(text: &str) -> String {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             c if c.is_ascii_control() => _ = write!(out, "\\x{:02x}", u32::from(c)),
             c if c.is_control() => _ = write!(out, "\\u{:04x}", u32::from(c)),
             c => out.push(c),

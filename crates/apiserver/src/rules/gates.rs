@@ -1,8 +1,8 @@
-//! Feature gates: which fields of the API the server knows.
+//! Feature gates.
 
 use std::collections::BTreeMap;
 
-/// The gates that the rules ask, with what they are by default in Kubernetes 1.37.
+/// The feature gates that the server implements, with their defaults in Kubernetes 1.37.
 const DEFAULTS: [(&str, bool); 21] = [
     ("DRAAdminAccess", true),
     ("DRAConsumableCapacity", true),
@@ -28,9 +28,9 @@ const DEFAULTS: [(&str, bool); 21] = [
     ("DynamicResourceAllocation", true),
 ];
 
-/// A gate that there is not.
+/// An unknown feature gate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no feature gate {name:?} that the embedded API server asks; it asks {}", known())]
+#[error("unknown feature gate {name:?}: the embedded API server implements {}", known())]
 pub struct GateError {
     name: String,
 }
@@ -39,22 +39,21 @@ fn known() -> String {
     DEFAULTS.map(|(name, _)| name).join(", ")
 }
 
-/// Which features of the API are on: by default those that are in Kubernetes 1.37.
+/// The feature gates of a server. Default: those of Kubernetes 1.37.
 ///
-/// A field of a feature that is off is dropped from what clients write, without a word, unless the stored object has it
-/// already. Gates that Kubernetes 1.37 does not let anybody turn off can be turned off here: that is how older servers
-/// behave.
+/// Fields of a disabled feature are silently dropped from writes, unless the stored object uses them already. Gates that are
+/// locked in Kubernetes 1.37 can be disabled here, to behave like an older server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gates {
     changed: BTreeMap<&'static str, bool>,
 }
 
 impl Gates {
-    /// With a gate on or off.
+    /// Enables or disables a gate.
     ///
     /// # Errors
     ///
-    /// There is no gate of that name.
+    /// Fails if the gate is unknown.
     pub fn with(mut self, name: &str, enabled: bool) -> Result<Self, GateError> {
         let Some((name, _)) = DEFAULTS.iter().find(|(known, _)| *known == name) else {
             return Err(GateError { name: name.to_owned() });
@@ -63,13 +62,13 @@ impl Gates {
         Ok(self)
     }
 
-    /// Whether a gate is on. One that there is not is off.
+    /// Whether a gate is enabled. An unknown gate is not.
     pub fn enabled(&self, name: &str) -> bool {
         let default = || DEFAULTS.iter().any(|(known, enabled)| *known == name && *enabled);
         self.changed.get(name).copied().unwrap_or_else(default)
     }
 
-    /// All gates, by name.
+    /// Returns all gates by name.
     pub fn all(&self) -> BTreeMap<&'static str, bool> {
         DEFAULTS.iter().map(|(name, _)| (*name, self.enabled(name))).collect()
     }

@@ -1,4 +1,4 @@
-//! The metadata of objects.
+//! Validation of metadata.
 
 use serde_json::Value;
 
@@ -8,10 +8,10 @@ use super::names::{self, Wording};
 use super::schema::{OWNER_REFERENCE, show};
 use super::value::{entries, flag, get, list, number, same, text, texts};
 
-/// What keys and values of annotations may have together.
-const ANNOTATION_BYTES: usize = 256 * 1024;
-/// Finalizers that need no prefix.
-const FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+/// The maximum size of all keys and values of annotations together.
+const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
+/// The standard finalizers, which need no domain prefix.
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
 pub(super) fn create(resource: Resource, object: &Value, errors: &mut Errors) {
     let path = Path::root("metadata");
@@ -25,7 +25,8 @@ pub(super) fn update(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::root("metadata");
     let [new, old] = [new, old].map(|object| get(object, "metadata").unwrap_or(&Value::Null));
     if get(old, "deletionTimestamp").is_some() {
-        let (kept, mut added) = (texts(old, "finalizers"), texts(new, "finalizers"));
+        let kept = texts(old, "finalizers");
+        let mut added = texts(new, "finalizers");
         added.retain(|finalizer| !kept.contains(finalizer));
         added.sort_unstable();
         added.dedup();
@@ -42,7 +43,7 @@ pub(super) fn update(new: &Value, old: &Value, errors: &mut Errors) {
         errors.invalid(&path.child("generation"), number(new, "generation"), "must not be decremented");
     }
     for field in ["name", "namespace", "uid", "creationTimestamp"] {
-        // What a client leaves out the server fills in.
+        // Fields that the client omits keep their value.
         if get(new, field).is_some() && !same(get(new, field), get(old, field)) {
             errors.invalid(&path.child(field), text(new, field), "field is immutable");
         }
@@ -57,7 +58,7 @@ fn name(resource: Resource, meta: &Value, path: &Path, errors: &mut Errors) {
         _ => names::subdomain(name, Wording::Characters),
     };
     let prefix = text(meta, "generateName");
-    // The class's own check comes after its name was made.
+    // Of a class, the kube-apiserver checks the generated name instead.
     if !prefix.is_empty() && resource != Resource::DeviceClass {
         errors.invalid_each(&path.child("generateName"), prefix, problems(&names::without_trailing_dash(prefix)));
     }
@@ -100,8 +101,8 @@ pub(super) fn labels_and_annotations(meta: &Value, path: &Path, errors: &mut Err
         errors.invalid_each(&annotations, key, names::label_key(&key.to_lowercase()));
         bytes += key.len() + value.as_str().map_or(0, str::len);
     }
-    if bytes > ANNOTATION_BYTES {
-        errors.too_long(&annotations, ANNOTATION_BYTES);
+    if bytes > MAX_ANNOTATION_BYTES {
+        errors.too_long(&annotations, MAX_ANNOTATION_BYTES);
     }
 }
 
@@ -128,12 +129,12 @@ fn owner_references(meta: &Value, path: &Path, errors: &mut Errors) {
 
 fn owner_reference(reference: &Value, path: &Path, errors: &mut Errors) {
     let version = text(reference, "apiVersion");
-    let right = match version.split('/').collect::<Vec<_>>()[..] {
+    let is_valid = match version.split('/').collect::<Vec<_>>()[..] {
         [_] => true,
         [_, version] => !version.is_empty(),
         _ => false,
     };
-    if !version.is_empty() && !right {
+    if !version.is_empty() && !is_valid {
         errors.invalid(&path.child("apiVersion"), version, "must be <group>/<version> or <version>");
     }
     for field in ["apiVersion", "kind", "name", "uid"] {
@@ -151,7 +152,7 @@ fn finalizers(meta: &Value, path: &Path, errors: &mut Errors) {
     let finalizers = texts(meta, "finalizers");
     for (index, finalizer) in finalizers.iter().enumerate() {
         errors.invalid_each(path, finalizer, names::label_key(finalizer));
-        if !finalizer.contains('/') && !FINALIZERS.contains(finalizer) {
+        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";
             errors.invalid(&path.index(index), *finalizer, detail);
         }

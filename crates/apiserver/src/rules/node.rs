@@ -1,4 +1,4 @@
-//! Nodes and events: the little that a driver can get wrong.
+//! Validation of nodes and events, as far as drivers write them.
 
 use serde_json::Value;
 
@@ -23,12 +23,12 @@ pub(super) fn validate(node: &Value, errors: &mut Errors) {
     }
 }
 
-/// Events are in the namespace of what they are about; those about nodes and slices are in the default one.
+/// Validates an event: it is in the namespace of its object, or in `default` for a cluster-scoped one.
 pub(super) fn validate_event(event: &Value, errors: &mut Errors) {
     let namespace = at(event, &["metadata", "namespace"]).and_then(Value::as_str).unwrap_or_default();
-    let about = get(event, "involvedObject").unwrap_or(&Value::Null);
+    let involved = get(event, "involvedObject").unwrap_or(&Value::Null);
     let path = Path::root("involvedObject").child("namespace");
-    match text(about, "namespace") {
+    match text(involved, "namespace") {
         "" if namespace != "default" && namespace != "kube-system" && !namespace.is_empty() => {
             errors.invalid(&path, "", "does not match event.namespace");
         }

@@ -1,4 +1,4 @@
-//! Selectors of nodes.
+//! Validation of node selectors.
 
 use serde_json::Value;
 

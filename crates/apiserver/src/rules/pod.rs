@@ -1,4 +1,4 @@
-//! Pods, as far as claims are concerned: what the embedded node does nothing with is let through.
+//! Validation of pods, as far as the embedded node uses them.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use super::names::{self, Wording};
 use super::schema::{POD_RESOURCE_CLAIM, show_internal};
 use super::value::{at, get, list, optional_text, same, text};
 
-/// What of a pod may be changed.
-const CHANGEABLE: [&str; 5] = [
+/// The mutable fields of a pod's spec.
+const MUTABLE_FIELDS: [&str; 5] = [
     "`spec.containers[*].image`",
     "`spec.initContainers[*].image`",
     "`spec.activeDeadlineSeconds`",
@@ -30,7 +30,8 @@ pub(super) fn validate(pod: &Value, errors: &mut Errors) {
     }
     let claim_names: BTreeSet<_> =
         claims.iter().map(|claim| text(claim, "name")).filter(|name| !name.is_empty()).collect();
-    let (containers, at_containers) = (list(spec, "containers"), path.child("containers"));
+    let containers = list(spec, "containers");
+    let at_containers = path.child("containers");
     if containers.is_empty() {
         errors.required(&at_containers, "");
     }
@@ -48,9 +49,9 @@ pub(super) fn validate(pod: &Value, errors: &mut Errors) {
     }
 }
 
-/// A pod cannot become another: of its spec, only images and a few numbers may change.
+/// Validates an update: most fields of the spec are immutable.
 pub(super) fn update(new: &Value, old: &Value, errors: &mut Errors) {
-    let fixed = |pod: &Value| {
+    let immutable = |pod: &Value| {
         let mut spec = get(pod, "spec").cloned().unwrap_or_default();
         super::value::remove(&mut spec, &["activeDeadlineSeconds", "tolerations", "schedulingGates"]);
         for field in ["containers", "initContainers"] {
@@ -60,8 +61,8 @@ pub(super) fn update(new: &Value, old: &Value, errors: &mut Errors) {
         }
         spec
     };
-    if !same(Some(&fixed(new)), Some(&fixed(old))) {
-        let detail = format!("pod updates may not change fields other than {}", CHANGEABLE.join(","));
+    if !same(Some(&immutable(new)), Some(&immutable(old))) {
+        let detail = format!("pod updates may not change fields other than {}", MUTABLE_FIELDS.join(","));
         errors.forbidden(&Path::root("spec"), &detail);
     }
 }
@@ -143,12 +144,13 @@ fn validate_containers(
     }
 }
 
-/// The claims of a container: of each, all requests or some, but nothing twice.
+/// Validates the claims of a container: each refers to a claim of the pod, as a whole or to one request, and none twice.
 fn container_claims(claims: &[Value], claim_names: &BTreeSet<&str>, path: &Path, errors: &mut Errors) {
     let mut seen: Vec<(&str, &str)> = Vec::new();
     for (index, claim) in claims.iter().enumerate() {
         let path = path.index(index);
-        let (name, request) = (text(claim, "name"), text(claim, "request"));
+        let name = text(claim, "name");
+        let request = text(claim, "request");
         if name.is_empty() {
             errors.required(&path, "");
             continue;

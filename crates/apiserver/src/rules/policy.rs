@@ -1,6 +1,6 @@
-//! Who may do what: roles as RBAC has them, bound to users, groups and service accounts.
+//! RBAC rules, bound to users, groups and service accounts.
 
-/// Whom a rule is for.
+/// The subject of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// A user, by name.
@@ -17,7 +17,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    fn is(&self, user: &super::User) -> bool {
+    fn matches(&self, user: &super::User) -> bool {
         match self {
             Self::User(name) => user.name == *name,
             Self::Group(group) => user.groups.contains(group),
@@ -29,10 +29,10 @@ impl Subject {
     }
 }
 
-/// Verbs that are allowed on resources.
+/// A rule that allows verbs on resources.
 ///
-/// Resources are in the plural, with a subresource after a slash: `resourceclaims/status`. `*` stands for all of them, and
-/// for all verbs.
+/// Resources are plural names, with a subresource after a slash: `resourceclaims/status`. `*` stands for all resources or all
+/// verbs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     resources: Vec<String>,
@@ -42,7 +42,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Allows verbs on resources, whatever their names, in all namespaces.
+    /// Allows verbs on resources with any name, in all namespaces.
     pub fn new<'a>(resources: impl IntoIterator<Item = &'a str>, verbs: impl IntoIterator<Item = &'a str>) -> Self {
         let owned = |text: &str| text.to_owned();
         Self {
@@ -53,14 +53,14 @@ impl Rule {
         }
     }
 
-    /// Only for objects with these names. Objects that are listed, watched or created have none.
+    /// Limits the rule to objects with these names. Requests to list, watch or create have no name, so they never match.
     #[must_use]
     pub fn named<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
         self.names = names.into_iter().map(str::to_owned).collect();
         self
     }
 
-    /// Only in one namespace, as a Role has it.
+    /// Limits the rule to one namespace, as a Role does.
     #[must_use]
     pub fn in_namespace(mut self, namespace: &str) -> Self {
         self.namespace = Some(namespace.to_owned());
@@ -76,7 +76,7 @@ impl Rule {
     }
 }
 
-/// What is asked for.
+/// A request, as rules match it.
 pub(super) struct Request<'a> {
     pub(super) verb: &'a str,
     /// The resource, and the subresource if any.
@@ -85,11 +85,11 @@ pub(super) struct Request<'a> {
     pub(super) name: Option<&'a str>,
 }
 
-/// Who may do what.
+/// The RBAC rules of a server.
 ///
-/// The default is the least that a DRA driver on a node needs, for all service accounts, and what the scheduler and admins
-/// need; nodes have rules of their own, as in Kubernetes. Tests add and remove rules to see what a driver does with more or
-/// less.
+/// The default has the minimal rules of a DRA driver on a node for all service accounts, and the rules of the scheduler and
+/// of admins. Nodes have built-in rules, as in Kubernetes. Tests add and remove rules to see how a driver behaves with other
+/// permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     bindings: Vec<(Subject, Rule)>,
@@ -110,7 +110,7 @@ impl Default for Policy {
         ] {
             policy = policy.allow(drivers.clone(), rule);
         }
-        // With what the claim controller may do, because here the scheduler does its work too.
+        // Including the rules of the resource claim controller, which is part of the scheduler here.
         for rule in [
             Rule::new(["nodes", "namespaces", "deviceclasses", "resourceslices", "resourceclaimtemplates"], read),
             Rule::new(["pods"], ["get", "list", "watch", "delete"]),
@@ -129,19 +129,19 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Nobody may do anything, but for nodes.
+    /// Returns a policy without rules: only the built-in rules for nodes apply.
     pub fn empty() -> Self {
         Self { bindings: Vec::new() }
     }
 
-    /// With one more rule.
+    /// Adds a rule.
     #[must_use]
     pub fn allow(mut self, subject: Subject, rule: Rule) -> Self {
         self.bindings.push((subject, rule));
         self
     }
 
-    /// Without any rule for a subject.
+    /// Removes all rules of a subject.
     #[must_use]
     pub fn without(mut self, subject: &Subject) -> Self {
         self.bindings.retain(|(bound, _)| bound != subject);
@@ -149,6 +149,6 @@ impl Policy {
     }
 
     pub(super) fn allows(&self, user: &super::User, request: &Request<'_>) -> bool {
-        self.bindings.iter().any(|(subject, rule)| subject.is(user) && rule.allows(request))
+        self.bindings.iter().any(|(subject, rule)| subject.matches(user) && rule.allows(request))
     }
 }

@@ -1,9 +1,9 @@
-//! Quantities in objects, where they may be texts or numbers, or missing.
+//! Quantities in JSON objects: strings, numbers, or missing.
 
 pub(super) use drakkar_client::{ParseQuantityError, Quantity};
 use serde_json::Value;
 
-/// Reads a quantity from JSON; absent is 0.
+/// Reads a quantity from JSON. A missing one is 0.
 pub(super) fn read(value: Option<&Value>) -> Result<Quantity, ParseQuantityError> {
     match value {
         None | Some(Value::Null) => Ok(Quantity::zero()),

@@ -1,4 +1,4 @@
-//! Slices: their driver and pool, the nodes that they are for, and what they hold.
+//! Validation of slices.
 
 mod attribute;
 mod capacity;
@@ -15,10 +15,10 @@ use super::node_selector;
 use super::schema::{DEVICE_ATTRIBUTE, NODE_SELECTOR_TERM, show_internal};
 use super::value::{at, flag, get, list, number, optional_text, text};
 
-/// The devices of a slice.
-const DEVICES: usize = 128;
-/// The devices of a slice in which any has taints, consumes counters or has a list as attribute.
-const DEVICES_WITH_MORE: usize = 64;
+/// The maximum number of devices of a slice.
+const MAX_DEVICES: usize = 128;
+/// The maximum if any device has taints, counters or list attributes.
+const MAX_COMPLEX_DEVICES: usize = 64;
 
 const SELECTION_RULE: &str =
     "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
@@ -44,7 +44,8 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, gates: &Gates, errors: 
 
 fn validate_pool(value: &Value, path: &Path, errors: &mut Errors) {
     pool(text(value, "name"), &path.child("name"), errors);
-    let (count, generation) = (number(value, "resourceSliceCount"), number(value, "generation"));
+    let count = number(value, "resourceSliceCount");
+    let generation = number(value, "generation");
     if count <= 0 {
         errors.invalid(&path.child("resourceSliceCount"), count, "must be greater than zero");
     }
@@ -119,12 +120,12 @@ fn selection(spec: &Value, path: &Path, errors: &mut Errors) {
 
 fn devices(spec: &Value, old: Option<&Value>, path: &Path, gates: &Gates, errors: &mut Errors) {
     let devices = list(spec, "devices");
-    let needs_more = |device: &Value| {
+    let is_complex = |device: &Value| {
         !list(device, "taints").is_empty()
             || !list(device, "consumesCounters").is_empty()
             || attribute::any_list(device)
     };
-    let limit = if devices.iter().any(needs_more) { DEVICES_WITH_MORE } else { DEVICES };
+    let limit = if devices.iter().any(is_complex) { MAX_COMPLEX_DEVICES } else { MAX_DEVICES };
     if errors.too_many(path, devices.len(), limit) {
         return;
     }
@@ -142,17 +143,17 @@ fn devices(spec: &Value, old: Option<&Value>, path: &Path, gates: &Gates, errors
     }
 }
 
-/// The attribute that tells the type of a partition: every device that consumes counters must have it, as a text.
+/// Validates `partitionTypeAttribute`: every device that consumes counters must have this attribute, as a string.
 fn partition_type(spec: &Value, old: Option<&Value>, path: &Path, gates: &Gates, errors: &mut Errors) {
     let Some(name) = optional_text(spec, "partitionTypeAttribute") else { return };
     let at_field = path.child("partitionTypeAttribute");
     let changed = old.is_none_or(|old| optional_text(old, "partitionTypeAttribute") != Some(name));
-    let mut of_name = Errors::default();
-    fully_qualified_name(name, &at_field, &mut of_name);
-    let named_right = of_name.is_empty();
+    let mut name_errors = Errors::default();
+    fully_qualified_name(name, &at_field, &mut name_errors);
+    let is_valid_name = name_errors.is_empty();
     if changed {
         if gates.enabled("DRAPartitionableDevicesType") {
-            errors.append(of_name);
+            errors.append(name_errors);
         } else {
             errors.forbidden(&at_field, "");
         }
@@ -163,7 +164,7 @@ fn partition_type(spec: &Value, old: Option<&Value>, path: &Path, gates: &Gates,
         let detail = "may only be set on a slice which declares devices that consume counters";
         return errors.invalid(&at_field, name, detail);
     }
-    if !named_right {
+    if !is_valid_name {
         return;
     }
     let bare = name.strip_prefix(text(spec, "driver")).and_then(|name| name.strip_prefix('/'));

@@ -1,4 +1,4 @@
-//! Templates of claims.
+//! Validation of claim templates.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::schema::{RESOURCE_CLAIM_TEMPLATE_SPEC, show_internal};
 use super::value::{get, same};
 use super::{claim, meta};
 
-/// What of metadata a template may not have, under the names that the server has for it.
+/// The metadata fields that a template cannot set, with the names that the kube-apiserver reports.
 const NOT_IN_TEMPLATES: [(&str, &str); 13] = [
     ("name", "name"),
     ("generateName", "generateName"),
@@ -28,7 +28,8 @@ const NOT_IN_TEMPLATES: [(&str, &str); 13] = [
 pub(super) fn validate(template: &Value, gates: &Gates, errors: &mut Errors) {
     let path = Path::root("spec");
     let spec = get(template, "spec").unwrap_or(&Value::Null);
-    let (metadata, at_meta) = (get(spec, "metadata").unwrap_or(&Value::Null), path.child("metadata"));
+    let metadata = get(spec, "metadata").unwrap_or(&Value::Null);
+    let at_meta = path.child("metadata");
     meta::labels_and_annotations(metadata, &at_meta, errors);
     for (field, name) in NOT_IN_TEMPLATES {
         let empty = Value::from("");
@@ -39,7 +40,7 @@ pub(super) fn validate(template: &Value, gates: &Gates, errors: &mut Errors) {
     claim::validate_spec(get(spec, "spec").unwrap_or(&Value::Null), &path.child("spec"), gates, errors);
 }
 
-/// A template cannot be changed.
+/// Validates an update: the spec is immutable.
 pub(super) fn update(new: &Value, old: &Value, errors: &mut Errors) {
     let spec = get(new, "spec");
     if !same(spec, get(old, "spec")) {

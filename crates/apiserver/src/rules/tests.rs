@@ -1,4 +1,4 @@
-//! The rules against what a real API server said.
+//! Tests of the rules against recorded responses of a kube-apiserver.
 
 mod access;
 mod formats;

@@ -1,4 +1,4 @@
-//! Server-side apply, as drivers use it for the status of their devices.
+//! Server-side apply, as drivers use it for device status.
 
 use http::Method;
 use rstest::rstest;
@@ -45,7 +45,7 @@ async fn apply_body(api: &Client, manager: &str, force: bool, body: &Value) -> (
     api.send(Method::PATCH, &path, "application/apply-patch+yaml", body.to_string()).await.unwrap()
 }
 
-/// Driver and name of each device in the status, with its share and its data.
+/// Returns driver and name of each device in the status, with its share and data.
 fn shown(claim: &Value) -> Vec<String> {
     let devices = claim["status"]["devices"].as_array().cloned().unwrap_or_default();
     devices
@@ -131,7 +131,7 @@ async fn a_conflict_names_manager_and_field_and_can_be_forced() {
     );
     let (code, forced) = apply(&api, "b", true, &json!([one("x", &json!({ "n": 2 }))])).await;
     assert_eq!((code, shown(&forced)), (200, vec![r#"one/x {"n":2}"#.to_owned()]));
-    // The field is b's now: it stays when a leaves everything out.
+    // b owns the field now: it stays when a applies nothing.
     let (_, left) = apply(&api, "a", false, &json!([])).await;
     assert_eq!(shown(&left), [r#"one/x {"n":2}"#]);
     let (_, left) = apply(&api, "b", false, &json!([])).await;
@@ -139,7 +139,7 @@ async fn a_conflict_names_manager_and_field_and_can_be_forced() {
 }
 
 #[tokio::test]
-async fn a_plain_update_takes_fields_over_and_is_in_the_managed_fields() {
+async fn an_update_takes_over_fields_and_is_recorded_in_managed_fields() {
     let api = allocated().await;
     apply(&api, "a", false, &json!([one("x", &json!({ "n": 1 }))])).await;
     let (_, mut claim) = api.get(&format!("{CLAIMS}/c")).await;
@@ -172,7 +172,7 @@ async fn the_same_apply_again_changes_nothing() {
 #[case::unknown_field("a", json!({ "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "status": { "gadgets": [] } }), 500, ".status.gadgets: field not declared in schema")]
 #[case::old_version("a", json!({ "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": { "resourceVersion": "2" } }), 409, "the object has been modified")]
 #[tokio::test]
-async fn applies_that_are_refused(
+async fn invalid_applies_are_refused(
     #[case] manager: &str,
     #[case] body: Value,
     #[case] code: u16,
@@ -185,7 +185,7 @@ async fn applies_that_are_refused(
 }
 
 #[tokio::test]
-async fn an_apply_creates_what_is_not_there_and_takes_yaml() {
+async fn an_apply_creates_a_missing_object_and_accepts_yaml() {
     let api = server().await;
     let yaml = "apiVersion: v1\nkind: Node\nmetadata:\n  name: a\n  labels:\n    x: z\n";
     let path = "/api/v1/nodes/a?fieldManager=m";

@@ -1,4 +1,4 @@
-//! How clients come to the server, and who they are.
+//! Connections, identities, versions and discovery.
 
 use http::{Method, Request};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -20,7 +20,7 @@ fn driver() -> Identity {
 
 #[rstest::rstest]
 #[tokio::test]
-async fn a_kubeconfig_leads_to_the_server(#[values(false, true)] tls: bool) {
+async fn a_kubeconfig_connects_to_the_server(#[values(false, true)] tls: bool) {
     let server = ApiServer::start(Config { tls, ..Config::default() }).await.unwrap();
     assert!(server.url().starts_with(if tls { "https://127.0.0.1:" } else { "http://127.0.0.1:" }));
     let file = Kubeconfig::from_yaml(&server.kubeconfig(&Identity::Admin).unwrap()).unwrap();
@@ -32,7 +32,7 @@ async fn a_kubeconfig_leads_to_the_server(#[values(false, true)] tls: bool) {
 }
 
 #[tokio::test]
-async fn typed_objects_go_in_and_out() {
+async fn typed_objects_are_written_and_read() {
     let server = ApiServer::start(Config::default()).await.unwrap();
     let slices: Api<ResourceSlice> = Api::all(server.admin());
     let object: ResourceSlice = serde_json::from_value(slice("a")).unwrap();
@@ -43,7 +43,7 @@ async fn typed_objects_go_in_and_out() {
 }
 
 #[tokio::test]
-async fn who_does_not_prove_who_it_is_learns_nothing_but_that_the_server_lives() {
+async fn unauthenticated_clients_reach_only_health_and_version() {
     let server = ApiServer::start(Config::default()).await.unwrap();
     let anonymous = kube::Client::try_from(kube::Config::new(server.url().parse().unwrap())).unwrap();
     let status = async |path: &str| {
@@ -57,7 +57,7 @@ async fn who_does_not_prove_who_it_is_learns_nothing_but_that_the_server_lives()
 }
 
 #[tokio::test]
-async fn a_driver_may_do_what_a_driver_may_do() {
+async fn a_driver_has_the_permissions_of_a_driver() {
     let api = server().await;
     let driver = api.of(&driver());
     assert_eq!(driver.post(SLICES, &slice("a")).await.0, 201);
@@ -67,7 +67,7 @@ async fn a_driver_may_do_what_a_driver_may_do() {
 }
 
 #[tokio::test]
-async fn an_invalid_object_is_refused_with_all_its_faults() {
+async fn an_invalid_object_is_refused_with_all_its_errors() {
     let api = server().await;
     let mut object = slice("a");
     object["spec"]["driver"] = "Not A Driver".into();
@@ -82,7 +82,7 @@ async fn an_invalid_object_is_refused_with_all_its_faults() {
 }
 
 #[tokio::test]
-async fn requests_are_remembered_with_their_user() {
+async fn requests_are_logged_with_their_user() {
     let api = server().await;
     let driver = driver();
     api.of(&driver).get(SLICES).await;
@@ -90,12 +90,12 @@ async fn requests_are_remembered_with_their_user() {
     let lines: Vec<_> = api.server.requests().into_iter().filter(|line| line.user == driver.user_name()).collect();
     assert_eq!(lines.iter().map(|line| (line.verb, line.status)).collect::<Vec<_>>(), [("list", 200), ("create", 201)]);
     assert_eq!(lines.iter().filter(|line| line.is_write()).count(), 1);
-    api.server.forget_requests();
+    api.server.clear_requests();
     assert_eq!(api.server.requests(), []);
 }
 
 #[tokio::test]
-async fn a_server_that_comes_back_is_where_it_was_and_knows_what_it_knew() {
+async fn a_resumed_server_has_the_same_address_and_objects() {
     let api = server().await;
     api.post(SLICES, &slice("a")).await;
     let mut watch = api.watch(&format!("{SLICES}?watch=true")).await;
@@ -110,7 +110,7 @@ async fn a_server_that_comes_back_is_where_it_was_and_knows_what_it_knew() {
 }
 
 #[tokio::test]
-async fn older_versions_show_the_same_objects_in_their_own_form() {
+async fn older_versions_serve_the_same_objects_in_their_own_form() {
     let versions = vec![DraVersion::V1, DraVersion::V1beta2, DraVersion::V1beta1];
     let api = server_with(Config { versions, ..Config::default() }).await;
     let old = |path: &str| path.replace("/v1/", "/v1beta1/");
@@ -133,17 +133,17 @@ async fn events_are_the_same_in_both_groups() {
     let api = server().await;
     let event = json!({
         "metadata": { "name": "e" }, "regarding": { "kind": "Pod", "name": "p", "namespace": "default" }, "reason": "Failed",
-        "note": "so it is", "type": "Warning", "action": "Prepare", "reportingController": "k8s.io/kubelet",
+        "note": "a note", "type": "Warning", "action": "Prepare", "reportingController": "k8s.io/kubelet",
         "reportingInstance": "a", "eventTime": "2024-01-01T00:00:00.000000Z",
     });
     let (code, made) = api.post("/apis/events.k8s.io/v1/namespaces/default/events", &event).await;
-    assert_eq!((code, &made["note"]), (201, &json!("so it is")), "{made}");
+    assert_eq!((code, &made["note"]), (201, &json!("a note")), "{made}");
     let (_, core) = api.get("/api/v1/namespaces/default/events/e").await;
-    assert_eq!((&core["message"], &core["involvedObject"]["name"]), (&json!("so it is"), &json!("p")));
+    assert_eq!((&core["message"], &core["involvedObject"]["name"]), (&json!("a note"), &json!("p")));
 }
 
 #[tokio::test]
-async fn discovery_tells_what_there_is() {
+async fn discovery_lists_groups_versions_and_resources() {
     let api = server().await;
     assert_eq!(api.server.admin().apiserver_version().await.unwrap().minor, "37");
     let (_, groups) = api.get("/apis").await;

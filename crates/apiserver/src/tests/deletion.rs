@@ -1,4 +1,4 @@
-//! Deleting.
+//! DELETE.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ async fn a_bound_pod_is_deleted_gracefully_and_removed_by_its_kubelet() {
     assert_eq!((code, &going["metadata"]["deletionGracePeriodSeconds"]), (200, &json!(50)));
     assert!(going["metadata"]["deletionTimestamp"].is_string());
     let (_, longer) = api.delete(&path, &json!({ "gracePeriodSeconds": 60 })).await;
-    assert_eq!(longer, going, "what is going can only be hurried");
+    assert_eq!(longer, going, "a second delete can only shorten the grace period");
     let (_, shorter) = api.delete(&path, &json!({ "gracePeriodSeconds": 40 })).await;
     assert_eq!(shorter["metadata"]["deletionGracePeriodSeconds"], 40);
     assert_eq!(api.get(&path).await.0, 200);
@@ -32,15 +32,15 @@ async fn a_bound_pod_is_deleted_gracefully_and_removed_by_its_kubelet() {
 }
 
 #[tokio::test]
-async fn the_default_grace_period_is_what_the_pod_says() {
+async fn the_default_grace_period_is_that_of_the_pod() {
     let api = server().await;
     let path = pod(&api, Some("a")).await;
     assert_eq!(api.delete(&path, &Value::Null).await.1["metadata"]["deletionGracePeriodSeconds"], 30);
 }
 
-/// Where there is a body, a real server does not look at the query, not even whether it makes sense.
+/// With a body, the kube-apiserver does not read the query, not even to validate it.
 #[tokio::test]
-async fn options_are_in_the_body_or_else_in_the_query() {
+async fn options_are_read_from_the_body_or_else_from_the_query() {
     let api = server().await;
     let path = pod(&api, Some("a")).await;
     let (_, going) = api.delete(&format!("{path}?gracePeriodSeconds=x"), &json!({})).await;
@@ -69,7 +69,7 @@ async fn a_pod_that_no_kubelet_runs_is_removed_at_once() {
 }
 
 #[tokio::test]
-async fn an_object_with_finalizers_goes_with_the_last_of_them() {
+async fn an_object_with_finalizers_is_removed_with_the_last_of_them() {
     let api = server().await;
     let mut object = claim("c");
     object["metadata"]["finalizers"] = json!(["a.example.com/x", "b.example.com/y"]);
@@ -86,7 +86,7 @@ async fn an_object_with_finalizers_goes_with_the_last_of_them() {
 }
 
 #[tokio::test]
-async fn preconditions_are_heeded() {
+async fn preconditions_are_checked() {
     let api = server().await;
     let (_, made) = api.post(CLAIMS, &claim("c")).await;
     let path = format!("{CLAIMS}/c");
@@ -99,7 +99,7 @@ async fn preconditions_are_heeded() {
 }
 
 #[tokio::test]
-async fn a_collection_is_deleted_as_far_as_it_is_selected() {
+async fn a_collection_delete_removes_the_selected_objects() {
     let api = server().await;
     for name in ["a", "b", "c"] {
         api.post(SLICES, &slice(name)).await;

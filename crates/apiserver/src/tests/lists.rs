@@ -47,7 +47,7 @@ async fn selectors(#[case] query: &str, #[case] expected: &str) {
 #[case::no_key("labelSelector=%3Db", "unable to parse requirement")]
 #[case::version("resourceVersion=x", "invalid resource version")]
 #[tokio::test]
-async fn queries_that_are_refused(#[case] query: &str, #[case] message: &str) {
+async fn invalid_queries_are_refused(#[case] query: &str, #[case] message: &str) {
     let api = server().await;
     let (code, answer) = api.get(&format!("{SLICES}?{query}")).await;
     assert_eq!((code, answer["reason"].as_str()), (400, Some("BadRequest")));
@@ -55,7 +55,7 @@ async fn queries_that_are_refused(#[case] query: &str, #[case] message: &str) {
 }
 
 #[tokio::test]
-async fn pages_follow_each_other_and_have_the_version_of_the_first() {
+async fn all_pages_have_the_version_of_the_first() {
     let api = server().await;
     for name in ["a", "b", "c"] {
         api.post(SLICES, &slice(name)).await;
@@ -74,7 +74,7 @@ async fn pages_follow_each_other_and_have_the_version_of_the_first() {
 }
 
 #[tokio::test]
-async fn a_list_of_an_exact_version_is_of_the_past() {
+async fn a_list_of_an_exact_version_shows_the_past() {
     let api = server().await;
     api.post(SLICES, &slice("a")).await;
     let (_, then) = api.get(SLICES).await;
@@ -90,7 +90,7 @@ async fn a_list_of_an_exact_version_is_of_the_past() {
 }
 
 #[tokio::test]
-async fn items_of_a_list_have_no_type_of_their_own() {
+async fn items_of_a_list_have_no_api_version_and_kind() {
     let api = server().await;
     api.post(SLICES, &slice("a")).await;
     let (_, list) = api.get(SLICES).await;

@@ -1,11 +1,11 @@
-//! Creating, reading, updating and deleting.
+//! Create, read, update and delete.
 
 use serde_json::json;
 
 use super::support::{CLAIMS, SLICES, server, slice};
 
 #[tokio::test]
-async fn an_object_has_what_the_server_sets_and_lives_until_it_is_deleted() {
+async fn an_object_has_system_fields_and_exists_until_it_is_deleted() {
     let api = server().await;
     let slice = json!({
         "metadata": { "generateName": "node-a-" },
@@ -17,7 +17,7 @@ async fn an_object_has_what_the_server_sets_and_lives_until_it_is_deleted() {
     assert_eq!(name.len(), "node-a-".len() + 5);
     assert_eq!(made["metadata"]["generation"], 1);
     assert_eq!((&made["kind"], &made["apiVersion"]), (&json!("ResourceSlice"), &json!("resource.k8s.io/v1")));
-    assert_eq!(made["spec"].get("unknown"), None, "a field that the API does not have is dropped");
+    assert_eq!(made["spec"].get("unknown"), None, "unknown fields are dropped");
     assert_eq!(made["metadata"]["uid"].as_str().unwrap().len(), 36);
 
     let path = format!("{SLICES}/{name}");
@@ -41,7 +41,7 @@ async fn an_object_has_what_the_server_sets_and_lives_until_it_is_deleted() {
 }
 
 #[tokio::test]
-async fn spec_and_status_are_written_apart() {
+async fn spec_and_status_are_written_separately() {
     let api = server().await;
     let claim = json!({
         "metadata": { "name": "c" },
@@ -63,7 +63,7 @@ async fn spec_and_status_are_written_apart() {
 }
 
 #[tokio::test]
-async fn what_is_refused_is_refused_in_the_words_of_kubernetes() {
+async fn refusals_are_worded_as_in_kubernetes() {
     let api = server().await;
     let (_, made) = api.post(SLICES, &slice("a")).await;
     let with = |field: &str, value: &str| {
@@ -89,7 +89,7 @@ async fn what_is_refused_is_refused_in_the_words_of_kubernetes() {
 }
 
 #[tokio::test]
-async fn many_writers_of_one_object_lose_nothing() {
+async fn concurrent_writers_of_one_object_lose_nothing() {
     let api = server().await;
     api.post(SLICES, &slice("a")).await;
     let writes = (0..20).map(|index| {
@@ -107,14 +107,14 @@ async fn many_writers_of_one_object_lose_nothing() {
 }
 
 #[tokio::test]
-async fn a_dry_run_leaves_nothing() {
+async fn a_dry_run_stores_nothing() {
     let api = server().await;
     assert_eq!(api.post(&format!("{SLICES}?dryRun=All"), &slice("a")).await.0, 201);
     assert_eq!(api.get(&format!("{SLICES}/a")).await.0, 404);
 }
 
 #[tokio::test]
-async fn unknown_fields_are_told_of_only_where_that_is_asked_for() {
+async fn unknown_fields_are_refused_only_with_strict_validation() {
     let api = server().await;
     let mut object = slice("a");
     object["spec"]["gadget"] = 1.into();

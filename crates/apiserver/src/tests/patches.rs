@@ -28,7 +28,7 @@ async fn a_strategic_merge_patch_knows_the_keys_of_lists() {
 }
 
 #[tokio::test]
-async fn a_json_patch_is_done_as_a_whole_or_not_at_all() {
+async fn a_json_patch_is_applied_as_a_whole_or_not_at_all() {
     let api = server().await;
     api.post(SLICES, &slice("a")).await;
     let path = format!("{SLICES}/a");
@@ -50,7 +50,7 @@ async fn a_json_patch_is_done_as_a_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn a_patch_that_names_a_version_is_only_for_that() {
+async fn a_patch_that_names_a_version_applies_only_to_that() {
     let api = server().await;
     let (_, made) = api.post(SLICES, &slice("a")).await;
     let path = format!("{SLICES}/a");
@@ -60,7 +60,7 @@ async fn a_patch_that_names_a_version_is_only_for_that() {
 }
 
 #[tokio::test]
-async fn a_patch_that_changes_nothing_is_no_change() {
+async fn a_patch_that_changes_nothing_keeps_the_version() {
     let api = server().await;
     let (_, made) = api.post(SLICES, &slice("a")).await;
     let same = json!({ "spec": { "nodeName": "node-a" } });
@@ -68,13 +68,13 @@ async fn a_patch_that_changes_nothing_is_no_change() {
 }
 
 #[tokio::test]
-async fn other_kinds_of_patches_are_refused() {
+async fn unknown_patch_types_are_refused() {
     let api = server().await;
     api.post(SLICES, &slice("a")).await;
     assert_eq!(api.patch("json", &format!("{SLICES}/a"), &json!({})).await.0, 415);
 }
 
-/// What the path and the server say of an object, no patch changes. A version that is not the object's any more counts first.
+/// No patch changes the name or the UID. A stale resource version is reported first.
 #[tokio::test]
 async fn neither_name_nor_uid_can_be_patched() {
     let api = server().await;
@@ -93,7 +93,7 @@ async fn neither_name_nor_uid_can_be_patched() {
 }
 
 #[tokio::test]
-async fn parameters_that_there_are_not_are_refused() {
+async fn invalid_parameters_are_refused() {
     let api = server().await;
     api.post(SLICES, &slice("a")).await;
     let long = format!("fieldManager={}", "x".repeat(129));

@@ -1,4 +1,4 @@
-//! A client that sends what it is told and shows all of the answer.
+//! A client that sends raw requests and returns whole responses.
 
 use http::{Method, Request};
 use http_body_util::BodyExt as _;
@@ -12,7 +12,7 @@ pub(super) const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/res
 pub(super) const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 pub(super) const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// A slice of the node and pool `node-NAME`.
+/// Returns a slice of the node and pool `node-NAME`.
 pub(super) fn slice(name: &str) -> Value {
     let node = format!("node-{name}");
     json!({
@@ -26,7 +26,7 @@ pub(super) fn slice(name: &str) -> Value {
     })
 }
 
-/// A claim for one device.
+/// Returns a claim for one device.
 pub(super) fn claim(name: &str) -> Value {
     json!({
         "metadata": { "name": name },
@@ -34,7 +34,7 @@ pub(super) fn claim(name: &str) -> Value {
     })
 }
 
-/// The names in a list.
+/// Returns the names in a list.
 pub(super) fn names(list: &Value) -> Vec<String> {
     let items = list["items"].as_array().unwrap();
     items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
@@ -54,9 +54,9 @@ pub(super) async fn server_with(config: Config) -> Client {
     Client { client: client(&server, &Identity::Admin), server }
 }
 
-/// A client that does not try again on its own, as those that the server makes do.
-fn client(server: &ApiServer, who: &Identity) -> kube::Client {
-    let file = Kubeconfig::from_yaml(&server.kubeconfig(who).unwrap()).unwrap();
+/// Creates a client without retries, unlike those of [`ApiServer::client`].
+fn client(server: &ApiServer, identity: &Identity) -> kube::Client {
+    let file = Kubeconfig::from_yaml(&server.kubeconfig(identity).unwrap()).unwrap();
     let token = &file.auth_infos[0].auth_info.as_ref().unwrap().token;
     let mut config = kube::Config::new(server.url().parse().unwrap());
     config.auth_info.token.clone_from(token);
@@ -65,8 +65,8 @@ fn client(server: &ApiServer, who: &Identity) -> kube::Client {
 }
 
 impl Client {
-    pub(super) fn of(&self, who: &Identity) -> Self {
-        Self { server: self.server.clone(), client: client(&self.server, who) }
+    pub(super) fn of(&self, identity: &Identity) -> Self {
+        Self { server: self.server.clone(), client: client(&self.server, identity) }
     }
 
     pub(super) async fn send(
@@ -118,7 +118,7 @@ impl Client {
         self.send(Method::PATCH, path, &format!("application/{kind}"), body.to_string()).await.unwrap()
     }
 
-    /// Reads lines of a watch until it ends.
+    /// Starts a watch.
     pub(super) async fn watch(&self, path: &str) -> Lines {
         let request = Request::get(path).body(Body::empty()).unwrap();
         let answer = self.client.send(request).await.unwrap();
@@ -133,7 +133,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// The next line; nothing when the watch ended as it should.
+    /// Returns the next line; `None` when the watch ended without an error.
     pub(super) async fn next(&mut self) -> Option<Value> {
         self.try_next().await.unwrap()
     }
@@ -151,7 +151,7 @@ impl Lines {
         }
     }
 
-    /// Type, name and version of the next line.
+    /// Returns the type and the name of the next event.
     pub(super) async fn brief(&mut self) -> (String, String) {
         let line = self.next().await.expect("the watch ended");
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! Watches.
+//! WATCH.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn pair(kind: &str, name: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_watch_shows_what_is_there_and_what_happens() {
+async fn a_watch_sends_existing_objects_and_changes() {
     let api = server().await;
     api.post(SLICES, &slice("one")).await;
     let mut watch = api.watch(&format!("{SLICES}?watch=true")).await;
@@ -31,7 +31,7 @@ async fn a_watch_shows_what_is_there_and_what_happens() {
 }
 
 #[tokio::test]
-async fn a_watch_from_a_version_shows_only_what_came_after_it() {
+async fn a_watch_from_a_version_sends_only_later_changes() {
     let api = server().await;
     api.post(SLICES, &slice("one")).await;
     let from = version(&api).await;
@@ -55,7 +55,7 @@ async fn an_object_that_enters_or_leaves_the_selection_is_added_or_deleted() {
     let (_, left) = api.merge(&path, &label("c")).await;
     let event = watch.next().await.unwrap();
     assert_eq!(event["type"], "DELETED");
-    assert_eq!(event["object"]["metadata"]["labels"]["a"], "b", "the object is shown as it was in the selection");
+    assert_eq!(event["object"]["metadata"]["labels"]["a"], "b", "the object as it last matched");
     assert_eq!(event["object"]["metadata"]["resourceVersion"], left["metadata"]["resourceVersion"]);
     api.merge(&path, &label("b")).await;
     assert_eq!(watch.brief().await, pair("ADDED", "one"));
@@ -86,7 +86,7 @@ async fn initial_events_end_with_a_marked_bookmark() {
 }
 
 #[tokio::test]
-async fn bookmarks_tell_versions_of_which_the_watch_saw_nothing() {
+async fn bookmarks_advance_the_version_without_events() {
     let api = server_with(Config { bookmark_interval: Duration::from_millis(20), ..Config::default() }).await;
     let mut watch = api.watch(&format!("{SLICES}?watch=true&allowWatchBookmarks=true&labelSelector=no")).await;
     api.post(SLICES, &slice("one")).await;
@@ -101,24 +101,24 @@ async fn bookmarks_tell_versions_of_which_the_watch_saw_nothing() {
 }
 
 #[tokio::test]
-async fn a_version_that_is_forgotten_is_gone() {
+async fn a_version_before_the_event_window_is_gone() {
     let api = server_with(Config { event_window: 2, ..Config::default() }).await;
     let from = version(&api).await;
     for name in ["one", "two", "three"] {
         api.post(SLICES, &slice(name)).await;
     }
     let mut watch = api.watch(&format!("{SLICES}?watch=true&resourceVersion={from}")).await;
-    assert_eq!(watch.status, 200, "a server answers this with an event");
+    assert_eq!(watch.status, 200, "the error is an event of the watch");
     let error = watch.next().await.unwrap();
     assert_eq!((error["type"].as_str(), &error["object"]["code"]), (Some("ERROR"), &json!(410)));
     assert_eq!(error["object"]["reason"], "Expired");
     assert_eq!(watch.next().await, None);
     let exact = format!("{SLICES}?resourceVersion={from}&resourceVersionMatch=Exact");
-    assert_eq!(api.get(&exact).await.0, 410, "a list of a version that is forgotten has the status 410");
+    assert_eq!(api.get(&exact).await.0, 410, "the error of a list is its status");
 }
 
 #[tokio::test]
-async fn a_watch_that_nobody_reads_holds_up_no_writer() {
+async fn a_watch_that_is_not_read_blocks_no_writer() {
     let api = server_with(Config { event_window: 10, ..Config::default() }).await;
     let mut watch = api.watch(&format!("{SLICES}?watch=true")).await;
     assert_eq!(api.post(SLICES, &slice("big")).await.0, 201);
@@ -126,7 +126,7 @@ async fn a_watch_that_nobody_reads_holds_up_no_writer() {
         let change = json!({ "metadata": { "annotations": { "big": "x".repeat(200_000), "n": index.to_string() } } });
         assert_eq!(api.merge(&format!("{SLICES}/big"), &change).await.0, 200);
     }
-    // The client finds what fitted into the buffers on the way, and then that it has missed the rest.
+    // The client gets the events that fit into the socket buffers, and then an error for the missed rest.
     loop {
         let line = watch.next().await.unwrap();
         if line["type"] == "ERROR" {
@@ -144,7 +144,7 @@ async fn a_watch_ends_after_its_timeout() {
 }
 
 #[tokio::test]
-async fn parameters_that_do_not_go_together_are_refused() {
+async fn contradicting_parameters_are_refused() {
     let api = server().await;
     for query in
         ["watch=1&sendInitialEvents=true", "watch=1&resourceVersionMatch=NotOlderThan", "resourceVersionMatch=Exact"]

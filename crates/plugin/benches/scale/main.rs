@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drakkar_node::ApiServer;
-use drakkar_node::api::{Config, Filter, Resource, Times, Trouble};
+use drakkar_node::api::{Config, Fault, Filter, Resource, Times};
 use futures::future::join_all;
 use futures::stream::{self, StreamExt as _};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -115,7 +115,7 @@ impl Fleet {
     /// All drivers start in the same moment, and nothing is published yet.
     async fn first_start(&mut self) {
         let timing = self.timing;
-        self.server.forget_requests();
+        self.server.clear_requests();
         join_all(self.nodes.iter_mut().map(|node| node.start(timing))).await;
         join_all(self.nodes.iter().map(Node::published)).await;
         self.until("watch resourceslices", self.nodes.len()).await;
@@ -137,7 +137,7 @@ impl Fleet {
 
     /// Pods come and go: on each node one after the other, which another one makes room for.
     async fn steady(&mut self, scale: &Scale) {
-        self.server.forget_requests();
+        self.server.clear_requests();
         let (time, period) = (Duration::from_secs(scale.seconds), scale.pod);
         let pods = usize::try_from((time.as_millis() / period.as_millis()).max(1)).unwrap();
         let begin = Instant::now() + Duration::from_millis(100);
@@ -178,9 +178,9 @@ impl Fleet {
         sleep(OUTAGE).await;
         if loses_history {
             let filter = Filter::any().verb("watch").resource(Resource::ResourceSlice);
-            self.server.faults().fail(filter, Trouble::Gone, Times::Next(nodes));
+            self.server.faults().fail(filter, Fault::Gone, Times::Next(nodes));
         }
-        self.server.forget_requests();
+        self.server.clear_requests();
         self.server.resume().await.unwrap();
         self.until("watch resourceslices", nodes).await;
         self.until("patch resourceclaims", nodes).await;
@@ -229,7 +229,7 @@ impl Fleet {
         let nodes = self.nodes.len();
         let timing = Timing { publish_within: SPREAD, ..self.timing };
         join_all(self.nodes.iter_mut().map(Node::stop)).await;
-        self.server.forget_requests();
+        self.server.clear_requests();
         join_all(self.nodes.iter_mut().map(|node| node.start(timing))).await;
         join_all(self.nodes.iter().map(Node::published)).await;
         self.until("watch resourceslices", nodes).await;
@@ -249,11 +249,11 @@ impl Fleet {
 
     /// On each node a pod that stays.
     async fn hold_claims(&mut self) {
-        self.server.forget_requests();
+        self.server.clear_requests();
         // Their start is not what is looked at.
         stream::iter(&self.nodes).for_each_concurrent(16, |node| node.pod(0)).await;
         self.until("patch resourceclaims", self.nodes.len()).await;
-        self.server.forget_requests();
+        self.server.clear_requests();
     }
 
     /// Waits until the drivers have made so many requests of a kind.

@@ -116,7 +116,7 @@ async fn what_is_published_after_the_start_of_a_kubelet_stays() {
     let node = Node::start().await.unwrap();
     node.publish(DRIVER, &["gpu-0"]).await.unwrap();
     node.stop_kubelet().await;
-    node.api().forget_requests();
+    node.api().clear_requests();
     node.api().faults().delay(Filter::any().verb("deletecollection"), Duration::from_millis(200));
     node.start_kubelet().await.unwrap();
     node.publish(DRIVER, &["gpu-1"]).await.unwrap();

@@ -1,4 +1,4 @@
-//! A new allocation. One that is there already cannot be changed, so it is never looked at again.
+//! Validation of new allocations. Existing ones are immutable and not validated again.
 
 use serde_json::Value;
 
@@ -9,23 +9,25 @@ use super::super::formats::{
 use super::super::node_selector;
 use super::super::value::{get, list, optional_text, text};
 use super::configuration;
-use super::spec::{CONFIGURATIONS, RequestNames};
+use super::spec::{MAX_CONFIGURATIONS, RequestNames};
 
-/// The devices of a claim.
-const RESULTS: usize = 32;
+/// The maximum number of allocated devices.
+const MAX_RESULTS: usize = 32;
 
 pub(super) fn validate(allocation: &Value, names: &RequestNames<'_>, path: &Path, errors: &mut Errors) {
     let devices = get(allocation, "devices").unwrap_or(&Value::Null);
     let at_devices = path.child("devices");
-    let (results, at_results) = (list(devices, "results"), at_devices.child("results"));
-    if !errors.too_many(&at_results, results.len(), RESULTS) {
+    let results = list(devices, "results");
+    let at_results = at_devices.child("results");
+    if !errors.too_many(&at_results, results.len(), MAX_RESULTS) {
         for (index, result) in results.iter().enumerate() {
             validate_result(result, names, &at_results.index(index), errors);
         }
     }
-    // Those of the classes and those of the claim.
-    let (configurations, at_config) = (list(devices, "config"), at_devices.child("config"));
-    if !errors.too_many(&at_config, configurations.len(), 2 * CONFIGURATIONS) {
+    // Twice the limit: the configurations of the classes and those of the claim.
+    let configurations = list(devices, "config");
+    let at_config = at_devices.child("config");
+    if !errors.too_many(&at_config, configurations.len(), 2 * MAX_CONFIGURATIONS) {
         for (index, config) in configurations.iter().enumerate() {
             validate_config(config, names, &at_config.index(index), errors);
         }

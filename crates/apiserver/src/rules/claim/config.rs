@@ -1,5 +1,6 @@
-//! Selectors and configurations, which claims and classes have alike.
+//! Validation of the selectors and configurations of claims and classes.
 
+use drakkar_cel::ResultType;
 use serde_json::Value;
 
 use super::super::cel;
@@ -7,15 +8,15 @@ use super::super::field::{Errors, Path};
 use super::super::formats::{declared_driver, raw_object};
 use super::super::value::{get, list, text};
 
-/// The selectors of a request or a class.
-const SELECTORS: usize = 32;
-/// The bytes in the parameters of a driver.
-const PARAMETER_BYTES: usize = 10 * 1024;
+/// The maximum number of selectors of a request or class.
+const MAX_SELECTORS: usize = 32;
+/// The maximum size of opaque parameters.
+const MAX_PARAMETER_BYTES: usize = 10 * 1024;
 
 pub(in super::super) fn selectors(object: &Value, path: &Path, errors: &mut Errors) {
     let path = path.child("selectors");
     let selectors = list(object, "selectors");
-    if errors.too_many(&path, selectors.len(), SELECTORS) {
+    if errors.too_many(&path, selectors.len(), MAX_SELECTORS) {
         return;
     }
     for (index, selector) in selectors.iter().enumerate() {
@@ -23,7 +24,7 @@ pub(in super::super) fn selectors(object: &Value, path: &Path, errors: &mut Erro
         match get(selector, "cel") {
             None => errors.required(&path, ""),
             Some(selector) => {
-                cel::validate(text(selector, "expression"), cel::Result::Bool, &path.child("expression"), errors);
+                cel::validate(text(selector, "expression"), ResultType::Bool, &path.child("expression"), errors);
             }
         }
     }
@@ -35,5 +36,5 @@ pub(in super::super) fn configuration(config: &Value, path: &Path, errors: &mut 
         return errors.required(&path, "");
     };
     declared_driver(text(opaque, "driver"), &path.child("driver"), errors);
-    raw_object(get(opaque, "parameters"), PARAMETER_BYTES, &path.child("parameters"), errors);
+    raw_object(get(opaque, "parameters"), MAX_PARAMETER_BYTES, &path.child("parameters"), errors);
 }

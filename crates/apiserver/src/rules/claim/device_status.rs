@@ -1,4 +1,4 @@
-//! What drivers say about the devices of a claim.
+//! Validation of device status.
 
 use serde_json::Value;
 
@@ -9,25 +9,25 @@ use super::super::names::condition_reason;
 use super::super::schema::{ALLOCATED_DEVICE_STATUS, show};
 use super::super::value::{at, get, list, number, optional_text, text, texts};
 
-/// The conditions of a device.
-const CONDITIONS: usize = 8;
-/// The bytes in the data of a device.
-const DATA_BYTES: usize = 10 * 1024;
-/// The addresses of a network device.
-const ADDRESSES: usize = 16;
-const INTERFACE_NAME_BYTES: usize = 256;
-const HARDWARE_ADDRESS_BYTES: usize = 128;
-const REASON_BYTES: usize = 1024;
-const MESSAGE_BYTES: usize = 32 * 1024;
+/// The maximum number of conditions of a device.
+const MAX_CONDITIONS: usize = 8;
+/// The maximum size of `data`.
+const MAX_DATA_BYTES: usize = 10 * 1024;
+/// The maximum number of addresses of a network device.
+const MAX_ADDRESSES: usize = 16;
+const MAX_INTERFACE_NAME_BYTES: usize = 256;
+const MAX_HARDWARE_ADDRESS_BYTES: usize = 128;
+const MAX_REASON_BYTES: usize = 1024;
+const MAX_MESSAGE_BYTES: usize = 32 * 1024;
 
-/// A device of an allocation, or of a status: driver, pool, device and, if it is shared, which share of it.
+/// The identity of an allocated device: driver, pool, device and share ID.
 pub(in super::super) type DeviceId<'a> = [&'a str; 4];
 
 pub(in super::super) fn device_id(device: &Value) -> DeviceId<'_> {
     ["driver", "pool", "device", "shareID"].map(|field| text(device, field))
 }
 
-/// The devices of a status that are allocated.
+/// Returns the allocated devices of a claim's status.
 pub(in super::super) fn allocated_devices(status: &Value) -> Vec<DeviceId<'_>> {
     let devices = at(status, &["allocation", "devices"]).unwrap_or(&Value::Null);
     list(devices, "results").iter().map(device_id).collect()
@@ -60,7 +60,7 @@ fn validate_device(device: &Value, allocated: &[DeviceId<'_>], path: &Path, erro
     }
     conditions(device, &path.child("conditions"), errors);
     if let Some(data) = get(device, "data") {
-        raw_object(Some(data), DATA_BYTES, &path.child("data"), errors);
+        raw_object(Some(data), MAX_DATA_BYTES, &path.child("data"), errors);
     }
     if let Some(network) = get(device, "networkData") {
         network_data(network, &path.child("networkData"), errors);
@@ -69,7 +69,7 @@ fn validate_device(device: &Value, allocated: &[DeviceId<'_>], path: &Path, erro
 
 fn conditions(device: &Value, path: &Path, errors: &mut Errors) {
     let conditions = list(device, "conditions");
-    errors.too_many(path, conditions.len(), CONDITIONS);
+    errors.too_many(path, conditions.len(), MAX_CONDITIONS);
     for (index, condition) in conditions.iter().enumerate() {
         let path = path.index(index);
         let kind = text(condition, "type");
@@ -102,24 +102,26 @@ fn validate_condition(condition: &Value, path: &Path, errors: &mut Errors) {
         reason => {
             let path = path.child("reason");
             errors.invalid_each(&path, reason, condition_reason(reason));
-            if reason.len() > REASON_BYTES {
-                errors.too_long(&path, REASON_BYTES);
+            if reason.len() > MAX_REASON_BYTES {
+                errors.too_long(&path, MAX_REASON_BYTES);
             }
         }
     }
-    if text(condition, "message").len() > MESSAGE_BYTES {
-        errors.too_long(&path.child("message"), MESSAGE_BYTES);
+    if text(condition, "message").len() > MAX_MESSAGE_BYTES {
+        errors.too_long(&path.child("message"), MAX_MESSAGE_BYTES);
     }
 }
 
 fn network_data(network: &Value, path: &Path, errors: &mut Errors) {
-    for (field, limit) in [("interfaceName", INTERFACE_NAME_BYTES), ("hardwareAddress", HARDWARE_ADDRESS_BYTES)] {
+    for (field, limit) in [("interfaceName", MAX_INTERFACE_NAME_BYTES), ("hardwareAddress", MAX_HARDWARE_ADDRESS_BYTES)]
+    {
         if text(network, field).len() > limit {
             errors.too_long(&path.child(field), limit);
         }
     }
-    let (addresses, path) = (texts(network, "ips"), path.child("ips"));
-    if errors.too_many(&path, addresses.len(), ADDRESSES) {
+    let addresses = texts(network, "ips");
+    let path = path.child("ips");
+    if errors.too_many(&path, addresses.len(), MAX_ADDRESSES) {
         return;
     }
     for (index, address) in addresses.iter().enumerate() {

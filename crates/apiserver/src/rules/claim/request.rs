@@ -1,5 +1,6 @@
-//! One request of a claim: exactly these devices, or the first of several choices that can be had.
+//! Validation of a request: `exactly`, or a list of subrequests in order of preference.
 
+use drakkar_cel::ResultType;
 use serde_json::Value;
 
 use super::super::Gates;
@@ -11,17 +12,17 @@ use super::super::schema::{DEVICE_SUB_REQUEST, show};
 use super::super::value::{get, list, number, optional_text, text, texts};
 use super::selectors;
 
-/// The choices of a request.
-const SUBREQUESTS: usize = 8;
-/// The attributes that a request derives from those of devices.
-const DERIVED_ATTRIBUTES: usize = 32;
+/// The maximum number of subrequests of a request.
+const MAX_SUBREQUESTS: usize = 8;
+/// The maximum number of derived attributes of a request.
+const MAX_DERIVED_ATTRIBUTES: usize = 32;
 
 pub(super) fn validate(request: &Value, constraints: &[Value], path: &Path, gates: &Gates, errors: &mut Errors) {
     let name = text(request, "name");
     label(name, &path.child("name"), errors);
-    let choices = list(request, "firstAvailable");
+    let subrequests = list(request, "firstAvailable");
     const RULE: &str = "exactly one of `exactly` or `firstAvailable` is required";
-    match (get(request, "exactly"), choices) {
+    match (get(request, "exactly"), subrequests) {
         (None, []) => errors.required(path, RULE),
         (Some(_), [_, ..]) => {
             errors.invalid(path, Bad::null(), &format!("{RULE}, but multiple fields are set"));
@@ -37,37 +38,44 @@ pub(super) fn validate(request: &Value, constraints: &[Value], path: &Path, gate
             }
             common(exactly, name, constraints, &path, gates, errors);
         }
-        (None, choices) => {
+        (None, subrequests) => {
             let path = path.child("firstAvailable");
-            if errors.too_many(&path, choices.len(), SUBREQUESTS) {
+            if errors.too_many(&path, subrequests.len(), MAX_SUBREQUESTS) {
                 return;
             }
-            for (index, choice) in choices.iter().enumerate() {
-                subrequest(choice, name, constraints, &path.index(index), gates, errors);
-                if choices[..index].iter().any(|other| text(other, "name") == text(choice, "name")) {
-                    errors.duplicate(&path.index(index), Bad::Json(show(&DEVICE_SUB_REQUEST, choice)));
+            for (index, subrequest) in subrequests.iter().enumerate() {
+                validate_subrequest(subrequest, name, constraints, &path.index(index), gates, errors);
+                if subrequests[..index].iter().any(|other| text(other, "name") == text(subrequest, "name")) {
+                    errors.duplicate(&path.index(index), Bad::Json(show(&DEVICE_SUB_REQUEST, subrequest)));
                 }
             }
         }
     }
 }
 
-fn subrequest(choice: &Value, parent: &str, constraints: &[Value], path: &Path, gates: &Gates, errors: &mut Errors) {
-    let name = text(choice, "name");
+fn validate_subrequest(
+    subrequest: &Value,
+    parent: &str,
+    constraints: &[Value],
+    path: &Path,
+    gates: &Gates,
+    errors: &mut Errors,
+) {
+    let name = text(subrequest, "name");
     label(name, &path.child("name"), errors);
-    match text(choice, "deviceClassName") {
+    match text(subrequest, "deviceClassName") {
         "" => errors.required(&path.child("deviceClassName"), ""),
         class => errors.invalid_each(&path.child("deviceClassName"), class, names::subdomain(class, Wording::Bytes)),
     }
-    common(choice, &format!("{parent}/{name}"), constraints, path, gates, errors);
+    common(subrequest, &format!("{parent}/{name}"), constraints, path, gates, errors);
 }
 
-/// What requests and subrequests have in common.
+/// Validates the fields that requests and subrequests have in common.
 fn common(request: &Value, name: &str, constraints: &[Value], path: &Path, gates: &Gates, errors: &mut Errors) {
     selectors(request, path, errors);
     derived_attributes(request, name, constraints, &path.child("derivedAttributes"), gates, errors);
-    let (mode, count) = (text(request, "allocationMode"), number(request, "count"));
-    match mode {
+    let count = number(request, "count");
+    match text(request, "allocationMode") {
         "All" if count != 0 => {
             errors.invalid(&path.child("count"), count, "must not be specified when allocationMode is 'All'");
         }
@@ -87,16 +95,17 @@ fn derived_attributes(
     errors: &mut Errors,
 ) {
     let attributes = list(request, "derivedAttributes");
-    let too_many = errors.too_many(path, attributes.len(), DERIVED_ATTRIBUTES);
+    let too_many = errors.too_many(path, attributes.len(), MAX_DERIVED_ATTRIBUTES);
     for (index, attribute) in attributes.iter().enumerate() {
         let path = path.index(index);
-        let (name, expression) = (text(attribute, "name"), text(attribute, "expression"));
+        let name = text(attribute, "name");
+        let expression = text(attribute, "expression");
         if !name.is_empty() && !is_constrained(name, request_name, constraints) {
             let detail = "must be referenced by at least one matchAttribute or distinctAttribute constraint targeting this request";
             errors.invalid(&path.child("name"), name, detail);
         }
         if !expression.is_empty() {
-            cel::validate(expression, cel::Result::Any, &path.child("expression"), errors);
+            cel::validate(expression, ResultType::Any, &path.child("expression"), errors);
         }
         if attributes[..index].iter().any(|other| text(other, "name") == name) {
             errors.duplicate(&path, name);
@@ -115,7 +124,7 @@ fn derived_attributes(
     }
 }
 
-/// Whether a constraint on a request, or on all of them, uses an attribute.
+/// Whether a constraint that applies to the request uses an attribute.
 fn is_constrained(attribute: &str, request: &str, constraints: &[Value]) -> bool {
     let parent = request.split_once('/').map(|(parent, _)| parent);
     constraints.iter().any(|constraint| {

@@ -1,4 +1,4 @@
-//! What a claim asks for.
+//! Validation of a claim's spec.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use super::super::schema::{DEVICE_REQUEST, show};
 use super::super::value::{get, list, optional_text, text, texts};
 use super::{configuration, request};
 
-/// The requests of a claim, and of a constraint or a configuration.
-pub(super) const REQUESTS: usize = 32;
-/// The constraints of a claim.
-const CONSTRAINTS: usize = 32;
-/// The configurations of a claim or a class.
-pub(in super::super) const CONFIGURATIONS: usize = 32;
+/// The maximum number of requests of a claim, a constraint or a configuration.
+pub(super) const MAX_REQUESTS: usize = 32;
+/// The maximum number of constraints of a claim.
+const MAX_CONSTRAINTS: usize = 32;
+/// The maximum number of configurations of a claim.
+pub(in super::super) const MAX_CONFIGURATIONS: usize = 32;
 
 const REFERENCE_RULE: &str =
     "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
 
-/// The names of the requests of a claim, each with those of its subrequests.
+/// The names of a claim's requests, with those of their subrequests.
 pub(super) struct RequestNames<'a>(BTreeMap<&'a str, Vec<&'a str>>);
 
 impl<'a> RequestNames<'a> {
@@ -39,7 +39,7 @@ impl<'a> RequestNames<'a> {
         }
     }
 
-    /// A reference to a request or a subrequest.
+    /// Validates a reference to a request or subrequest.
     pub(super) fn check(&self, reference: &str, path: &Path, errors: &mut Errors) {
         if reference.split('/').count() > 2 {
             return errors.invalid(path, reference, REFERENCE_RULE);
@@ -52,11 +52,11 @@ impl<'a> RequestNames<'a> {
         }
     }
 
-    /// The `requests` of a constraint or a configuration.
+    /// Validates the `requests` of a constraint or configuration.
     pub(super) fn check_list(&self, object: &Value, path: &Path, errors: &mut Errors) {
         let path = path.child("requests");
         let references = texts(object, "requests");
-        if errors.too_many(&path, references.len(), REQUESTS) {
+        if errors.too_many(&path, references.len(), MAX_REQUESTS) {
             return;
         }
         for (index, reference) in references.iter().enumerate() {
@@ -75,13 +75,14 @@ pub(in super::super) fn validate(spec: &Value, path: &Path, gates: &Gates, error
     let constraints = list(devices, "constraints");
     validate_requests(devices, constraints, &path.child("requests"), gates, errors);
     let at_constraints = path.child("constraints");
-    if !errors.too_many(&at_constraints, constraints.len(), CONSTRAINTS) {
+    if !errors.too_many(&at_constraints, constraints.len(), MAX_CONSTRAINTS) {
         for (index, constraint) in constraints.iter().enumerate() {
             validate_constraint(constraint, &names, &at_constraints.index(index), gates, errors);
         }
     }
-    let (configurations, at_config) = (list(devices, "config"), path.child("config"));
-    if !errors.too_many(&at_config, configurations.len(), CONFIGURATIONS) {
+    let configurations = list(devices, "config");
+    let at_config = path.child("config");
+    if !errors.too_many(&at_config, configurations.len(), MAX_CONFIGURATIONS) {
         for (index, config) in configurations.iter().enumerate() {
             names.check_list(config, &at_config.index(index), errors);
             configuration(config, &at_config.index(index), errors);
@@ -91,7 +92,7 @@ pub(in super::super) fn validate(spec: &Value, path: &Path, gates: &Gates, error
 
 fn validate_requests(devices: &Value, constraints: &[Value], path: &Path, gates: &Gates, errors: &mut Errors) {
     let requests = list(devices, "requests");
-    if errors.too_many(path, requests.len(), REQUESTS) {
+    if errors.too_many(path, requests.len(), MAX_REQUESTS) {
         return;
     }
     for (index, request) in requests.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The status of a claim: the allocation, who uses it, and what drivers say about its devices.
+//! Validation of a claim's status: allocation, reservations and device status.
 
 use serde_json::Value;
 
@@ -8,8 +8,8 @@ use super::super::value::{at, get, list, same, text};
 use super::spec::RequestNames;
 use super::{allocation, device_status};
 
-/// The users of a claim.
-const RESERVED_FOR: usize = 256;
+/// The maximum number of reservations of a claim.
+const MAX_RESERVED_FOR: usize = 256;
 
 pub(in super::super) fn validate(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::root("status");
@@ -29,27 +29,27 @@ pub(in super::super) fn validate(new: &Value, old: &Value, errors: &mut Errors) 
 }
 
 fn reserved_for(new: &Value, old: &Value, deleted: bool, path: &Path, errors: &mut Errors) {
-    let users = list(new, "reservedFor");
-    if !errors.too_many(path, users.len(), RESERVED_FOR) {
-        for (index, user) in users.iter().enumerate() {
+    let consumers = list(new, "reservedFor");
+    if !errors.too_many(path, consumers.len(), MAX_RESERVED_FOR) {
+        for (index, consumer) in consumers.iter().enumerate() {
             let path = path.index(index);
             for field in ["resource", "name", "uid"] {
-                if text(user, field).is_empty() {
+                if text(consumer, field).is_empty() {
                     errors.required(&path.child(field), "");
                 }
             }
-            if users[..index].iter().any(|other| text(other, "uid") == text(user, "uid")) {
-                errors.duplicate(&path, Bad::Json(show(&RESOURCE_CLAIM_CONSUMER_REFERENCE, user)));
+            if consumers[..index].iter().any(|other| text(other, "uid") == text(consumer, "uid")) {
+                errors.duplicate(&path, Bad::Json(show(&RESOURCE_CLAIM_CONSUMER_REFERENCE, consumer)));
             }
         }
     }
-    if users.is_empty() {
+    if consumers.is_empty() {
         return;
     }
-    let known = |user: &Value| list(old, "reservedFor").iter().any(|other| same(Some(other), Some(user)));
+    let is_old = |consumer: &Value| list(old, "reservedFor").iter().any(|other| same(Some(other), Some(consumer)));
     if get(new, "allocation").is_none() {
         errors.forbidden(path, "may not be specified when `allocated` is not set");
-    } else if deleted && !users.iter().all(known) {
+    } else if deleted && !consumers.iter().all(is_old) {
         let detail = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set";
         errors.forbidden(path, detail);
     }

@@ -1,4 +1,4 @@
-//! The attributes of a device: each has one value, or one list of values.
+//! Validation of attributes: each has exactly one value or list of values.
 
 use serde_json::Value;
 
@@ -8,10 +8,10 @@ use super::super::names::is_semantic_version;
 use super::super::schema::{DEVICE_ATTRIBUTE, show_internal};
 use super::super::value::{entries, get, list, optional_text, texts};
 
-/// The bytes in a text or a version.
-const VALUE_BYTES: usize = 64;
-/// The bytes in a name with its domain, as far as it is shown.
-pub(super) const SHOWN_NAME_BYTES: usize = 63 + 1 + 32;
+/// The maximum length of a string or version.
+const MAX_VALUE_BYTES: usize = 64;
+/// The maximum length of a qualified name in a field path; longer ones are truncated.
+pub(super) const MAX_SHOWN_NAME_BYTES: usize = 63 + 1 + 32;
 
 const SCALARS: [&str; 4] = ["int", "bool", "string", "version"];
 const LISTS: [&str; 4] = ["ints", "bools", "strings", "versions"];
@@ -21,7 +21,7 @@ pub(super) fn any_list(device: &Value) -> bool {
     entries(device, "attributes").any(|(_, attribute)| LISTS.iter().any(|field| get(attribute, field).is_some()))
 }
 
-/// How many values the attributes have.
+/// Returns the number of values of all attributes. An attribute without a list counts as one.
 pub(super) fn count_values(device: &Value) -> usize {
     entries(device, "attributes")
         .map(|(_, attribute)| LISTS.iter().map(|field| list(attribute, field).len()).sum::<usize>().max(1))
@@ -31,11 +31,11 @@ pub(super) fn count_values(device: &Value) -> usize {
 pub(super) fn validate(device: &Value, path: &Path, errors: &mut Errors) {
     for (name, attribute) in entries(device, "attributes") {
         qualified_name(name, path, errors);
-        one(attribute, &path.key(&shown_key(name, SHOWN_NAME_BYTES)), errors);
+        validate_attribute(attribute, &path.key(&shown_key(name, MAX_SHOWN_NAME_BYTES)), errors);
     }
 }
 
-fn one(attribute: &Value, path: &Path, errors: &mut Errors) {
+fn validate_attribute(attribute: &Value, path: &Path, errors: &mut Errors) {
     if let Some(value) = optional_text(attribute, "string") {
         string(value, &path.child("string"), errors);
     }
@@ -77,8 +77,8 @@ fn union(attribute: &Value, path: &Path, errors: &mut Errors) {
 }
 
 fn string(value: &str, path: &Path, errors: &mut Errors) {
-    if value.len() > VALUE_BYTES {
-        errors.too_long(path, VALUE_BYTES);
+    if value.len() > MAX_VALUE_BYTES {
+        errors.too_long(path, MAX_VALUE_BYTES);
     }
 }
 

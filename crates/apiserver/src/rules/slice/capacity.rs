@@ -1,4 +1,4 @@
-//! The capacities of a device, and how they may be asked for where several claims share the device.
+//! Validation of capacities and their request policies.
 
 use serde_json::Value;
 
@@ -7,19 +7,19 @@ use super::super::formats::{qualified_name, shown_key};
 use super::super::gates::Gates;
 use super::super::quantity::{ParseQuantityError, Quantity, read};
 use super::super::value::{entries, flag, get, list, text};
-use super::attribute::SHOWN_NAME_BYTES;
+use super::attribute::MAX_SHOWN_NAME_BYTES;
 
-/// The exponents of the units that amounts are compared in.
+/// The powers of ten of the units in which amounts are compared.
 const UNITS: i32 = 0;
 const MILLIS: i32 = -3;
-/// The values that a policy may list.
-const VALID_VALUES: usize = 10;
+/// The maximum number of valid values of a policy.
+const MAX_VALID_VALUES: usize = 10;
 
 pub(super) fn validate(device: &Value, path: &Path, gates: &Gates, errors: &mut Errors) {
     let shared = flag(device, "allowMultipleAllocations") == Some(true);
     for (name, capacity) in entries(device, "capacity") {
         qualified_name(name, path, errors);
-        let path = path.key(&shown_key(name, SHOWN_NAME_BYTES));
+        let path = path.key(&shown_key(name, MAX_SHOWN_NAME_BYTES));
         let value = match read(get(capacity, "value")) {
             Ok(value) => value,
             Err(error) => {
@@ -87,7 +87,7 @@ fn validate_values(
         }
     }
     let mut has_default = false;
-    if !errors.too_many(path, quantities.len(), VALID_VALUES) {
+    if !errors.too_many(path, quantities.len(), MAX_VALID_VALUES) {
         for (index, quantity) in quantities.iter().enumerate() {
             if quantity > capacity {
                 let detail = format!("option is larger than capacity value: {capacity}");
@@ -95,7 +95,7 @@ fn validate_values(
             }
             has_default |= quantity == default;
         }
-        // Without fractions, what is the same when rounded up is the same.
+        // Without fractions, values that are equal when rounded up are duplicates.
         let fractions = gates.enabled("DRAFractionalCapacityRange");
         for (index, quantity) in quantities.iter().enumerate() {
             let is_same = |other: &Quantity| {
@@ -123,7 +123,7 @@ struct Range {
 }
 
 impl Range {
-    /// What the range is made of, with the names under which the server reports it.
+    /// Returns the quantities of the range with their field names.
     fn parts(&self) -> impl Iterator<Item = (&'static str, &Quantity)> {
         let parts = [
             ("default", Some(&self.default)),
@@ -150,7 +150,9 @@ fn validate_range(
             Err(error) => return errors.invalid(&path.child(field), text(range, field), &error.to_string()),
         }
     }
-    let (step, max, min) = (parts.pop().flatten(), parts.pop().flatten(), parts.pop().flatten());
+    let step = parts.pop().flatten();
+    let max = parts.pop().flatten();
+    let min = parts.pop().flatten();
     let Some(min) = min else {
         return errors.required(&path.child("min"), "required when validRange is defined");
     };
@@ -229,7 +231,7 @@ fn validate_step(
             return;
         }
     }
-    // All fit by now; 1 for the step only where it would not.
+    // All amounts are known to fit by now; the fallback 1 avoids a division by zero.
     let amount = |quantity: &Quantity| quantity.scaled(if in_millis { MILLIS } else { UNITS });
     let step_size = amount(step).unwrap_or(1);
     for value in [Some(&range.default), range.max.as_ref()].into_iter().flatten() {

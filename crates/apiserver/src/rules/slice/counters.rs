@@ -1,4 +1,4 @@
-//! Counters that devices share, and what each consumes of them.
+//! Validation of shared counters and their consumption.
 
 use serde_json::Value;
 
@@ -9,18 +9,18 @@ use super::super::quantity;
 use super::super::schema::{COUNTER_SET, DEVICE_COUNTER_CONSUMPTION, show};
 use super::super::value::{entries, get, list, text, texts};
 
-/// The counter sets of a slice.
-const SETS: usize = 8;
-/// The counters of a set, and those that a device consumes of one.
-const COUNTERS: usize = 32;
-/// The sets that a device consumes from.
-const CONSUMED_SETS: usize = 2;
-/// The compatibility groups of what a device consumes.
-const GROUPS: usize = 2;
+/// The maximum number of counter sets of a slice.
+const MAX_SETS: usize = 8;
+/// The maximum number of counters in a set or consumption.
+const MAX_COUNTERS: usize = 32;
+/// The maximum number of sets that a device consumes from.
+const MAX_CONSUMED_SETS: usize = 2;
+/// The maximum number of compatibility groups of a consumption.
+const MAX_GROUPS: usize = 2;
 
 pub(super) fn shared(spec: &Value, path: &Path, errors: &mut Errors) {
     let sets = list(spec, "sharedCounters");
-    if errors.too_many(path, sets.len(), SETS) {
+    if errors.too_many(path, sets.len(), MAX_SETS) {
         return;
     }
     for (index, set) in sets.iter().enumerate() {
@@ -35,7 +35,7 @@ pub(super) fn shared(spec: &Value, path: &Path, errors: &mut Errors) {
 
 pub(super) fn consumed(device: &Value, path: &Path, errors: &mut Errors) {
     let consumptions = list(device, "consumesCounters");
-    if errors.too_many(path, consumptions.len(), CONSUMED_SETS) {
+    if errors.too_many(path, consumptions.len(), MAX_CONSUMED_SETS) {
         return;
     }
     for (index, consumption) in consumptions.iter().enumerate() {
@@ -55,7 +55,7 @@ fn counters(set: &Value, path: &Path, errors: &mut Errors) {
     if counters.len() == 0 {
         return errors.required(path, "");
     }
-    errors.too_many(path, counters.len(), COUNTERS);
+    errors.too_many(path, counters.len(), MAX_COUNTERS);
     for (name, counter) in counters {
         errors.invalid_each(path, name, names::label(name, Wording::Bytes));
         if let Err(error) = quantity::read(get(counter, "value")) {
@@ -66,7 +66,7 @@ fn counters(set: &Value, path: &Path, errors: &mut Errors) {
 
 fn groups(consumption: &Value, path: &Path, errors: &mut Errors) {
     let groups = texts(consumption, "compatibilityGroups");
-    if errors.too_many(path, groups.len(), GROUPS) {
+    if errors.too_many(path, groups.len(), MAX_GROUPS) {
         return;
     }
     for (index, group) in groups.iter().enumerate() {

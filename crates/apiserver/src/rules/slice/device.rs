@@ -1,4 +1,4 @@
-//! One device of a slice.
+//! Validation of a device.
 
 use serde_json::Value;
 
@@ -9,12 +9,12 @@ use super::super::node_selector;
 use super::super::value::{entries, flag, get, list, optional_text, same, text};
 use super::{attribute, capacity, counters, node_allocatable};
 
-/// Attributes and capacities together.
-const ATTRIBUTES_AND_CAPACITIES: usize = 32;
-/// The values of all attributes, those in lists counted one by one.
-const ATTRIBUTE_VALUES: usize = 48;
-/// The taints.
-const TAINTS: usize = 16;
+/// The maximum number of attributes and capacities together.
+const MAX_ATTRIBUTES_AND_CAPACITIES: usize = 32;
+/// The maximum number of attribute values, including those in lists.
+const MAX_ATTRIBUTE_VALUES: usize = 48;
+/// The maximum number of taints.
+const MAX_TAINTS: usize = 16;
 
 const SELECTION_RULE: &str = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
 
@@ -28,18 +28,18 @@ pub(super) fn validate(
 ) {
     label(text(device, "name"), &path.child("name"), errors);
     let total = entries(device, "attributes").len() + entries(device, "capacity").len();
-    if total > ATTRIBUTES_AND_CAPACITIES {
+    if total > MAX_ATTRIBUTES_AND_CAPACITIES {
         let detail =
-            format!("the total number of attributes and capacities must not exceed {ATTRIBUTES_AND_CAPACITIES}");
+            format!("the total number of attributes and capacities must not exceed {MAX_ATTRIBUTES_AND_CAPACITIES}");
         errors.invalid(path, total, &detail);
     }
     let values = attribute::count_values(device);
-    if values > ATTRIBUTE_VALUES {
-        let detail = format!("the total number of attribute values must not exceed {ATTRIBUTE_VALUES}");
+    if values > MAX_ATTRIBUTE_VALUES {
+        let detail = format!("the total number of attribute values must not exceed {MAX_ATTRIBUTE_VALUES}");
         errors.invalid(path, values, &detail);
     }
     attribute::validate(device, &path.child("attributes"), errors);
-    // What stays as it was is not looked at again: the rules have become stricter over time.
+    // Unchanged fields are not validated again: the rules have become stricter over time.
     let kept = |field| old.is_some_and(|old| same(get(old, field), get(device, field)));
     if !kept("capacity") {
         capacity::validate(device, &path.child("capacity"), gates, errors);
@@ -55,7 +55,7 @@ pub(super) fn validate(
 
 fn taints(device: &Value, path: &Path, errors: &mut Errors) {
     let taints = list(device, "taints");
-    if errors.too_many(path, taints.len(), TAINTS) {
+    if errors.too_many(path, taints.len(), MAX_TAINTS) {
         return;
     }
     for (index, taint) in taints.iter().enumerate() {

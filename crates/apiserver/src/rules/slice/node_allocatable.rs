@@ -1,4 +1,4 @@
-//! What a device takes of the node's own resources.
+//! Validation of the node allocatable resources that a device uses.
 
 use serde_json::Value;
 
@@ -13,7 +13,8 @@ pub(super) fn validate(device: &Value, path: &Path, errors: &mut Errors) {
         if name != "cpu" && name != "memory" && !name.starts_with("hugepages-") {
             errors.invalid(&path, name, "must be a node allocatable resource name");
         }
-        let (mapping, overhead) = (get(resource, "mapping"), get(resource, "overhead"));
+        let mapping = get(resource, "mapping");
+        let overhead = get(resource, "overhead");
         if mapping.is_none() && overhead.is_none() {
             errors.required(&path, "at least one of mapping or overhead must be set");
         }

@@ -1,4 +1,4 @@
-//! Who may do what, against what a kube-apiserver 1.37.1 with the same rules said.
+//! Authorization, against recorded responses of a kube-apiserver 1.37.1 with the same rules.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::resource::Resource;
 use crate::rules::{
-    Attempt, Gates, Policy, Rule, Subject, User, authorize, authorize_claim_status, authorize_object,
+    AccessRequest, Gates, Policy, Rule, Subject, User, authorize, authorize_claim_status, authorize_object,
     authorize_selection, authorize_slice, default_fields,
 };
 
@@ -84,19 +84,19 @@ fn driver() -> User {
 }
 
 #[test]
-fn every_verb_on_every_resource_is_allowed_or_refused_as_in_kubernetes() {
+fn every_verb_on_every_resource_is_authorized_as_in_kubernetes() {
     let table = table();
     let policy = Policy::default();
     let mut asked = 0;
     for tried in &table.attempts {
-        let attempt = Attempt {
+        let attempt = AccessRequest {
             verb: &tried.verb,
             resource: resource(&tried.resource),
             subresource: tried.subresource.as_deref(),
             namespace: tried.namespace.as_deref(),
             name: tried.name.as_deref(),
         };
-        // What depends on the object is asked elsewhere.
+        // Decisions that depend on the object are tested below.
         let on_object = |message: &String| message.contains("no relationship") || message.contains("Unknown");
         if tried.refused.as_ref().is_some_and(on_object) {
             continue;
@@ -111,7 +111,7 @@ fn every_verb_on_every_resource_is_allowed_or_refused_as_in_kubernetes() {
 }
 
 #[test]
-fn a_node_has_to_do_with_its_own_slices_only() {
+fn a_node_accesses_only_its_own_slices() {
     let table = table();
     for case in &table.slices {
         let mut slice = json!({"metadata": {"name": "case"}, "spec": {"driver": "gpu.example.com"}});
@@ -123,17 +123,17 @@ fn a_node_has_to_do_with_its_own_slices_only() {
         assert_eq!(authorize_slice(&node, &case.verb, &slice).err(), case.refused, "{} {slice}", case.verb);
         let answer = authorize_object(&node, Resource::ResourceSlice, None, &case.verb, &slice);
         assert_eq!(answer.err(), case.refused, "{} {slice}", case.verb);
-        assert_eq!(authorize_slice(&driver(), &case.verb, &slice), Ok(()), "a driver is no node");
+        assert_eq!(authorize_slice(&driver(), &case.verb, &slice), Ok(()), "a driver is not a node");
     }
 }
 
 #[test]
-fn a_node_lists_what_is_its_own_only() {
+fn a_node_lists_only_its_own_objects() {
     let table = table();
     for case in &table.selections {
         let resource = resource(&case.resource);
         let namespace = (resource == Resource::Pod).then_some("default");
-        let attempt = Attempt { verb: &case.verb, resource, subresource: None, namespace, name: None };
+        let attempt = AccessRequest { verb: &case.verb, resource, subresource: None, namespace, name: None };
         let (node, policy) = (table.user("node"), Policy::default());
         let answer = authorize(&node, &attempt, &policy)
             .and_then(|()| authorize_selection(&node, &attempt, case.node.as_deref(), &policy));
@@ -142,7 +142,7 @@ fn a_node_lists_what_is_its_own_only() {
 }
 
 #[test]
-fn a_claims_status_is_for_those_who_may_speak_for_the_driver_or_bind() {
+fn changing_a_claims_status_needs_permission_for_the_driver_or_to_bind() {
     let table = table();
     for case in &table.statuses {
         let claim = |status: &Value| {
@@ -173,7 +173,7 @@ fn a_claims_status_is_for_those_who_may_speak_for_the_driver_or_bind() {
     Some("pods \"p\" is forbidden: node \"node-1\" can only update pod status for pods with spec.nodeName set to itself"))]
 #[case::a_pod_of_its_own_making(Resource::Pod, None, "create", json!({"metadata": {"name": "p"}, "spec": {"nodeName": "node-1"}}),
     Some("pods \"p\" is forbidden: pod does not have \"kubernetes.io/config.mirror\" annotation, node \"node-1\" can only create mirror pods"))]
-fn nodes_and_objects(
+fn a_node_accesses_only_its_own_objects(
     #[case] resource: Resource,
     #[case] subresource: Option<&str>,
     #[case] verb: &str,
@@ -186,8 +186,8 @@ fn nodes_and_objects(
 }
 
 #[test]
-fn rules_can_be_added_and_taken_away() {
-    let list = Attempt {
+fn rules_can_be_added_and_removed() {
+    let list = AccessRequest {
         verb: "list",
         resource: Resource::ResourceClaim,
         subresource: None,
@@ -207,7 +207,7 @@ fn rules_can_be_added_and_taken_away() {
 }
 
 #[test]
-fn a_driver_speaks_for_itself_only_where_its_rule_names_it() {
+fn a_rule_with_a_name_limits_device_status_to_that_driver() {
     let group = Subject::Group("system:serviceaccounts".to_owned());
     let named = Rule::new(["resourceclaims/driver"], ["associated-node:patch"]).named(["net.example.com"]);
     let policy = Policy::empty().allow(group, named);

@@ -1,4 +1,4 @@
-//! Formats that the table of the real server shows at work, looked at one by one; and the gates.
+//! Formats one by one, in addition to the recorded responses; and feature gates.
 
 use proptest::prelude::*;
 use rstest::rstest;
@@ -20,8 +20,8 @@ use crate::rules::{Gates, default_fields, drop_disabled, validate_create, valida
 #[case("1.2.3-é", false)]
 #[case(" 1.2.3", false)]
 #[case("1.2.3+a+b", false)]
-fn semantic_versions(#[case] text: &str, #[case] right: bool) {
-    assert_eq!(is_semantic_version(text), right);
+fn semantic_versions(#[case] text: &str, #[case] valid: bool) {
+    assert_eq!(is_semantic_version(text), valid);
 }
 
 #[rstest]
@@ -29,18 +29,18 @@ fn semantic_versions(#[case] text: &str, #[case] right: bool) {
 #[case("-", "-")]
 #[case("abc-", "aba")]
 #[case("abc", "abc")]
-fn prefixes_may_end_with_a_dash(#[case] prefix: &str, #[case] checked: &str) {
+fn name_prefixes_may_end_with_a_dash(#[case] prefix: &str, #[case] checked: &str) {
     assert_eq!(without_trailing_dash(prefix), checked);
 }
 
 proptest! {
     #[test]
-    fn no_text_breaks_quantities(text in "\\PC{0,20}") {
+    fn no_string_makes_quantities_panic(text in "\\PC{0,20}") {
         let _ = text.parse::<Quantity>();
     }
 
     #[test]
-    fn a_quantity_that_is_written_is_the_same_when_read(
+    fn a_formatted_quantity_parses_to_the_same_value(
         amount in -1_000_000_000_000i64..1_000_000_000_000,
         suffix in prop::sample::select(vec!["", "n", "u", "m", "k", "M", "G", "Ki", "Mi", "Gi", "e3", "e-3"]),
     ) {
@@ -51,7 +51,7 @@ proptest! {
     }
 
     #[test]
-    fn no_object_breaks_the_rules(object in any_json()) {
+    fn no_object_makes_the_rules_panic(object in any_json()) {
         let gates = Gates::default();
         for resource in Resource::ALL {
             for mut new in [object.clone(), json!({"metadata": object, "spec": object, "status": object}),
@@ -122,7 +122,7 @@ fn any_json() -> impl Strategy<Value = Value> {
 }
 
 #[test]
-fn gates_have_the_defaults_of_kubernetes_and_names_that_there_are() {
+fn gates_have_the_defaults_of_kubernetes_and_unknown_names_are_refused() {
     let gates = Gates::default();
     assert!(gates.enabled("DRADeviceTaints") && !gates.enabled("DRAListTypeAttributes"));
     let gates = gates.with("DRADeviceTaints", false).unwrap();
@@ -131,7 +131,7 @@ fn gates_have_the_defaults_of_kubernetes_and_names_that_there_are() {
     assert!(error.contains("\"DRADeviceTains\"") && error.contains("DRADeviceTaints"), "{error}");
 }
 
-/// Gates that are locked in 1.37, so the real server cannot be asked.
+/// Gates that are locked in 1.37, so there are no recorded responses.
 #[rstest]
 #[case("DRAPrioritizedList", "ResourceClaim", json!({"spec": {"devices": {"requests": [{"name": "a", "firstAvailable": [{}]}]}}}),
     json!({"spec": {"devices": {"requests": [{"name": "a"}]}}}))]
@@ -139,7 +139,7 @@ fn gates_have_the_defaults_of_kubernetes_and_names_that_there_are() {
     json!({"spec": {"spec": {"devices": {"requests": [{"exactly": {"deviceClassName": "c", "adminAccess": true}}]}}}}),
     json!({"spec": {"spec": {"devices": {"requests": [{"exactly": {"deviceClassName": "c"}}]}}}}))]
 #[case("DRAExtendedResource", "DeviceClass", json!({"spec": {"extendedResourceName": "a/b"}}), json!({"spec": {}}))]
-fn gates_of_older_servers_drop_fields(
+fn disabled_gates_drop_fields_as_older_servers_do(
     #[case] gate: &str,
     #[case] kind: &str,
     #[case] object: Value,
@@ -156,7 +156,7 @@ fn gates_of_older_servers_drop_fields(
 }
 
 #[test]
-fn device_status_of_a_server_that_does_not_have_it_is_dropped() {
+fn device_status_is_dropped_if_its_gate_is_disabled() {
     let gates = Gates::default().with("DRAResourceClaimDeviceStatus", false).unwrap();
     let old =
         json!({"status": {"allocation": {"devices": {"results": [{"driver": "d", "pool": "p", "device": "x"}]}}}});
@@ -171,7 +171,7 @@ fn device_status_of_a_server_that_does_not_have_it_is_dropped() {
 }
 
 #[test]
-fn a_claim_that_is_being_deleted_gets_no_new_users_and_no_new_finalizers() {
+fn a_claim_that_is_being_deleted_gets_no_new_consumers_and_finalizers() {
     let user = |uid: &str| json!({"resource": "pods", "name": uid, "uid": uid});
     let old = json!({
         "metadata": {"name": "c", "namespace": "n", "deletionTimestamp": "2026-01-02T03:04:05Z", "finalizers": ["a/b"]},

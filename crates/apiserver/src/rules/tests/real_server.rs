@@ -1,4 +1,4 @@
-//! The recorded answers of a kube-apiserver 1.37.1, replayed on the rules of the embedded one.
+//! Replays the recorded responses of a kube-apiserver 1.37.1.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ use crate::rules::{
     warnings,
 };
 
-/// A message with the words that its short forms stand for; `⟨a*64⟩` is a letter that is repeated.
-fn in_full(message: &str, words: &BTreeMap<String, String>) -> String {
+/// Expands the abbreviations of a message; `⟨a*64⟩` is a repeated letter.
+fn expand_message(message: &str, words: &BTreeMap<String, String>) -> String {
     let message = words.iter().fold(message.to_owned(), |message, (short, full)| message.replace(short, full));
     let mut parts = message.split('⟨');
     let mut full = parts.next().unwrap().to_owned();
@@ -35,7 +35,7 @@ fn header(text: &str) -> String {
     format!("299 - {}", Value::from(text))
 }
 
-/// The answer to a write: what is stored, or what is refused with which code.
+/// Applies a write. Returns the stored object, or code, message and causes of the refusal.
 fn write(case: &Case, base: &Value, gates: &Gates) -> Result<Value, (u16, String, Vec<FieldError>)> {
     let resource = resource(base);
     let namespace = json!({"metadata": {"name": "default"}});
@@ -55,7 +55,7 @@ fn write(case: &Case, base: &Value, gates: &Gates) -> Result<Value, (u16, String
         complete(resource, &mut new);
         return if errors.is_empty() { Ok(new) } else { Err((422, String::new(), errors)) };
     }
-    // The old object is as the server has stored it, with what it adds.
+    // The old object is in the stored form, with defaults.
     let status = case.on == "status";
     let mut old = old;
     decode(resource, &mut old).unwrap();
@@ -76,7 +76,7 @@ fn write(case: &Case, base: &Value, gates: &Gates) -> Result<Value, (u16, String
     if errors.is_empty() { Ok(new) } else { Err((422, String::new(), errors)) }
 }
 
-/// Why an answer is not that of the real server.
+/// Returns the difference between the response and the recorded one, if any.
 fn difference(case: &Case, table: &Table) -> Option<String> {
     let mut gates = Gates::default();
     for (name, enabled) in table.servers.get(&case.server).and_then(Value::as_object).into_iter().flatten() {
@@ -86,7 +86,7 @@ fn difference(case: &Case, table: &Table) -> Option<String> {
         (Ok(stored), None) => {
             let wanted = case.stored.as_ref()?;
             let differs = ["spec", "status"].into_iter().any(|field| {
-                // The server says more about a new pod than it was given.
+                // Only the given fields of a pod are compared: the server adds more.
                 let skipped = field == "status" && case.base == "pod";
                 !skipped && without_times(stored[field].clone()) != wanted[field]
             });
@@ -102,7 +102,7 @@ fn difference(case: &Case, table: &Table) -> Option<String> {
             let wanted: BTreeSet<_> = refused
                 .causes
                 .iter()
-                .map(|(reason, field, message)| (reason.clone(), field.clone(), in_full(message, &table.words)))
+                .map(|(reason, field, message)| (reason.clone(), field.clone(), expand_message(message, &table.words)))
                 .collect();
             let same_message = refused.message.ends_with(&format!(": {message}")) || message.is_empty();
             let missing: Vec<_> = wanted.difference(&causes).collect();
@@ -118,7 +118,7 @@ fn difference(case: &Case, table: &Table) -> Option<String> {
     }
 }
 
-/// The time that the server gives to a taint without one is another each time.
+/// Removes the times of taints, which the server sets to the current time.
 fn without_times(mut spec: Value) -> Value {
     for device in spec.get_mut("devices").and_then(Value::as_array_mut).into_iter().flatten() {
         for taint in device.get_mut("taints").and_then(Value::as_array_mut).into_iter().flatten() {
@@ -130,12 +130,12 @@ fn without_times(mut spec: Value) -> Value {
     spec
 }
 
-/// What is known to be different: the cost of expressions is not estimated, and about an attribute that has no value and a
-/// name that is too long to be shown the server says the same in two ways.
+/// Known differences: the cost of expressions is not estimated, and the kube-apiserver reports an attribute without a value
+/// and with a truncated name twice.
 const KNOWN: [&str; 2] = ["expression type(device.driver) == string", "attribute name long in a path"];
 
 #[test]
-fn answers_are_those_of_the_real_server() {
+fn responses_are_those_of_the_real_server() {
     let table: Table = Table::read();
     let different: Vec<_> = table
         .cases

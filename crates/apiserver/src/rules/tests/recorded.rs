@@ -1,10 +1,10 @@
-//! A table of objects, each with the answer of a kube-apiserver 1.37.1: refused with these causes, or stored like that.
+//! A table of objects, each with the recorded response of a kube-apiserver 1.37.1: the causes of a refusal, or the stored
+//! object.
 //!
-//! Objects are made from a base by setting fields. `$repeat`, `$join`, `$list` and `$map` stand for texts, lists and maps
-//! that would be long. The tests of `drakkar-plugin` include this file too: what a driver checks before it publishes are the
-//! rules of the API server.
+//! Objects are made from a base by setting fields. `$repeat`, `$join`, `$list` and `$map` abbreviate long strings, lists and
+//! maps. Tests of other crates include this file too: slices are checked before publishing with the API server's rules.
 
-// Not each of the tests that include it needs all of it.
+// Not every test that includes this file uses all of it.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 #[derive(Deserialize)]
 pub(crate) struct Table {
-    /// Texts that many answers have, by the short form in which they have them.
+    /// Abbreviations of texts that many responses have.
     pub(crate) words: BTreeMap<String, String>,
     pub(crate) servers: Map<String, Value>,
     pub(crate) bases: Map<String, Value>,
@@ -73,7 +73,7 @@ fn expand(value: &Value) -> Value {
     }
 }
 
-/// Puts a number in the place of every `#`.
+/// Replaces every `#` with a number.
 fn number(value: &Value, index: usize) -> Value {
     match value {
         Value::String(text) => text.replace('#', &index.to_string()).into(),
@@ -83,7 +83,7 @@ fn number(value: &Value, index: usize) -> Value {
     }
 }
 
-/// An object with fields set, by their paths; `null` removes a field.
+/// Sets fields of an object by their paths; `null` removes a field.
 pub(crate) fn with(mut object: Value, sets: &[(String, Value)]) -> Value {
     for (path, value) in sets {
         let (parent, field) = path.rsplit_once('/').unwrap();

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::kubelet::testing::{DRIVER, TestNode, TestPlugin, connected, eventually};
-use drakkar_apiserver::{Filter, Resource, Times, Trouble};
+use drakkar_apiserver::{Fault, Filter, Resource, Times};
 
 const OURS: &str = "delete-slices spec.nodeName=node-1";
 const DRIVERS: &str = "delete-slices spec.nodeName=node-1,spec.driver=gpu.example.com";
@@ -171,7 +171,7 @@ async fn slices_stay_when_the_service_is_back_in_time() {
 async fn slices_that_cannot_be_deleted_are_tried_again() {
     let node = TestNode::new().await;
     let filter = Filter::any().verb("deletecollection").resource(Resource::ResourceSlice);
-    node.api.server.faults().fail(filter, Trouble::InternalError, Times::Next(2));
+    node.api.server.faults().fail(filter, Fault::InternalError, Times::Next(2));
     let _kubelet = node.kubelet().await;
     node.log.wait_for(OURS, 3).await;
 }

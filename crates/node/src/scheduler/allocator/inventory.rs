@@ -8,11 +8,11 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use drakkar_cel::{DeviceValue, Selector, SelectorError};
 use drakkar_client::Quantity;
 use k8s_openapi::api::core::v1::NodeSelector;
 use k8s_openapi::api::resource::v1::{Device, DeviceCounterConsumption, ResourceSlice};
 
-use crate::scheduler::cel::{DeviceValue, Selector, SelectorError};
 use crate::scheduler::node::NodeInfo;
 
 /// A device's full name.

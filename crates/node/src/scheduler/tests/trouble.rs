@@ -8,14 +8,14 @@ use kube::api::ListParams;
 use serde_json::json;
 
 use super::{Cluster, devices, eventually, reserved};
-use drakkar_apiserver::{Config, Filter, Resource, Times, Trouble};
+use drakkar_apiserver::{Config, Fault, Filter, Resource, Times};
 
 /// Schedules pods with a claim each, and deletes them again.
 async fn many(count: usize) {
     let cluster = Cluster::start().await;
     cluster.gpus(count).await;
     cluster.template("gpu", &json!({"deviceClassName": "gpu"})).await;
-    cluster.server.forget_requests();
+    cluster.server.clear_requests();
     let begin = Instant::now();
     let names: Vec<_> = (0..count).map(|number| format!("pod-{number}")).collect();
     for names in names.chunks(50) {
@@ -90,8 +90,8 @@ async fn errors_of_the_server_only_cost_time() {
     for (verb, resource) in
         [("create", Resource::ResourceClaim), ("patch", Resource::ResourceClaim), ("create", Resource::Pod)]
     {
-        for trouble in [Trouble::InternalError, Trouble::Disconnect, Trouble::LostAnswer] {
-            faults.fail(scheduler().verb(verb).resource(resource), trouble, Times::Next(1));
+        for fault in [Fault::InternalError, Fault::Disconnect, Fault::LostResponse] {
+            faults.fail(scheduler().verb(verb).resource(resource), fault, Times::Next(1));
         }
     }
     cluster.templated("train").await;
@@ -125,7 +125,7 @@ async fn a_watch_that_is_too_old_is_replaced_by_a_list() {
     cluster.pod("before", &json!(null)).await;
     cluster.bound("before").await;
     let who = drakkar_apiserver::Identity::Scheduler;
-    cluster.server.faults().fail(Filter::any().client(&who).verb("watch"), Trouble::Unavailable, Times::Next(6));
+    cluster.server.faults().fail(Filter::any().client(&who).verb("watch"), Fault::Unavailable, Times::Next(6));
     cluster.server.faults().drop_watches();
     join_all((0..10).map(|number| cluster.server_pod(number))).await;
     for number in 0..10 {

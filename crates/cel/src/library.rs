@@ -1,6 +1,7 @@
-//! The functions that Kubernetes adds to CEL for selectors: quantities, semantic versions, sets, `includes`, `cel.bind`.
+//! The functions that expressions can call: CEL's standard library, and those that Kubernetes adds to it.
 
 use std::cmp::Ordering;
+use std::sync::{Arc, LazyLock};
 
 use cel::common::ast::{ComprehensionExpr, Expr, IdedExpr, ListExpr, LiteralValue};
 use cel::common::types::{CelBool, CelDouble, CelInt, CelList, CelString, DYN_TYPE, LIST_TYPE, Type};
@@ -10,10 +11,14 @@ use cel::{DeclarationError, Env, ExecutionError, ParseError, add_member_overload
 use drakkar_client::{ParseQuantityError, Quantity};
 use semver::Version;
 
-use super::values::{QuantityValue, SemverValue};
+use crate::values::{QuantityValue, SemverValue};
 
-/// The standard library with what Kubernetes adds.
-pub(super) fn environment() -> Result<Env, DeclarationError> {
+/// The functions and macros of all expressions.
+#[expect(clippy::expect_used, reason = "the declarations are constant, and every test of this crate needs them")]
+pub(crate) static ENVIRONMENT: LazyLock<Arc<Env>> =
+    LazyLock::new(|| Arc::new(environment().expect("no function is declared twice")));
+
+fn environment() -> Result<Env, DeclarationError> {
     let mut env = Env::stdlib();
     env.add_extension(extensions::strings)?;
     env.add_extension(extensions::lists)?;
@@ -25,16 +30,17 @@ pub(super) fn environment() -> Result<Env, DeclarationError> {
     Ok(env)
 }
 
+/// Adds Kubernetes' quantity library.
 fn quantities(env: &mut Env) -> Result<(), DeclarationError> {
     fn is_quantity(text: &CelString<'_>) -> CelBool {
         CelBool::from(text.inner().parse::<Quantity>().is_ok())
     }
     fn quantity(text: &CelString<'_>) -> Result<QuantityValue, ExecutionError> {
-        let problem = |error: ParseQuantityError| format!("{:?} is not a quantity: {error}", text.inner());
+        let message = |error: ParseQuantityError| format!("{:?} is not a quantity: {error}", text.inner());
         text.inner()
             .parse()
             .map(QuantityValue)
-            .map_err(|error| ExecutionError::function_error("quantity", problem(error)))
+            .map_err(|error| ExecutionError::function_error("quantity", message(error)))
     }
     fn is_less_than(a: &QuantityValue, b: &QuantityValue) -> CelBool {
         CelBool::from(a.0 < b.0)
@@ -43,7 +49,7 @@ fn quantities(env: &mut Env) -> Result<(), DeclarationError> {
         CelBool::from(a.0 > b.0)
     }
     fn compare_to(a: &QuantityValue, b: &QuantityValue) -> CelInt {
-        order(a.0.cmp(&b.0))
+        ordering_value(a.0.cmp(&b.0))
     }
     fn is_integer(a: &QuantityValue) -> CelBool {
         CelBool::from(a.0.to_i64().is_some())
@@ -86,6 +92,7 @@ fn quantities(env: &mut Env) -> Result<(), DeclarationError> {
     Ok(())
 }
 
+/// Adds Kubernetes' semver library.
 fn versions(env: &mut Env) -> Result<(), DeclarationError> {
     fn parse(text: &str, normalize: bool) -> Result<Version, ExecutionError> {
         let version = if normalize { Version::parse(&normalized(text)) } else { Version::parse(text) };
@@ -122,7 +129,7 @@ fn versions(env: &mut Env) -> Result<(), DeclarationError> {
         CelBool::from(a.0.cmp_precedence(&b.0).is_gt())
     }
     fn compare_to(a: &SemverValue, b: &SemverValue) -> CelInt {
-        order(a.0.cmp_precedence(&b.0))
+        ordering_value(a.0.cmp_precedence(&b.0))
     }
     add_overload!(env, fn is_semver: (CelString<'_>) -> CelBool)?;
     add_overload!(env, fn is_semver_normalized: (CelString<'_>, CelBool) -> CelBool, name = "isSemver")?;
@@ -137,7 +144,7 @@ fn versions(env: &mut Env) -> Result<(), DeclarationError> {
     Ok(())
 }
 
-/// `v1.2` as `1.2.0`: without the `v`, without leading zeros, with three numbers.
+/// Removes a leading `v` and leading zeros, and adds missing numbers: `v01.2` becomes `1.2.0`.
 fn normalized(text: &str) -> String {
     let text = text.strip_prefix('v').unwrap_or(text);
     let (numbers, rest) = text.split_at(text.find(['-', '+']).unwrap_or(text.len()));
@@ -154,11 +161,12 @@ fn normalized(text: &str) -> String {
     format!("{}{rest}", numbers.join("."))
 }
 
-fn order(ordering: Ordering) -> CelInt {
+fn ordering_value(ordering: Ordering) -> CelInt {
     CelInt::from(ordering as i64)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "overloads are declared so")]
+/// Adds cel-go's sets library.
+#[expect(clippy::needless_pass_by_value, reason = "the signature of overloads")]
 fn sets(env: &mut Env) -> Result<(), DeclarationError> {
     const LISTS: fn() -> Vec<Type> = || vec![LIST_TYPE, LIST_TYPE];
     fn items<'b, 'v>(value: &'b CowVal<'_, 'v>) -> Result<Vec<&'b (dyn Val + 'v)>, ExecutionError> {
@@ -174,11 +182,13 @@ fn sets(env: &mut Env) -> Result<(), DeclarationError> {
         Ok(CowVal::owned(CelBool::from(all_in(&items(&args[1])?, &items(&args[0])?))))
     }
     fn equivalent<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
-        let (a, b) = (items(&args[0])?, items(&args[1])?);
+        let a = items(&args[0])?;
+        let b = items(&args[1])?;
         Ok(CowVal::owned(CelBool::from(all_in(&a, &b) && all_in(&b, &a))))
     }
     fn intersects<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
-        let (a, b) = (items(&args[0])?, items(&args[1])?);
+        let a = items(&args[0])?;
+        let b = items(&args[1])?;
         Ok(CowVal::owned(CelBool::from(a.iter().any(|this| b.iter().any(|that| this.equals(*that))))))
     }
     env.add_overload("sets.contains", "list_sets_contains_list", LISTS(), contains)?;
@@ -187,10 +197,11 @@ fn sets(env: &mut Env) -> Result<(), DeclarationError> {
     Ok(())
 }
 
-/// `attribute.includes(value)`: a list has it among its values, a single value is it.
-#[expect(clippy::needless_pass_by_value, reason = "overloads are declared so")]
+/// `attribute.includes(value)`: whether a list contains the value, or a single value equals it.
+#[expect(clippy::needless_pass_by_value, reason = "the signature of overloads")]
 fn includes<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
-    let (this, value) = (&args[0], &args[1]);
+    let this = &args[0];
+    let value = &args[1];
     let found = match this.downcast_ref::<CelList<'v>>() {
         Some(list) => list.inner().iter().any(|item| item.equals(value.as_ref())),
         None => this.equals(value.as_ref()),
@@ -198,8 +209,9 @@ fn includes<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, Executi
     Ok(CowVal::owned(CelBool::from(found)))
 }
 
-/// `cel.bind(name, value, expression)`: a loop over nothing, with `value` as what it starts with.
-#[expect(clippy::unnecessary_wraps, reason = "macros are declared so")]
+/// `cel.bind(name, value, expression)`, as cel-go expands it: a loop over an empty list whose accumulator `name` is
+/// initialized with `value`.
+#[expect(clippy::unnecessary_wraps, reason = "the signature of macros")]
 fn bind(
     helper: &mut MacroExprHelper<'_>,
     target: &mut Option<IdedExpr>,
@@ -210,16 +222,16 @@ fn bind(
     if !namespace {
         return Ok(None);
     }
-    let (name, value, result) = (name.clone(), value.clone(), result.clone());
+    let name = name.clone();
     let loop_expression = ComprehensionExpr {
         iter_range: helper.next_expr(Expr::List(ListExpr::new(Vec::new()))),
         iter_var: "#unused".to_owned(),
         iter_var2: None,
         accu_var: name.clone(),
-        accu_init: value,
+        accu_init: value.clone(),
         loop_cond: helper.next_expr(Expr::Literal(LiteralValue::Boolean(CelBool::from(false)))),
         loop_step: helper.next_expr(Expr::Ident(name)),
-        result,
+        result: result.clone(),
     };
     Ok(Some(helper.next_expr(Expr::Comprehension(Box::new(loop_expression)))))
 }

@@ -1,4 +1,4 @@
-//! The two kinds of CEL values that Kubernetes has besides the standard ones: quantities and semantic versions.
+//! The CEL types that Kubernetes adds: quantities and semantic versions.
 
 use std::any::Any;
 
@@ -9,9 +9,9 @@ use drakkar_client::Quantity;
 static QUANTITY: Type = Type::new_unspecified_type("kubernetes.Quantity");
 static SEMVER: Type = Type::new_unspecified_type("kubernetes.Semver");
 
-/// A quantity: a device's capacity, or what `quantity("10Gi")` is.
+/// A quantity: a capacity of a device, or the result of `quantity("10Gi")`.
 #[derive(Clone, Debug)]
-pub(super) struct QuantityValue(pub(super) Quantity);
+pub(crate) struct QuantityValue(pub(crate) Quantity);
 
 impl Val for QuantityValue {
     fn get_type(&self) -> &Type {
@@ -37,9 +37,9 @@ impl Val for QuantityValue {
 
 impl StaticVal for QuantityValue {}
 
-/// A semantic version: a version attribute, or what `semver("1.2.3")` is.
+/// A semantic version: a version attribute, or the result of `semver("1.2.3")`.
 #[derive(Clone, Debug)]
-pub(super) struct SemverValue(pub(super) semver::Version);
+pub(crate) struct SemverValue(pub(crate) semver::Version);
 
 impl Val for SemverValue {
     fn get_type(&self) -> &Type {
@@ -50,7 +50,7 @@ impl Val for SemverValue {
         &SEMVER
     }
 
-    /// Build metadata does not count, as in Kubernetes.
+    /// Ignores build metadata, as Kubernetes does.
     fn equals(&self, other: &dyn Val) -> bool {
         other.downcast_ref::<Self>().is_some_and(|other| self.0.cmp_precedence(&other.0).is_eq())
     }

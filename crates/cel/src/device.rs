@@ -1,26 +1,43 @@
-//! The variable `device`: what a selector sees of a device in a resource slice.
+//! The variable `device`: a device of a `ResourceSlice` as expressions see it.
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use cel::ExecutionError;
+use cel::common::ast::{Expr, IdedExpr};
 use cel::common::traits::{Container, Indexer, Iterable, Iterator as CelIterator, Sizer};
 use cel::common::types::{CelBool, CelInt, CelList, CelMap, CelMapKey, CelString, MAP_TYPE, Type};
 use cel::common::value::{CowVal, StaticVal, Val};
 use drakkar_client::{ParseQuantityError, Quantity};
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 
-use super::values::{QuantityValue, SemverValue};
+use crate::values::{QuantityValue, SemverValue};
 
 static DEVICE: Type = Type::new_unspecified_type("kubernetes.DRADevice");
 
 /// The fields of `device`.
-pub(super) const FIELDS: [&str; 4] = ["driver", "attributes", "capacity", "allowMultipleAllocations"];
+pub(crate) const FIELDS: [&str; 4] = ["driver", "attributes", "capacity", "allowMultipleAllocations"];
 
-/// A device as selectors see it; cheap to clone.
+/// Returns the CEL type of a field of `device`.
+pub(crate) fn field_type(field: &str) -> Option<&'static str> {
+    match field {
+        "driver" => Some("string"),
+        "attributes" => Some("map(string, map(string, google.protobuf.Any))"),
+        "capacity" => Some("map(string, map(string, kubernetes.Quantity))"),
+        "allowMultipleAllocations" => Some("bool"),
+        _ => None,
+    }
+}
+
+/// Whether a node is the variable `device`, as far as no macro has a variable of the same name.
+pub(crate) fn is_device(tree: &IdedExpr) -> bool {
+    matches!(&tree.expr, Expr::Ident(name) if name == "device")
+}
+
+/// A device as expressions see it; cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct DeviceValue(Arc<Fields>);
+pub struct DeviceValue(Arc<Fields>);
 
 #[derive(Debug)]
 struct Fields {
@@ -30,27 +47,30 @@ struct Fields {
     allow_multiple_allocations: CelBool,
 }
 
-/// A device that no selector can be asked about.
+/// An attribute or a capacity whose value is malformed: no expression can be evaluated on the device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {name}: {message}")]
-pub(crate) struct BadDevice {
+pub struct DeviceError {
     kind: &'static str,
     name: String,
     message: String,
 }
 
 impl DeviceValue {
-    /// The device as it was published by `driver`, to whom names without a domain belong.
-    pub(crate) fn new(driver: &str, device: &Device) -> Result<Self, BadDevice> {
+    /// Converts a device of a driver. Names without a domain are in the domain `driver`.
+    pub fn new(driver: &str, device: &Device) -> Result<Self, DeviceError> {
         let mut attributes = Domains::default();
         for (name, attribute) in device.attributes.iter().flatten() {
-            let value =
-                value_of(attribute).map_err(|message| BadDevice { kind: "attribute", name: name.clone(), message })?;
+            let value = attribute_value(attribute).map_err(|message| DeviceError {
+                kind: "attribute",
+                name: name.clone(),
+                message,
+            })?;
             attributes.insert(driver, name, value);
         }
         let mut capacity = Domains::default();
         for (name, published) in device.capacity.iter().flatten() {
-            let value: Quantity = published.value.0.parse().map_err(|error: ParseQuantityError| BadDevice {
+            let value: Quantity = published.value.0.parse().map_err(|error: ParseQuantityError| DeviceError {
                 kind: "capacity",
                 name: name.clone(),
                 message: error.to_string(),
@@ -66,7 +86,7 @@ impl DeviceValue {
     }
 }
 
-fn value_of(attribute: &DeviceAttribute) -> Result<Box<dyn Val>, String> {
+fn attribute_value(attribute: &DeviceAttribute) -> Result<Box<dyn Val>, String> {
     fn list<T>(values: &[T], value: impl Fn(&T) -> Result<Box<dyn Val>, String>) -> Result<Box<dyn Val>, String> {
         Ok(Box::new(CelList::from(values.iter().map(value).collect::<Result<Vec<_>, _>>()?)))
     }
@@ -85,17 +105,7 @@ fn value_of(attribute: &DeviceAttribute) -> Result<Box<dyn Val>, String> {
             list(values, |value| Ok(Box::new(CelString::from(value.clone()))))
         }
         DeviceAttribute { versions: Some(values), .. } => list(values, |value| version(value)),
-        _ => Err("it has no value of a known kind".to_owned()),
-    }
-}
-
-/// What went wrong in an expression, in the words of Kubernetes where those help more.
-pub(super) fn explain(error: &ExecutionError) -> String {
-    match error {
-        ExecutionError::NoSuchKey(key) => {
-            format!("no such key: {key} (the device does not have it; ask for it with has(), or with orValue())")
-        }
-        other => other.to_string(),
+        _ => Err("it has no value of a known type".to_owned()),
     }
 }
 
@@ -131,7 +141,7 @@ impl Indexer for DeviceValue {
     where
         Self: 'v,
     {
-        match text(field)? {
+        match as_str(field)? {
             "driver" => Ok(CowVal::Borrowed(&self.0.driver)),
             "attributes" => Ok(CowVal::Borrowed(&self.0.attributes)),
             "capacity" => Ok(CowVal::Borrowed(&self.0.capacity)),
@@ -148,7 +158,7 @@ impl Indexer for DeviceValue {
     }
 }
 
-/// Values by domain and name, while they are collected.
+/// Builds a [`DomainMap`]: values by domain and name.
 #[derive(Default)]
 struct Domains(BTreeMap<String, HashMap<CelMapKey<'static>, Box<dyn Val>>>);
 
@@ -159,8 +169,8 @@ impl Domains {
     }
 }
 
-/// A map from domains to what is in them, in which every other domain is there too, but empty. `in`, `size()` and macros
-/// see only those that the device has.
+/// A map from domains to maps of values. A lookup of an unknown domain gives an empty map, as in Kubernetes; `in`, `size()`
+/// and macros see the domains of the device only.
 #[derive(Clone, Debug)]
 struct DomainMap(Arc<Contents>);
 
@@ -227,7 +237,7 @@ impl Indexer for DomainMap {
     where
         Self: 'v,
     {
-        Ok(CowVal::Borrowed(self.0.domains.get(text(domain)?).unwrap_or(&self.0.empty)))
+        Ok(CowVal::Borrowed(self.0.domains.get(as_str(domain)?).unwrap_or(&self.0.empty)))
     }
 
     fn steal<'v>(self: Box<Self>, domain: &dyn Val) -> Result<Box<dyn Val + 'v>, ExecutionError>
@@ -240,7 +250,7 @@ impl Indexer for DomainMap {
 
 impl Container for DomainMap {
     fn contains(&self, domain: &dyn Val) -> Result<bool, ExecutionError> {
-        Ok(self.0.domains.contains_key(text(domain)?))
+        Ok(self.0.domains.contains_key(as_str(domain)?))
     }
 }
 
@@ -267,7 +277,7 @@ impl<'b, 'v> CelIterator<'b, 'v> for Names<'b> {
     }
 }
 
-fn text(value: &dyn Val) -> Result<&str, ExecutionError> {
+fn as_str(value: &dyn Val) -> Result<&str, ExecutionError> {
     value.downcast_ref::<CelString<'_>>().map(CelString::inner).ok_or_else(|| ExecutionError::UnexpectedType {
         got: value.get_type().name().to_owned(),
         want: "string".to_owned(),
