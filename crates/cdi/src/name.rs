@@ -13,7 +13,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use drakkar_metadata::name::DriverName;
+use drakkar_metadata::name::{DriverName, syntax};
 use drakkar_metadata::show::Quoted;
 
 /// A name that breaks its rule; says which kind of name, what was given and what to change.
@@ -100,11 +100,8 @@ pub(crate) fn check_vendor(text: &str) -> Check {
 
 pub(crate) fn check_vendor_strictly(text: &str) -> Check {
     check_vendor(text)?;
-    check_length(text, 253)?;
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let label =
-        |label: &str| !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(inner);
-    if text.split('.').all(label) { Ok(()) } else { Err(NameProblem::Subdomain) }
+    check_length(text, syntax::MAX_DNS_SUBDOMAIN)?;
+    if syntax::is_dns_subdomain(text) { Ok(()) } else { Err(NameProblem::Subdomain) }
 }
 
 pub(crate) fn check_class(text: &str) -> Check {

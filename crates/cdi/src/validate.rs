@@ -13,6 +13,7 @@ mod edits;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
+use drakkar_metadata::name::syntax;
 use drakkar_metadata::show::Quoted;
 
 use crate::name::{self, NameProblem};
@@ -341,11 +342,7 @@ fn annotations(path: &str, annotations: &BTreeMap<String, String>, findings: &mu
 
 fn is_annotation_key(key: &str) -> bool {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    let ends = |text: &str| {
-        let alphanumeric = |c: char| c.is_ascii_alphanumeric();
-        text.starts_with(alphanumeric) && text.ends_with(alphanumeric)
-    };
-    let all = |text: &str, extra: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || extra.contains(c));
-    let subdomain = |text: &str| text.len() <= 253 && text.split('.').all(|label| ends(label) && all(label, "-"));
-    prefix.is_none_or(subdomain) && name.len() <= 63 && ends(name) && all(name, "-_.")
+    let is_prefix =
+        |text: &str| text.len() <= syntax::MAX_DNS_SUBDOMAIN && syntax::is_dns_subdomain_ignoring_case(text);
+    prefix.is_none_or(is_prefix) && name.len() <= syntax::MAX_LABEL_VALUE && syntax::is_label_name(name)
 }

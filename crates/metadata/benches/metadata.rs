@@ -21,8 +21,7 @@ use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
 use drakkar_metadata::path::ContainerFile;
 use drakkar_metadata::{
-    Device, DeviceAttribute, DeviceMetadata, ObjectMeta, Query, Reader, Request, Version, Versions, encode, v1alpha1,
-    v1beta1,
+    Device, DeviceAttribute, Metadata, ObjectMeta, Query, Reader, Request, Version, Versions, encode, v1alpha1, v1beta1,
 };
 use tempfile::TempDir;
 
@@ -32,11 +31,11 @@ fn main() {
 
 const DRIVER: &str = "gpu.example.com";
 
-fn one_device() -> DeviceMetadata {
+fn one_device() -> Metadata {
     claim_with(0, "gpu", DRIVER)
 }
 
-fn claim_with(claim: usize, request: &str, driver: &str) -> DeviceMetadata {
+fn claim_with(claim: usize, request: &str, driver: &str) -> Metadata {
     let attributes: [(&str, DeviceAttribute); 8] = [
         ("driverVersion", DeviceAttribute::version("580.65.6")),
         ("ecc", true.into()),
@@ -47,7 +46,7 @@ fn claim_with(claim: usize, request: &str, driver: &str) -> DeviceMetadata {
         ("resource.kubernetes.io/pciBusID", "0000:03:00.0".into()),
         ("uuid", "GPU-8d5d4ab9-2c5e-4a2e-9b5c-1f3f6f0d7c11".into()),
     ];
-    DeviceMetadata {
+    Metadata {
         metadata: ObjectMeta {
             name: format!("claim-{claim}"),
             namespace: "default".into(),
@@ -151,7 +150,7 @@ fn validate(bencher: Bencher<'_, '_>) {
 /// What several drivers say about one request, one device each.
 #[divan::bench(args = [2, 8], sample_size = 100)]
 fn merge(bencher: Bencher<'_, '_>, drivers: usize) {
-    let files: Vec<DeviceMetadata> =
+    let files: Vec<Metadata> =
         (0..drivers).map(|driver| claim_with(0, "gpu", &format!("driver-{driver}.example.com"))).collect();
     bencher.counter(ItemsCount::new(drivers)).bench(|| drakkar_metadata::merge(black_box(&files)));
 }

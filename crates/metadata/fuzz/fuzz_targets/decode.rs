@@ -6,7 +6,7 @@
 
 #![no_main]
 
-use drakkar_metadata::{Decoder, DeviceMetadata, FieldsV1, Format, Time, Version, Versions, decode, encode, validate};
+use drakkar_metadata::{Decoder, Metadata, FieldsV1, Format, Time, Version, Versions, decode, encode, validate};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|stream: &[u8]| any_stream(stream));
@@ -37,7 +37,7 @@ fn any_stream(stream: &[u8]) {
     }
 }
 
-fn comes_back_as_it_was(read: DeviceMetadata) {
+fn comes_back_as_it_was(read: Metadata) {
     let read = as_written(read);
     for order in [[Version::V1Beta1, Version::V1Alpha1], [Version::V1Alpha1, Version::V1Beta1]] {
         let versions = Versions::new(order).expect("two versions that differ");
@@ -51,7 +51,7 @@ fn comes_back_as_it_was(read: DeviceMetadata) {
 
 /// The metadata without the two things that writing does not keep, in Go as here: a zero time is written like none,
 /// and `fieldsV1` is laid out anew.
-fn as_written(mut metadata: DeviceMetadata) -> DeviceMetadata {
+fn as_written(mut metadata: Metadata) -> Metadata {
     let meta = &mut metadata.metadata;
     drop_zero(&mut meta.creation_timestamp);
     drop_zero(&mut meta.deletion_timestamp);

@@ -212,10 +212,7 @@ fn a_file_about_another_request_than_its_directory_is_said_to_be() {
     tree.write(path(), file(&metadata("c", "other", "a.x", &["d"])));
     let error = tree.reader().read(&query()).unwrap_err();
     assert_eq!(error.class(), ErrorClass::Invalid);
-    assert!(
-        error.to_string().ends_with(r#"is about "other", not about the request r whose directory it is in"#),
-        "{error}"
-    );
+    assert!(error.to_string().ends_with(r#"describes "other", not request r as its directory says"#), "{error}");
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn good_claim(tree: &Tree) {
 }
 
 #[test]
-fn directories_full_of_links_to_each_other_cost_a_bounded_look_and_hide_no_good_claim() {
+fn directories_full_of_links_have_a_bounded_cost_and_hide_no_valid_claim() {
     let tree = Tree::new();
     links_to_links(&tree, CLAIMS, 9_998);
     good_claim(&tree);
@@ -41,7 +41,7 @@ fn directories_full_of_links_to_each_other_cost_a_bounded_look_and_hide_no_good_
     let good = discovery.files.iter().find(|file| file.claim.as_str() == "zz").expect("the good claim is found");
     assert_eq!(good.requests().flat_map(|request| &request.devices).count(), 1);
     let limited: Vec<_> =
-        discovery.problems.iter().filter(|problem| problem.to_string().contains("more entries")).collect();
+        discovery.problems.iter().filter(|problem| problem.to_string().contains("too many entries")).collect();
     assert!(!limited.is_empty(), "{:?}", discovery.problems.first());
     assert!(limited.iter().all(|problem| problem.class() == ErrorClass::Invalid));
     assert!(discovery.problems.len() <= 300, "{} problems", discovery.problems.len());
@@ -83,7 +83,7 @@ fn a_request_is_read_beside_directories_full_of_links() {
 
 /// Content that takes many times its size in memory, in so many files that all of it would be hundreds of megabytes.
 #[test]
-fn content_is_kept_only_as_far_as_memory_is_meant_for_it() {
+fn content_is_kept_only_up_to_the_limit_of_memory() {
     let tree = Tree::new();
     let devices = vec![r#"{"attributes":{"a":{}}}"#; 2_700].join(",");
     for number in 0..40 {
@@ -99,7 +99,7 @@ fn content_is_kept_only_as_far_as_memory_is_meant_for_it() {
 }
 
 #[test]
-fn a_claim_that_has_more_than_its_part_leaves_the_others_theirs() {
+fn a_claim_that_exceeds_its_share_of_the_budget_leaves_the_others_theirs() {
     let tree = Tree::new();
     for number in 0..2_000 {
         let directory = tree.directory(format!("{CLAIMS}/c/r{number}"));

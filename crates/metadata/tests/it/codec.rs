@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use drakkar_metadata::{
-    Device, DeviceAttribute, DeviceMetadata, FieldsV1, ManagedFieldsEntry, NetworkDeviceData, ObjectMeta,
-    OwnerReference, Request, Time, Version, Versions, decode, decode_as, encode, v1alpha1, v1beta1,
+    Device, DeviceAttribute, FieldsV1, ManagedFieldsEntry, Metadata, NetworkDeviceData, ObjectMeta, OwnerReference,
+    Request, Time, Version, Versions, decode, decode_as, encode, v1alpha1, v1beta1,
 };
 use rstest::rstest;
 
@@ -15,8 +15,8 @@ fn time(text: &str) -> Option<Time> {
 }
 
 /// The object that Kubernetes' own compatibility test fills, every field set.
-fn fully_populated() -> DeviceMetadata {
-    DeviceMetadata {
+fn fully_populated() -> Metadata {
+    Metadata {
         metadata: ObjectMeta {
             name: "claim".into(),
             generate_name: "generateNameValue".into(),
@@ -151,7 +151,7 @@ fn the_typed_documents_serialize_with_their_own_version() {
 
 #[test]
 fn an_empty_object_is_written_with_its_type_and_an_empty_metadata() {
-    let text = String::from_utf8(encode(&DeviceMetadata::default(), &both())).unwrap();
+    let text = String::from_utf8(encode(&Metadata::default(), &both())).unwrap();
     let one = |version: &str| {
         format!(
             "{{\n  \"kind\": \"DeviceMetadata\",\n  \"apiVersion\": \"metadata.resource.k8s.io/{version}\",\n  \
@@ -163,9 +163,9 @@ fn an_empty_object_is_written_with_its_type_and_an_empty_metadata() {
 
 #[test]
 fn names_that_must_be_there_are_written_even_when_empty_and_lists_are_not() {
-    let metadata = DeviceMetadata {
+    let metadata = Metadata {
         requests: vec![Request { name: String::new(), devices: vec![Device::default()] }, Request::default()],
-        ..DeviceMetadata::default()
+        ..Metadata::default()
     };
     let text = String::from_utf8(encode(&metadata, &Versions::default())).unwrap();
     let expected = r#"  "requests": [
@@ -190,7 +190,7 @@ fn names_that_must_be_there_are_written_even_when_empty_and_lists_are_not() {
 
 #[test]
 fn an_empty_pod_claim_name_is_written_and_an_absent_one_is_not() {
-    let some = DeviceMetadata { pod_claim_name: Some(String::new()), ..DeviceMetadata::default() };
+    let some = Metadata { pod_claim_name: Some(String::new()), ..Metadata::default() };
     assert!(String::from_utf8(encode(&some, &both())).unwrap().contains("\"podClaimName\": \"\""));
-    assert!(!String::from_utf8(encode(&DeviceMetadata::default(), &both())).unwrap().contains("podClaimName"));
+    assert!(!String::from_utf8(encode(&Metadata::default(), &both())).unwrap().contains("podClaimName"));
 }

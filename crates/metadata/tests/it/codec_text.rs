@@ -1,20 +1,17 @@
 //! Writing: how single values look, character by character.
 
 use drakkar_metadata::{
-    Device, DeviceAttribute, DeviceMetadata, FieldsV1, ManagedFieldsEntry, NetworkDeviceData, ObjectMeta, Request,
-    Time, Versions, decode, encode,
+    Device, DeviceAttribute, FieldsV1, ManagedFieldsEntry, Metadata, NetworkDeviceData, ObjectMeta, Request, Time,
+    Versions, decode, encode,
 };
 use rstest::rstest;
 
-fn text_of(metadata: &DeviceMetadata) -> String {
+fn text_of(metadata: &Metadata) -> String {
     String::from_utf8(encode(metadata, &Versions::default())).unwrap()
 }
 
-fn with_device(device: Device) -> DeviceMetadata {
-    DeviceMetadata {
-        requests: vec![Request { name: "gpu".into(), devices: vec![device] }],
-        ..DeviceMetadata::default()
-    }
+fn with_device(device: Device) -> Metadata {
+    Metadata { requests: vec![Request { name: "gpu".into(), devices: vec![device] }], ..Metadata::default() }
 }
 
 /// The one attribute of a device, as it is written.
@@ -26,7 +23,7 @@ fn written_attribute(attribute: DeviceAttribute) -> String {
 }
 
 fn written_meta(metadata: ObjectMeta) -> String {
-    text_of(&DeviceMetadata { metadata, ..DeviceMetadata::default() })
+    text_of(&Metadata { metadata, ..Metadata::default() })
 }
 
 #[rstest]
@@ -41,7 +38,7 @@ fn written_meta(metadata: ObjectMeta) -> String {
 #[case::c1_controls_and_replacement("\u{80}\u{85}\u{fffd}", "\u{80}\u{85}\u{fffd}")]
 #[case::escapes_side_by_side("<>\u{2028}<\"", r#"\u003c\u003e\u2028\u003c\""#)]
 fn text_is_escaped_as_go_escapes_it(#[case] text: &str, #[case] expected: &str) {
-    let written = text_of(&DeviceMetadata { pod_claim_name: Some(text.into()), ..DeviceMetadata::default() });
+    let written = text_of(&Metadata { pod_claim_name: Some(text.into()), ..Metadata::default() });
     assert!(written.contains(&format!("\"podClaimName\": \"{expected}\"")), "{written}");
     assert_eq!(decode(written.as_bytes()).unwrap().metadata.pod_claim_name.as_deref(), Some(text));
 }

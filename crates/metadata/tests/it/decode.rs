@@ -1,7 +1,7 @@
 //! Reading a stream: which document is the answer, and what is said when none is.
 
 use drakkar_metadata::{
-    DecodeError, DeviceMetadata, Format, MAX_DEPTH, Place, Request, Version, decode, decode_as, v1alpha1, v1beta1,
+    DecodeError, Format, MAX_DEPTH, Metadata, Position, Request, Version, decode, decode_as, v1alpha1, v1beta1,
     validate,
 };
 use rstest::rstest;
@@ -23,8 +23,8 @@ fn error_of(stream: impl AsRef<[u8]>) -> DecodeError {
     decode(stream.as_ref()).expect_err("the stream has no answer")
 }
 
-fn one_request() -> DeviceMetadata {
-    DeviceMetadata { requests: vec![Request { name: "gpu".into(), devices: vec![] }], ..DeviceMetadata::default() }
+fn one_request() -> Metadata {
+    Metadata { requests: vec![Request { name: "gpu".into(), devices: vec![] }], ..Metadata::default() }
 }
 
 #[rstest]
@@ -43,7 +43,7 @@ fn any_version_reads_as_any_version(#[case] version: Version) {
     assert_eq!(format, Format::Released(version));
     assert_eq!(beta, v1beta1::DeviceMetadata::from(metadata.clone()));
     assert_eq!(v1beta1::DeviceMetadata::API_VERSION, "metadata.resource.k8s.io/v1beta1");
-    assert_eq!(DeviceMetadata::from(beta), metadata);
+    assert_eq!(Metadata::from(beta), metadata);
     assert_eq!(validate(&neutral.metadata), Ok(()));
 }
 
@@ -65,7 +65,7 @@ fn a_typed_document_refuses_another_version_and_another_kind() {
     let other_kind = ALPHA.replace("\"DeviceMetadata\"", "\"Pod\"");
     let other_kind = serde_json::from_str::<v1alpha1::DeviceMetadata>(&other_kind).unwrap_err().to_string();
     assert!(other_kind.contains("Pod"), "{other_kind}");
-    assert_eq!(DeviceMetadata::from(serde_json::from_str::<v1alpha1::DeviceMetadata>(ALPHA).unwrap()), one_request());
+    assert_eq!(Metadata::from(serde_json::from_str::<v1alpha1::DeviceMetadata>(ALPHA).unwrap()), one_request());
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn unknown_versions_are_listed_in_order() {
 #[case::not_a_number("{\"a\": NaN}", 1)]
 fn what_is_not_json_is_a_syntax_error(#[case] stream: &str, #[case] line: usize) {
     match error_of(stream) {
-        DecodeError::Syntax { place, problem } => assert!(place.line == line && !problem.is_empty()),
+        DecodeError::Syntax { position, problem } => assert!(position.line == line && !problem.is_empty()),
         other => panic!("{other:?}"),
     }
 }
@@ -238,7 +238,7 @@ fn a_document_that_does_not_fit_says_where(#[case] members: &str, #[case] expect
 #[case::device(r#""requests":[{"devices":[["d","p","n",{},null]]}]"#, ".requests[0].devices[0]")]
 #[case::attribute(r#""requests":[{"devices":[{"attributes":{"a":[1]}}]}]"#, ".requests[0].devices[0].attributes.a")]
 #[case::network_data(r#""requests":[{"devices":[{"networkData":[]}]}]"#, ".requests[0].devices[0].networkData")]
-fn a_list_in_the_place_of_an_object_does_not_fit(#[case] members: &str, #[case] expected: &str) {
+fn a_list_instead_of_an_object_does_not_fit(#[case] members: &str, #[case] expected: &str) {
     match decode(beta(members).as_bytes()) {
         Err(DecodeError::Shape { location, .. }) => assert_eq!(location, expected),
         other => panic!("{other:?}"),
@@ -246,14 +246,14 @@ fn a_list_in_the_place_of_an_object_does_not_fit(#[case] members: &str, #[case] 
 }
 
 #[test]
-fn places_are_counted_over_the_whole_stream() {
+fn positions_are_counted_over_the_whole_stream() {
     let stream = format!("{UNKNOWN}\n\n{}", beta("\n\"requests\": [\n  {\"name\": 7}\n]"));
     let line = stream.lines().nth(4).unwrap();
     assert_eq!(line, "  {\"name\": 7}");
     match error_of(&stream) {
-        DecodeError::Shape { place, location, .. } => {
+        DecodeError::Shape { position, location, .. } => {
             assert_eq!(location, ".requests[0].name");
-            assert_eq!(place, Place { line: 5, column: line.find('7').unwrap() + 1 });
+            assert_eq!(position, Position { line: 5, column: line.find('7').unwrap() + 1 });
         }
         other => panic!("{other:?}"),
     }
@@ -265,10 +265,10 @@ fn places_are_counted_over_the_whole_stream() {
 #[case::a_list_for_a_document("\n[]", 2)]
 fn lines_and_columns_count_from_one(#[case] stream: &str, #[case] line: usize) {
     match error_of(stream) {
-        DecodeError::NoTypeInformation { place, .. } => {
-            assert_eq!(place.line, line);
+        DecodeError::NoTypeInformation { position, .. } => {
+            assert_eq!(position.line, line);
             let width = stream.lines().nth(line - 1).unwrap().len();
-            assert!((1..=width).contains(&place.column), "{place}");
+            assert!((1..=width).contains(&position.column), "{position}");
         }
         other => panic!("{other:?}"),
     }
@@ -278,10 +278,10 @@ fn lines_and_columns_count_from_one(#[case] stream: &str, #[case] line: usize) {
 fn columns_are_counted_over_the_line_even_when_documents_share_it() {
     let stream = format!("{UNKNOWN} {{\"kind\": nonsense}}");
     match error_of(&stream) {
-        DecodeError::Syntax { place, .. } => {
-            assert_eq!(place.line, 1);
+        DecodeError::Syntax { position, .. } => {
+            assert_eq!(position.line, 1);
             let start = stream.find("nonsense").unwrap() + 1;
-            assert!((start..start + "nonsense".len()).contains(&place.column), "{place}");
+            assert!((start..start + "nonsense".len()).contains(&position.column), "{position}");
         }
         other => panic!("{other:?}"),
     }
@@ -301,7 +301,7 @@ fn unknown_fields_are_ignored_and_names_are_case_sensitive() {
           "labels":null,"annotations":null,"ownerReferences":null,"finalizers":null,"managedFields":null}"#
 )]
 fn null_is_absent(#[case] members: &str) {
-    assert_eq!(decode(beta(members).as_bytes()).unwrap().metadata, DeviceMetadata::default());
+    assert_eq!(decode(beta(members).as_bytes()).unwrap().metadata, Metadata::default());
 }
 
 #[rstest]
@@ -378,11 +378,11 @@ fn text_that_is_not_unicode_is_an_error(#[case] members: &[u8]) {
 #[test]
 fn a_document_may_be_nested_exactly_as_deep_as_promised() {
     let nested = |levels: usize| beta(&format!(r#""x":{}{}"#, "[".repeat(levels), "]".repeat(levels)));
-    assert_eq!(decode(nested(MAX_DEPTH - 1).as_bytes()).unwrap().metadata, DeviceMetadata::default());
+    assert_eq!(decode(nested(MAX_DEPTH - 1).as_bytes()).unwrap().metadata, Metadata::default());
     assert_eq!(error_of(nested(MAX_DEPTH)), DecodeError::TooDeep { document: 1 });
     assert_eq!(error_of(format!("{UNKNOWN}{}", nested(MAX_DEPTH))), DecodeError::TooDeep { document: 2 });
     let in_text = beta(&format!(r#""x":"{}","y":"\"{}""#, "[".repeat(1000), "{".repeat(1000)));
-    assert_eq!(decode(in_text.as_bytes()).unwrap().metadata, DeviceMetadata::default());
+    assert_eq!(decode(in_text.as_bytes()).unwrap().metadata, Metadata::default());
 }
 
 #[test]

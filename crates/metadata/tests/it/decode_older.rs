@@ -90,9 +90,9 @@ fn a_broken_document_behind_one_of_vep_10_is_an_error() {
 fn a_document_of_vep_10_that_does_not_fit_says_so() {
     let error = decode(VEP10.replace("\"pgpu-0\"", "7").as_bytes()).unwrap_err();
     match &error {
-        DecodeError::Shape { format: Format::Vep10, location, place, .. } => {
+        DecodeError::Shape { format: Format::Vep10, location, position, .. } => {
             assert_eq!(location, ".requests[0].devices[0].device");
-            assert_eq!(place.line, 11);
+            assert_eq!(position.line, 11);
         }
         other => panic!("{other:?}"),
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use drakkar_metadata::{
-    Device, DeviceAttribute, DeviceMetadata, FieldsV1, ManagedFieldsEntry, NetworkDeviceData, ObjectMeta,
-    OwnerReference, Request, Time,
+    Device, DeviceAttribute, FieldsV1, ManagedFieldsEntry, Metadata, NetworkDeviceData, ObjectMeta, OwnerReference,
+    Request, Time,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -149,14 +149,17 @@ fn device() -> impl Strategy<Value = Device> {
 }
 
 /// Any metadata that the types can hold.
-pub(crate) fn any_metadata() -> impl Strategy<Value = DeviceMetadata> {
+pub(crate) fn any_metadata() -> impl Strategy<Value = Metadata> {
     let request = (text(), vec(device(), 0..3)).prop_map(|(name, devices)| Request { name, devices });
-    (object_meta(), option::of(text()), vec(request, 0..3))
-        .prop_map(|(metadata, pod_claim_name, requests)| DeviceMetadata { metadata, pod_claim_name, requests })
+    (object_meta(), option::of(text()), vec(request, 0..3)).prop_map(|(metadata, pod_claim_name, requests)| Metadata {
+        metadata,
+        pod_claim_name,
+        requests,
+    })
 }
 
 /// The same metadata with every field set written in one way: its text is kept, its layout is not.
-pub(crate) fn same_layout(mut metadata: DeviceMetadata) -> DeviceMetadata {
+pub(crate) fn same_layout(mut metadata: Metadata) -> Metadata {
     for fields in metadata.metadata.managed_fields.iter_mut().filter_map(|entry| entry.fields_v1.as_mut()) {
         let value: serde_json::Value = serde_json::from_str(fields.as_json()).unwrap();
         *fields = FieldsV1::from_json(&value.to_string()).unwrap();
@@ -183,7 +186,7 @@ fn text_around(limit: usize) -> impl Strategy<Value = String> + Clone {
 }
 
 /// Metadata in ASCII that is valid or breaks a rule here and there.
-pub(crate) fn nearly_valid() -> impl Strategy<Value = DeviceMetadata> {
+pub(crate) fn nearly_valid() -> impl Strategy<Value = Metadata> {
     let few = btree_map("[a-z]{1,3}(/[a-z]{1,3})?", attribute(text_around(64)), 0..3).boxed();
     let many = (31_usize..=34)
         .prop_map(|count| (0..count).map(|number| (format!("a{number}"), DeviceAttribute::from(true))).collect())
@@ -231,7 +234,7 @@ pub(crate) fn nearly_valid() -> impl Strategy<Value = DeviceMetadata> {
         },
     );
     let pod_claim = option::of(name_or_not("[a-z]([a-z0-9-]{0,3}[a-z0-9])?"));
-    (meta, pod_claim, vec(request, 0..2)).prop_map(|(metadata, pod_claim_name, requests)| DeviceMetadata {
+    (meta, pod_claim, vec(request, 0..2)).prop_map(|(metadata, pod_claim_name, requests)| Metadata {
         metadata,
         pod_claim_name,
         requests,

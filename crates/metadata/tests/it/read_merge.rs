@@ -3,7 +3,7 @@
 use std::fs;
 
 use drakkar_metadata::read::{ErrorClass, ReadError};
-use drakkar_metadata::{DeviceMetadata, ObjectMeta, Query, Request, merge};
+use drakkar_metadata::{Metadata, ObjectMeta, Query, Request, merge};
 use rstest::rstest;
 
 use crate::support::{Tree, claim_path, device, device_names, file, from_template, kep_path, metadata, template_path};
@@ -12,7 +12,7 @@ fn query(text: &str) -> Query {
     text.parse().unwrap()
 }
 
-fn with_generation(generation: i64, mut metadata: DeviceMetadata) -> DeviceMetadata {
+fn with_generation(generation: i64, mut metadata: Metadata) -> Metadata {
     metadata.metadata.generation = generation;
     metadata
 }
@@ -51,7 +51,7 @@ fn the_first_pod_claim_name_counts() {
 
 #[test]
 fn requests_of_the_same_name_are_joined_and_others_follow_in_order() {
-    let of = |requests: &[(&str, &[&str])]| DeviceMetadata {
+    let of = |requests: &[(&str, &[&str])]| Metadata {
         metadata: ObjectMeta { name: "c".into(), ..ObjectMeta::default() },
         requests: requests
             .iter()
@@ -60,7 +60,7 @@ fn requests_of_the_same_name_are_joined_and_others_follow_in_order() {
                 devices: devices.iter().map(|name| device("d.x", name)).collect(),
             })
             .collect(),
-        ..DeviceMetadata::default()
+        ..Metadata::default()
     };
     let first = of(&[("r/a", &["1"]), ("r", &["2"])]);
     let second = of(&[("r/b", &["3"]), ("r", &["4"]), ("r/a", &["5"])]);
@@ -69,7 +69,7 @@ fn requests_of_the_same_name_are_joined_and_others_follow_in_order() {
         merged.requests.iter().map(|request| (request.name.as_str(), device_names(&request.devices))).collect();
     assert_eq!(shown, [("r/a", vec!["1", "5"]), ("r", vec!["2", "4"]), ("r/b", vec!["3"])]);
     assert_eq!(merged.metadata, ObjectMeta::default());
-    assert_eq!(merge([]), DeviceMetadata::default());
+    assert_eq!(merge([]), Metadata::default());
     let tree = Tree::new();
     tree.write(claim_path("c", "r", "a.x"), file(&first));
     tree.write(claim_path("c", "r", "b.x"), file(&second));
@@ -118,7 +118,7 @@ fn an_empty_file_is_not_written_yet() {
 }
 
 /// The same metadata in both layouts: as a link to the same file, or as a copy.
-fn in_both_layouts(kubernetes: &str, kep: &str, first: &DeviceMetadata, second: Option<&DeviceMetadata>) -> Tree {
+fn in_both_layouts(kubernetes: &str, kep: &str, first: &Metadata, second: Option<&Metadata>) -> Tree {
     let tree = Tree::new();
     let original = tree.write(kubernetes, file(first));
     match second {

@@ -26,7 +26,7 @@ fn what_is_on_procfs_is_not_opened_below_a_root() {
         let error = reader.read_bytes(Path::new(path)).unwrap_err();
         assert!(matches!(error, ReadError::NotAFile { .. }), "{path}: {error:?}");
         assert_eq!(error.class(), ErrorClass::Invalid);
-        assert!(error.to_string().contains("kernel's own file systems"), "{error}");
+        assert!(error.to_string().contains("pseudo file system"), "{error}");
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use drakkar_metadata::{AttributeValue, DeviceMetadata, Reader};
+use drakkar_metadata::{AttributeValue, Metadata, Reader};
 
 use crate::support::{Tree, claim_path, file, metadata};
 
@@ -27,7 +27,7 @@ fn document(generation: i64) -> Vec<u8> {
 }
 
 /// The generation, if all copies of it agree.
-fn generation_of(read: &DeviceMetadata) -> i64 {
+fn generation_of(read: &Metadata) -> i64 {
     let generation = read.metadata.generation;
     let attributes = &read.requests[0].devices[0].attributes;
     assert_eq!(attributes.len(), 20, "generation {generation}");

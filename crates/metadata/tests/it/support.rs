@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use drakkar_metadata::{Device, DeviceMetadata, ObjectMeta, Reader, Request, Versions, encode};
+use drakkar_metadata::{Device, Metadata, ObjectMeta, Reader, Request, Versions, encode};
 use tempfile::TempDir;
 
 pub(crate) const CLAIMS: &str = "/var/run/kubernetes.io/dra-device-attributes/resourceclaims";
@@ -73,8 +73,8 @@ pub(crate) fn device(driver: &str, name: &str) -> Device {
 }
 
 /// Metadata with one request that has these devices of this driver.
-pub(crate) fn metadata(claim: &str, request: &str, driver: &str, devices: &[&str]) -> DeviceMetadata {
-    DeviceMetadata {
+pub(crate) fn metadata(claim: &str, request: &str, driver: &str, devices: &[&str]) -> Metadata {
+    Metadata {
         metadata: ObjectMeta {
             name: claim.into(),
             namespace: "default".into(),
@@ -91,13 +91,13 @@ pub(crate) fn metadata(claim: &str, request: &str, driver: &str, devices: &[&str
 }
 
 /// The same, from a claim template.
-pub(crate) fn from_template(pod_claim: &str, mut metadata: DeviceMetadata) -> DeviceMetadata {
+pub(crate) fn from_template(pod_claim: &str, mut metadata: Metadata) -> Metadata {
     metadata.pod_claim_name = Some(pod_claim.into());
     metadata
 }
 
 /// The file that a driver writes: both versions.
-pub(crate) fn file(metadata: &DeviceMetadata) -> Vec<u8> {
+pub(crate) fn file(metadata: &Metadata) -> Vec<u8> {
     encode(metadata, &both())
 }
 

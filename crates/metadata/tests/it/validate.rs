@@ -2,14 +2,14 @@
 
 use drakkar_metadata::validate::FieldProblem;
 use drakkar_metadata::{
-    DeviceAttribute, DeviceMetadata, ManagedFieldsEntry, NetworkDeviceData, ObjectMeta, OwnerReference, Request,
-    decode, validate,
+    DeviceAttribute, ManagedFieldsEntry, Metadata, NetworkDeviceData, ObjectMeta, OwnerReference, Request, decode,
+    validate,
 };
 use rstest::rstest;
 
 use crate::support::{device, fixture, metadata};
 
-fn valid() -> DeviceMetadata {
+fn valid() -> Metadata {
     let mut metadata = metadata("my-claim", "request/subrequest", "gpu.example.com", &["gpu-0", "gpu-1"]);
     metadata.pod_claim_name = Some("my-gpu".into());
     let device = &mut metadata.requests[0].devices[1];
@@ -35,24 +35,24 @@ fn valid() -> DeviceMetadata {
 }
 
 /// The fields with errors, in order.
-fn fields(metadata: &DeviceMetadata) -> Vec<String> {
+fn fields(metadata: &Metadata) -> Vec<String> {
     match validate(metadata) {
         Ok(()) => Vec::new(),
         Err(error) => error.errors().iter().map(|error| error.field.clone()).collect(),
     }
 }
 
-fn with(change: impl FnOnce(&mut DeviceMetadata)) -> DeviceMetadata {
+fn with(change: impl FnOnce(&mut Metadata)) -> Metadata {
     let mut metadata = valid();
     change(&mut metadata);
     metadata
 }
 
-fn with_device(change: impl FnOnce(&mut drakkar_metadata::Device)) -> DeviceMetadata {
+fn with_device(change: impl FnOnce(&mut drakkar_metadata::Device)) -> Metadata {
     with(|metadata| change(&mut metadata.requests[0].devices[1]))
 }
 
-fn with_network(data: NetworkDeviceData) -> DeviceMetadata {
+fn with_network(data: NetworkDeviceData) -> Metadata {
     with_device(|device| device.network_data = Some(data))
 }
 
@@ -61,7 +61,7 @@ const DEVICE: &str = "requests[0].devices[1]";
 #[test]
 fn a_valid_object_has_no_errors() {
     assert_eq!(validate(&valid()), Ok(()));
-    assert_eq!(validate(&DeviceMetadata::default()), Ok(()));
+    assert_eq!(validate(&Metadata::default()), Ok(()));
 }
 
 #[rstest]
@@ -230,7 +230,7 @@ fn everything_that_is_wrong_is_said_at_once_in_the_order_of_the_document() {
     broken.pool = "a/".into();
     broken.attributes = [("a".into(), DeviceAttribute::default())].into();
     broken.network_data = Some(NetworkDeviceData { interface_name: "i".repeat(257), ..Default::default() });
-    let metadata = DeviceMetadata {
+    let metadata = Metadata {
         metadata: ObjectMeta { generation: -1, ..ObjectMeta::default() },
         pod_claim_name: Some("A".into()),
         requests: vec![Request { name: String::new(), devices: vec![broken] }],

@@ -227,7 +227,7 @@ fn a_timeout_says_what_was_missing_and_after_how_long(
     let ReadError::TimedOut { waited, .. } = &error else { panic!("{error:?}") };
     assert!(*waited >= timeout && *waited <= took);
     let text = error.to_string();
-    assert!(text.starts_with("gave up after 0.") && text.contains(problem), "{text}");
+    assert!(text.starts_with("timed out after 0.") && text.contains(problem), "{text}");
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn a_timeout_with_metadata_that_is_not_ready_says_so() {
     tree.write(path(), written(&["d"]));
     let error = watcher(&tree).wait(&query(), Duration::from_millis(50), |_| false).unwrap_err();
     assert_eq!(error.class(), ErrorClass::NotWritten);
-    assert!(error.to_string().ends_with("c/r does not have what was waited for"), "{error}");
+    assert!(error.to_string().ends_with("c/r does not meet the condition"), "{error}");
 }
 
 #[test]

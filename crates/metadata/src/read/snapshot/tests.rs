@@ -31,7 +31,7 @@ impl Source for Changing {
     }
 
     fn lock(&self, _: Instant) -> SharedLock<'_> {
-        SharedLock::Impossible
+        SharedLock::Unsupported
     }
 
     fn finish_write(&self) {}
@@ -46,7 +46,8 @@ fn a_write_between_any_two_reads_never_gives_a_mix() {
     let (old, new): (&[u8], &[u8]) = (b"old old old old", b"new new new new, and longer");
     for changes_after in 0..24 {
         let content =
-            settle(&Changing::new(old, new, changes_after), old.len() as u64, 1000, Patience::default()).unwrap();
+            read_consistent(&Changing::new(old, new, changes_after), old.len() as u64, 1000, Deadlines::default())
+                .unwrap();
         assert!(content == old || content == new, "{}", String::from_utf8_lossy(&content));
     }
 }
@@ -54,8 +55,8 @@ fn a_write_between_any_two_reads_never_gives_a_mix() {
 #[test]
 fn a_file_that_has_grown_beyond_the_limit_is_too_large() {
     let source = Changing::new(b"", b"0123456789", 0);
-    assert!(matches!(settle(&source, 0, 9, Patience::default()), Err(SnapshotError::TooLarge)));
-    assert_eq!(settle(&source, 0, 10, Patience::default()).unwrap(), b"0123456789");
+    assert!(matches!(read_consistent(&source, 0, 9, Deadlines::default()), Err(SnapshotError::TooLarge)));
+    assert_eq!(read_consistent(&source, 0, 10, Deadlines::default()).unwrap(), b"0123456789");
 }
 
 /// A file that somebody has locked for good, and a clock that only goes on when the reader sleeps.
@@ -73,8 +74,8 @@ impl Locked {
         Self { start: Instant::now(), elapsed: Cell::new(Duration::ZERO), period, has_age: true }
     }
 
-    fn patience(&self) -> Patience {
-        Patience::from(self.start)
+    fn deadlines(&self) -> Deadlines {
+        Deadlines::from(self.start)
     }
 
     /// How many updates there have been.
@@ -82,8 +83,8 @@ impl Locked {
         u32::try_from(self.elapsed.get().as_nanos() / self.period.as_nanos()).unwrap()
     }
 
-    fn read(&self, patience: Patience) -> Result<(), SnapshotError> {
-        settle(self, 4, 10, patience).map(|content| assert_eq!(content.len(), 4))
+    fn read(&self, deadlines: Deadlines) -> Result<(), SnapshotError> {
+        read_consistent(self, 4, 10, deadlines).map(|content| assert_eq!(content.len(), 4))
     }
 }
 
@@ -117,7 +118,7 @@ impl Source for Locked {
 fn a_locked_file_is_believed_when_nobody_has_written_to_it_for_a_second() {
     for has_age in [true, false] {
         let source = Locked { has_age, ..Locked::new(Duration::from_secs(3600)) };
-        source.read(source.patience()).unwrap();
+        source.read(source.deadlines()).unwrap();
         let waited = source.elapsed.get();
         assert!(waited >= MAX_QUIET && waited < MAX_QUIET * 2, "{waited:?}");
     }
@@ -127,8 +128,8 @@ fn a_locked_file_is_believed_when_nobody_has_written_to_it_for_a_second() {
 fn a_locked_file_that_was_written_long_ago_is_believed_at_once() {
     let source = Locked::new(Duration::from_secs(3600));
     source.elapsed.set(Duration::from_secs(60));
-    let patience = Patience::from(source.now());
-    source.read(patience).unwrap();
+    let deadlines = Deadlines::from(source.now());
+    source.read(deadlines).unwrap();
     assert_eq!(source.elapsed.get(), Duration::from_secs(60));
 }
 
@@ -137,8 +138,8 @@ fn a_locked_file_that_is_rewritten_again_and_again_is_read_before_the_time_is_ov
     for period in [3000, 1000, 500, 100, 50] {
         for has_age in [true, false] {
             let source = Locked { has_age, ..Locked::new(Duration::from_millis(period)) };
-            source.read(source.patience()).unwrap_or_else(|error| panic!("every {period} ms: {error:?}"));
-            assert!(source.elapsed.get() <= SETTLE_WAIT + Duration::from_millis(10), "{:?}", source.elapsed.get());
+            source.read(source.deadlines()).unwrap_or_else(|error| panic!("every {period} ms: {error:?}"));
+            assert!(source.elapsed.get() <= REREAD_TIMEOUT + Duration::from_millis(10), "{:?}", source.elapsed.get());
         }
     }
 }
@@ -146,9 +147,9 @@ fn a_locked_file_that_is_rewritten_again_and_again_is_read_before_the_time_is_ov
 #[test]
 fn a_locked_file_that_is_written_all_the_time_is_not_believed() {
     let source = Locked::new(Duration::from_millis(5));
-    assert!(matches!(source.read(source.patience()), Err(SnapshotError::Unsettled)));
-    let impatient = Patience { settle_until: source.now(), ..source.patience() };
-    assert!(matches!(source.read(impatient), Err(SnapshotError::Unsettled)));
+    assert!(matches!(source.read(source.deadlines()), Err(SnapshotError::Changing)));
+    let impatient = Deadlines { reread_until: source.now(), ..source.deadlines() };
+    assert!(matches!(source.read(impatient), Err(SnapshotError::Changing)));
 }
 
 /// Looks at a file in the middle of a write, as often as it takes to come upon one.
