@@ -185,5 +185,5 @@ fn at_least_one_mount_and_no_two_at_one_place() {
     let error = gpu().spec::<&str>(HOST, []).unwrap_err();
     assert!(matches!(error, MetadataSpecError::NoContainerPath { .. }), "{error}");
     let error = gpu().spec(HOST, [KEP, KUBERNETES, KEP]).unwrap_err();
-    assert!(error.to_string().ends_with("-metadata.json\" is there twice"), "{error}");
+    assert!(error.to_string().ends_with("-metadata.json\" is repeated"), "{error}");
 }

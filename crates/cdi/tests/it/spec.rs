@@ -77,7 +77,7 @@ fn null_is_absent() {
 fn an_unknown_key_refuses_the_file_at_every_level(#[case] text: &str) {
     let error = Spec::parse(text.as_bytes()).unwrap_err();
     assert!(error.to_string().starts_with("not a CDI spec in JSON: unknown field `"), "{error}");
-    assert_eq!(error.place().0, 1);
+    assert_eq!(error.position().0, 1);
 }
 
 #[rstest]

@@ -5,12 +5,12 @@ use rstest::rstest;
 
 use crate::support::{finding, findings, mount, small};
 
-const CLEAN: &str = "must be clean: no '.' or '..', no slash doubled or at the end";
+const CLEAN: &str = "must be clean: no '.' or '..', no doubled or trailing slash";
 
 #[rstest]
 #[case::version_too_high(
     |spec: &mut Spec| spec.cdi_version = "0.6.0".into(),
-    "cdiVersion: version 0.6.0 is higher than needed: 0.3.0 does, and older runtimes know it"
+    "cdiVersion: version 0.6.0 is higher than needed: 0.3.0 suffices, and older runtimes know it"
 )]
 #[case::version_prefix(
     |spec: &mut Spec| spec.cdi_version = "v0.3.0".into(),
@@ -76,11 +76,11 @@ fn hook(path: &str, timeout: Option<i64>) -> Hook {
 )]
 #[case::same_target(
     |edits: &mut ContainerEdits| edits.mounts = vec![mount("/a", "/b"), mount("/c", "/b")],
-    "mounts[1].containerPath: \"/b\" is there already"
+    "mounts[1].containerPath: \"/b\" is a duplicate"
 )]
 #[case::no_bind(
     |edits: &mut ContainerEdits| edits.mounts = vec![Mount { options: vec!["ro".into()], ..mount("/a", "/b") }],
-    "mounts[0].options: must have \"bind\" or \"rbind\": nothing adds it, and without it the mount fails"
+    "mounts[0].options: must have \"bind\" or \"rbind\": runtimes do not add it, and without it the mount fails"
 )]
 #[case::relative_node(
     |edits: &mut ContainerEdits| edits.device_nodes = vec![DeviceNode { path: "dev/x".into(), ..DeviceNode::default() }],
@@ -104,7 +104,7 @@ fn hook(path: &str, timeout: Option<i64>) -> Hook {
 )]
 #[case::folded(
     |edits: &mut ContainerEdits| edits.env = vec!["A=a\u{85}b".into()],
-    "env[0]: must not have '\\u{85}': runtimes read it as a space"
+    "env[0]: must not have '\\u{85}': runtimes parse it as a space"
 )]
 fn an_edit_of_ours_works_everywhere(#[case] change: fn(&mut ContainerEdits), #[case] expected: impl AsRef<str>) {
     let mut spec = small();
@@ -150,5 +150,5 @@ fn annotations_have_a_size() {
     spec.annotations = [("a".into(), "x".repeat(256 * 1024 - 1))].into();
     assert_eq!(findings(&spec), Vec::<String>::new());
     spec.annotations.insert("b".into(), String::new());
-    assert_eq!(finding(&spec), "strict annotations: too long: 262145 bytes in all, at most 262144 are allowed");
+    assert_eq!(finding(&spec), "strict annotations: too long: 262145 bytes in total, at most 262144 are allowed");
 }

@@ -25,7 +25,7 @@ fn known_versions_ascend_and_read_back() {
 #[case::zeros("00.3.0")]
 fn other_versions_are_refused_with_the_list_of_those_there_are(#[case] text: &str) {
     let error = text.parse::<CdiVersion>().unwrap_err().to_string();
-    assert!(error.starts_with(&format!("CDI version {text:?}: not known, must be one of 0.1.0, ")), "{error}");
+    assert!(error.starts_with(&format!("CDI version {text:?}: unknown, must be one of 0.1.0, ")), "{error}");
     assert!(error.ends_with(", 1.1.0"), "{error}");
 }
 
