@@ -1,7 +1,7 @@
-//! Two sample drivers for demos and tests: a GPU driver that knows its devices when a claim is prepared, and a network
-//! driver that knows the addresses only later.
+//! Two sample drivers for demos and tests: a GPU driver, which has its metadata when a claim is prepared, and a network
+//! driver, which knows the addresses only later.
 //!
-//! They are drivers like any other, on the same framework, and there is no hardware behind them.
+//! They use the framework like any driver, but have no hardware.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,27 +17,27 @@ pub(crate) const GPU_DRIVER: &str = "gpu.example.com";
 /// The name of the network driver.
 pub(crate) const NET_DRIVER: &str = "net.example.com";
 
-/// How long it takes to set a network up, or so it shall seem.
-const NETWORK_SETUP: Duration = Duration::from_millis(300);
+/// The simulated time to set up a network.
+const NETWORK_SETUP_TIME: Duration = Duration::from_millis(300);
 
-/// The network interfaces on every node, and what they become.
+/// The network interfaces of a node, with their addresses and hardware addresses.
 const INTERFACES: [(&str, &str, &str); 2] =
     [("eth1", "10.9.0.5/24", "02:00:00:00:00:05"), ("eth2", "10.9.0.6/24", "02:00:00:00:00:06")];
 
-/// Which of the two.
+/// A sample driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sample {
-    /// A driver of GPUs, whose metadata is there when a claim is prepared.
+    /// A driver of GPUs, whose metadata is known when a claim is prepared.
     Gpu {
-        /// How many.
+        /// The number of GPUs.
         count: u16,
     },
-    /// A driver of two network interfaces, whose metadata comes later. It reports the addresses to the claim's status.
+    /// A driver of two network interfaces, whose metadata is known later. It reports the addresses in the claim's status.
     Net,
 }
 
 impl Sample {
-    /// The driver's name.
+    /// Returns the driver's name.
     pub(crate) fn driver(self) -> &'static str {
         match self {
             Self::Gpu { .. } => GPU_DRIVER,
@@ -45,13 +45,13 @@ impl Sample {
         }
     }
 
-    /// Runs the driver until a signal ends it. `builder` says where; the client is the one that the environment describes.
+    /// Runs the driver until a signal ends it, and publishes its devices in the pool `node`.
     pub(crate) async fn run(self, builder: PluginBuilder, node: &str) -> Result<(), BoxError> {
         let helper = match self {
             Self::Gpu { .. } => builder.start(Gpu).await?,
             Self::Net => {
-                let (prepared, queue) = mpsc::unbounded_channel();
-                let helper = builder.start(Net { prepared }).await?;
+                let (setups, queue) = mpsc::unbounded_channel();
+                let helper = builder.start(Net { setups }).await?;
                 tokio::spawn(set_up_networks(queue, helper.metadata_updater()));
                 helper
             }
@@ -60,7 +60,7 @@ impl Sample {
         Ok(helper.run_until_signal().await?)
     }
 
-    /// What it has.
+    /// Returns the devices to publish.
     fn devices(self) -> Vec<PublishedDevice> {
         let gpu = |index: u16| {
             PublishedDevice::new(format!("gpu-{index}"))
@@ -76,7 +76,7 @@ impl Sample {
     }
 }
 
-/// Where a GPU would be on the bus.
+/// Returns the PCI address of a GPU.
 fn pci_address(index: u16) -> String {
     format!("0000:{:02x}:{:02x}.0", 3 + index / 32, index % 32)
 }
@@ -88,7 +88,7 @@ impl DraPlugin for Gpu {
         let prepare = |result| {
             let device = Device::from(result);
             let index = device.device_name.strip_prefix("gpu-").and_then(|index| index.parse::<u16>().ok());
-            let index = index.ok_or_else(|| format!("there is no GPU {}", device.device_name))?;
+            let index = index.ok_or_else(|| format!("unknown GPU {}", device.device_name))?;
             let metadata = DeviceMetadata::default()
                 .attribute("resource.kubernetes.io/pciBusID", pci_address(index))
                 .attribute("index", i64::from(index))
@@ -104,13 +104,14 @@ impl DraPlugin for Gpu {
     }
 }
 
-/// Returns no devices: the framework takes them from the allocation, and the metadata comes with the first update.
+/// A network driver. Its `prepare` returns no devices: the framework takes them from the allocation, and the first update
+/// writes the metadata.
 struct Net {
-    prepared: mpsc::UnboundedSender<Network>,
+    setups: mpsc::UnboundedSender<NetworkSetup>,
 }
 
-/// A network to set up.
-struct Network {
+/// A network interface to set up.
+struct NetworkSetup {
     claim: ClaimRef,
     request: String,
     pool: String,
@@ -120,8 +121,12 @@ struct Network {
 impl DraPlugin for Net {
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, BoxError> {
         for result in claim.results() {
-            let (request, pool, device) = (result.request.clone(), result.pool.clone(), result.device.clone());
-            self.prepared.send(Network { claim: claim.reference().clone(), request, pool, device })?;
+            self.setups.send(NetworkSetup {
+                claim: claim.reference().clone(),
+                request: result.request.clone(),
+                pool: result.pool.clone(),
+                device: result.device.clone(),
+            })?;
         }
         Ok(Vec::new())
     }
@@ -131,33 +136,31 @@ impl DraPlugin for Net {
     }
 }
 
-/// What a hook in the container runtime does on a real node: sets networks up, and tells pod and API server of it.
-async fn set_up_networks(mut queue: mpsc::UnboundedReceiver<Network>, updater: Arc<dyn MetadataUpdater>) {
-    while let Some(network) = queue.recv().await {
+/// Sets up networks and updates the metadata, as a hook in the container runtime does on a real node.
+async fn set_up_networks(mut queue: mpsc::UnboundedReceiver<NetworkSetup>, updater: Arc<dyn MetadataUpdater>) {
+    while let Some(setup) = queue.recv().await {
         let updater = updater.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(NETWORK_SETUP).await;
-            let claim = network.claim.clone();
-            if let Err(error) = set_up(network, &*updater).await {
-                tracing::warn!(%claim, error, "the network is not set up");
+            tokio::time::sleep(NETWORK_SETUP_TIME).await;
+            let claim = setup.claim.clone();
+            if let Err(error) = set_up(setup, &*updater).await {
+                tracing::warn!(%claim, error, "network setup failed");
             }
         });
     }
 }
 
-async fn set_up(network: Network, updater: &dyn MetadataUpdater) -> Result<(), BoxError> {
-    let Network { claim, request, pool, device } = network;
-    let (_, address, hardware) = *INTERFACES
-        .iter()
-        .find(|(name, ..)| *name == device)
-        .ok_or_else(|| format!("there is no interface {device}"))?;
+async fn set_up(setup: NetworkSetup, updater: &dyn MetadataUpdater) -> Result<(), BoxError> {
+    let NetworkSetup { claim, request, pool, device } = setup;
+    let (_, address, hardware) =
+        *INTERFACES.iter().find(|(name, ..)| *name == device).ok_or_else(|| format!("unknown interface {device}"))?;
     let data = NetworkDeviceData {
         interface_name: "net1".to_owned(),
         ips: vec![address.to_owned()],
         hardware_address: hardware.to_owned(),
     };
     let metadata = DeviceMetadata { network_data: Some(data), ..DeviceMetadata::default().attribute("mtu", 9000_i64) };
-    let told = Device { pool_name: pool, device_name: device, metadata: Some(metadata), ..Device::default() };
-    updater.update_request_metadata(&claim, &request, vec![told]).and_report().await?;
+    let device = Device { pool_name: pool, device_name: device, metadata: Some(metadata), ..Device::default() };
+    updater.update_request_metadata(&claim, &request, vec![device]).and_report().await?;
     Ok(())
 }
