@@ -273,7 +273,7 @@ impl Request {
 /// The names of variables.
 #[derive(Debug, Args)]
 pub(crate) struct Variables {
-    /// The prefix of their names.
+    /// The prefix of the variables' names.
     #[arg(long, default_value = "DRA", value_parser = parse_prefix)]
     pub(crate) prefix: String,
     /// Omit the variables with ATTR in their names.
@@ -361,7 +361,7 @@ mod tests {
 #[cfg(feature = "demo")]
 #[derive(Debug, Args)]
 pub(crate) struct DemoOptions {
-    /// Keep the node running at the end, to explore it.
+    /// Keep the node running at the end.
     #[arg(long)]
     pub(crate) keep: bool,
     /// Run this driver instead of the two samples: a command for sh.

@@ -10,7 +10,7 @@
 //! | is nested more than [`MAX_DEPTH`] levels deep, or has more than [`MAX_VALUES`] objects and lists | [`DecodeError::TooDeep`], [`DecodeError::TooMany`] |
 //! | is not an object, or `apiVersion` or `kind` is not a string | [`DecodeError::NoTypeInformation`] |
 //! | has no `apiVersion`, or an invalid one | [`DecodeError::NoApiVersion`] |
-//! | has no `kind`, whatever the version | [`DecodeError::NoKind`] |
+//! | has no `kind`, in any version | [`DecodeError::NoKind`] |
 //! | has an unknown `apiVersion` | skipped |
 //! | has a known version but another kind | [`DecodeError::WrongKind`] |
 //! | has a known version and does not fit its schema | [`DecodeError::Shape`] |
@@ -175,7 +175,7 @@ fn behind_colon(api_version: Option<&str>) -> String {
 
 /// A position in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
+#[allow(missing_docs, reason = "the names are documentation enough")]
 pub struct Position {
     pub line: usize,
     pub column: usize,

@@ -118,7 +118,7 @@ pub enum PathError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "the fields are what their types say")]
+#[allow(missing_docs, reason = "the types document the fields")]
 #[non_exhaustive]
 pub enum ContainerFile {
     /// Kubernetes' layout, for a claim that the pod names.

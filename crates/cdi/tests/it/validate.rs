@@ -1,4 +1,4 @@
-//! What runtimes enforce: every row of the checklist, with its place and what it says.
+//! The rules of runtimes: each with its field and message.
 
 use drakkar_cdi::{ContainerEdits, DeviceNode, Hook, IntelRdt, Mount, NetDevice, Spec, validate};
 use rstest::rstest;
@@ -6,7 +6,7 @@ use rstest::rstest;
 use crate::support::{device, finding, findings, mount, small};
 
 #[test]
-fn a_good_spec_has_nothing_wrong() {
+fn a_valid_spec_has_no_findings() {
     assert_eq!(findings(&small()), Vec::<String>::new());
 }
 
@@ -214,7 +214,7 @@ fn a_broken_edit_is_found_in_the_spec_and_in_a_device(
 #[case::same_interface_name_on_both_sides(|edits: &mut ContainerEdits| {
     edits.net_devices = vec![net("a", "b"), net("b", "a")];
 })]
-fn what_is_allowed_is_not_found(#[case] change: fn(&mut ContainerEdits)) {
+fn allowed_values_have_no_findings(#[case] change: fn(&mut ContainerEdits)) {
     let mut spec = small();
     change(&mut spec.container_edits);
     spec.cdi_version = spec.minimum_version().to_string();
@@ -230,10 +230,10 @@ fn net_devices_of_two_blocks_may_be_the_same() {
     assert_eq!(findings(&spec), Vec::<String>::new());
 }
 
-/// Runtimes read JSON with a YAML parser, which refuses these characters where they are not escaped, and neither Go's
-/// writer nor ours escapes them.
+/// Runtimes parse JSON with a YAML parser, which refuses these characters unless they are escaped, and neither Go's
+/// serializer nor this crate's escapes them.
 #[rstest]
-fn a_character_that_runtimes_cannot_read_is_found_anywhere(
+fn a_character_that_runtimes_cannot_parse_is_found_anywhere(
     #[values('\u{7f}', '\u{80}', '\u{9f}', '\u{fffe}', '\u{ffff}')] c: char,
 ) {
     let text = format!("a{c}b");
@@ -281,7 +281,7 @@ fn a_character_that_runtimes_cannot_read_is_found_anywhere(
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_at_once_and_in_order() {
+fn all_findings_are_reported_in_order() {
     let spec = Spec {
         devices: vec![device("-"), device("-")],
         container_edits: ContainerEdits { mounts: vec![Mount::default()], ..ContainerEdits::default() },

@@ -1,4 +1,4 @@
-//! Several files for one request: of several drivers, in both layouts, some of them broken.
+//! Several files of a request: of several drivers, in both layouts, some of them broken.
 
 use std::fs;
 
@@ -20,7 +20,7 @@ fn with_generation(generation: i64, mut metadata: Metadata) -> Metadata {
 #[test]
 fn several_drivers_are_merged_in_the_order_of_their_files() {
     let tree = Tree::new();
-    // '-' sorts before '.', so the order of files is not that of the drivers' names alone.
+    // '-' sorts before '.', so the order of files differs from that of the drivers' names.
     for driver in ["b.x", "a.x", "a-b.x", "a"] {
         let name = driver.replace('.', "-");
         tree.write(claim_path("c", "r", driver), file(&metadata("c", "r", driver, &[&name])));
@@ -90,7 +90,7 @@ fn a_broken_file_does_not_hide_a_good_one() {
 }
 
 #[test]
-fn when_all_files_are_broken_the_error_names_each() {
+fn if_all_files_are_broken_the_error_names_each() {
     let tree = Tree::new();
     let first = tree.write(claim_path("c", "r", "a.x"), "broken");
     let second = tree.write(claim_path("c", "r", "b.x"), "{}");
@@ -117,12 +117,12 @@ fn an_empty_file_is_not_written_yet() {
     assert_eq!(read.complete().unwrap_err().class(), ErrorClass::NotWritten);
 }
 
-/// The same metadata in both layouts: as a link to the same file, or as a copy.
+/// Creates the same metadata in both layouts: as a link to the same file, or as a copy.
 fn in_both_layouts(kubernetes: &str, kep: &str, first: &Metadata, second: Option<&Metadata>) -> Tree {
     let tree = Tree::new();
     let original = tree.write(kubernetes, file(first));
     match second {
-        None => fs::hard_link(original, tree.place(kep)).unwrap(),
+        None => fs::hard_link(original, tree.create_parent(kep)).unwrap(),
         Some(copy) => drop(tree.write(kep, file(copy))),
     }
     tree
@@ -156,7 +156,7 @@ fn a_broken_or_empty_file_in_both_layouts_is_one_problem() {
     for content in ["", "broken"] {
         let tree = Tree::new();
         let original = tree.write(claim_path("c", "r", "a.x"), content);
-        fs::hard_link(original, tree.place(kep_path("c", "r", "a.x"))).unwrap();
+        fs::hard_link(original, tree.create_parent(kep_path("c", "r", "a.x"))).unwrap();
         assert_eq!(tree.reader().discover().files.len(), 1);
         let error = tree.reader().read(&query("c/r")).unwrap_err();
         assert!(!matches!(error, ReadError::Several(_)), "{error:?}");
@@ -167,10 +167,11 @@ fn a_broken_or_empty_file_in_both_layouts_is_one_problem() {
 #[case::the_first_is_newer(3, 2, "first")]
 #[case::the_second_is_newer(2, 3, "second")]
 #[case::both_are_alike(2, 2, "first")]
-fn of_two_copies_the_one_written_later_counts(#[case] first: i64, #[case] second: i64, #[case] expected: &str) {
+fn the_later_one_of_two_copies_is_used(#[case] first: i64, #[case] second: i64, #[case] expected: &str) {
     let one = with_generation(first, metadata("c", "r", "a.x", &["first"]));
     let other = with_generation(second, metadata("c", "r", "a.x", &["second"]));
-    let (kubernetes, kep) = (claim_path("c", "r", "a.x"), kep_path("c", "r", "a.x"));
+    let kubernetes = claim_path("c", "r", "a.x");
+    let kep = kep_path("c", "r", "a.x");
     let tree = in_both_layouts(&kubernetes, &kep, &one, Some(&other));
     let read = tree.reader().read(&query("c/r")).unwrap();
     assert_eq!((device_names(read.devices()), read.files.len()), (vec![expected], 1));
@@ -181,7 +182,7 @@ fn of_two_copies_the_one_written_later_counts(#[case] first: i64, #[case] second
 }
 
 #[test]
-fn files_of_two_drivers_or_two_requests_are_no_copies_of_each_other() {
+fn files_of_two_drivers_or_two_requests_are_not_copies() {
     let tree = Tree::new();
     for (request, driver) in [("r", "a.x"), ("r", "b.x"), ("s", "a.x")] {
         tree.write(claim_path("c", request, driver), file(&metadata("c", request, driver, &["d"])));
@@ -191,7 +192,7 @@ fn files_of_two_drivers_or_two_requests_are_no_copies_of_each_other() {
 }
 
 #[test]
-fn claims_without_a_uid_are_not_taken_for_each_other() {
+fn claims_without_a_uid_are_different_claims() {
     let tree = Tree::new();
     for claim in ["a", "b"] {
         let mut written = metadata(claim, "r", "a.x", &["d"]);

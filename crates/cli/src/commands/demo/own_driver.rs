@@ -77,7 +77,7 @@ async fn with_driver(node: &Node, keep_running: bool, progress: &mut Progress) -
 /// Shows the device's metadata in the containers.
 async fn in_containers(pod: &PodHandle<'_>, progress: &mut Progress) -> Result<(), Failure> {
     pod.running().await?;
-    progress.complete("The driver has prepared the claim, and the containers are running")?;
+    progress.complete("The driver has prepared the claim; the containers are running")?;
     if !in_container(pod, "with", &["list"]).await? {
         print_line("    A driver that uses drakkar-plugin writes metadata files if you set")?;
         print_line("    --enable-device-metadata or ENABLE_DEVICE_METADATA=true.")?;

@@ -92,14 +92,14 @@ async fn with_drivers(node: &Node, keep_running: bool, progress: &mut Progress) 
     }
     delete_pod(node, &pod, progress).await?;
     print_line("")?;
-    print_line("`drakkar demo --keep` keeps the node running, to explore it, and")?;
+    print_line("`drakkar demo --keep` keeps the node running at the end.")?;
     print_line("`drakkar demo --driver COMMAND` runs the demo with your own driver.")
 }
 
 /// Shows the devices' metadata in the containers.
 async fn in_containers(pod: &PodHandle<'_>, progress: &mut Progress) -> Result<(), Failure> {
     pod.running().await?;
-    progress.complete("The drivers have prepared the claims, and the containers are running")?;
+    progress.complete("The drivers have prepared the claims; the containers are running")?;
     print_line("    The GPU driver wrote its metadata when it prepared the claim:")?;
     in_container(pod, "train", &["list"]).await?;
     in_container(pod, "train", &["get", "gpus/gpu", "pciBusID"]).await?;
