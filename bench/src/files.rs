@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use drakkar_metadata::{
-    Device, DeviceAttribute, DeviceMetadata, ObjectMeta, Request, Version, Versions, decode, encode,
+    Device, DeviceAttribute, Metadata, ObjectMeta, Request, Version, Versions, decode, encode,
 };
 
 use crate::table::Table;
@@ -31,7 +31,7 @@ fn file() -> Vec<u8> {
         attributes: attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<BTreeMap<_, _>>(),
         ..Device::default()
     };
-    let document = DeviceMetadata {
+    let document = Metadata {
         metadata: ObjectMeta {
             name: "claim-0".into(),
             namespace: "default".into(),

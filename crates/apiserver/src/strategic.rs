@@ -32,7 +32,7 @@ fn strategy(resource: Resource, path: &str) -> Strategy {
     match field.filter(|field| field.patch_merge).map(|field| field.list_type) {
         Some(ListType::Set) => Strategy::Set,
         Some(ListType::Map([key, ..])) => Strategy::Keyed(key),
-        _ => Strategy::Replaced,
+        _ => Strategy::Replace,
     }
 }
 

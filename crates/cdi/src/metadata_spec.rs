@@ -1,7 +1,7 @@
-//! The one spec that KEP-5304 needs: it mounts a request's metadata file into the containers that use the request.
+//! The spec of KEP-5304, which mounts a request's metadata file into the containers that use the request.
 //!
-//! Names are those of Kubernetes' own helper, so that during a migration a Go driver and ours write the same file and
-//! never two files that define one device:
+//! Names are those of Kubernetes' Go library, so that during a migration a Go driver and a Rust driver write the same file,
+//! and never two files that define one device:
 //!
 //! | what | name |
 //! |---|---|
@@ -10,9 +10,9 @@
 //! | device | `{claim UID}_{request}` |
 //! | id | `{driver}/metadata={claim UID}_{request}` |
 //!
-//! One device has one mount per path in the container, all of the same host file, with the options `ro` and `bind`
-//! and without a type. The names come as types that cannot leave a directory, and a [`MetadataDevice`] has been
-//! checked to be one that CDI and the file system can carry, so only paths can be wrong later.
+//! A device has one mount per path in the container, all of the same host file, with the options `ro` and `bind` and
+//! without a type. A [`MetadataDevice`] has names that are valid for CDI and the file system, so that only paths can be
+//! invalid later.
 
 use std::path::{Path, PathBuf};
 
@@ -25,14 +25,14 @@ use crate::spec::{ContainerEdits, Device, Mount, Spec};
 /// The class of metadata devices.
 pub const METADATA_CLASS: &str = "metadata";
 
-/// Between driver and claim UID in a file's name.
+/// The part of a file's name between driver and claim UID.
 const INFIX: &str = "_metadata_";
-/// At the end of a file's name; runtimes load no other but `.yaml`.
+/// The suffix of a file's name. Runtimes load only `.json` and `.yaml`.
 const SUFFIX: &str = ".json";
-/// How many bytes a file's name can have on Linux.
+/// The maximum length of a file's name on Linux in bytes.
 const MAX_FILE_NAME: usize = 255;
 
-/// The CDI device that carries the metadata of one request of one claim.
+/// The CDI device for the metadata of one request of a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct MetadataDevice {
     driver: DriverName,
@@ -41,34 +41,34 @@ pub struct MetadataDevice {
     id: QualifiedName,
 }
 
-/// Why there can be no such device, or no spec for it.
+/// An error in the names or paths of a metadata device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MetadataSpecError {
-    /// A driver's name that CDI cannot carry.
+    /// A driver's name is not valid in CDI.
     #[error(transparent)]
     Name(NameError),
-    /// Names that are too long together.
+    /// The file's name is too long.
     #[error("CDI spec {name}: the file name must be no more than {MAX_FILE_NAME} bytes, has {}", .name.len())]
     FileName {
         /// The file's name.
         name: String,
     },
-    /// Nothing to mount.
+    /// There is no path in the container.
     #[error("CDI device {id}: needs at least one path in the container")]
     NoContainerPath {
         /// The device.
         id: QualifiedName,
     },
-    /// Two mounts at one place, of which only the later would be there.
-    #[error("CDI device {id}: path in the container {path:?} is there twice")]
+    /// A path in the container is repeated; only the later mount would be visible.
+    #[error("CDI device {id}: path in the container {path:?} is repeated")]
     SameContainerPath {
         /// The device.
         id: QualifiedName,
         /// The path.
         path: PathBuf,
     },
-    /// A path that cannot be mounted, or not by every runtime.
+    /// A path that not every runtime can mount.
     #[error("CDI device {id}: {which} {path:?}: {problem}")]
     Path {
         /// The device.
@@ -77,14 +77,16 @@ pub enum MetadataSpecError {
         which: &'static str,
         /// The path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The rule that it breaks.
         problem: PathProblem,
     },
 }
 
 impl MetadataDevice {
-    /// Takes names that can be a CDI device and a file, or says what to change. What can be wrong is a driver name
-    /// that starts with a digit, and a claim UID that is far longer than those of an API server.
+    /// Creates the device of a request.
+    ///
+    /// # Errors
+    /// If the driver's name starts with a digit, or the claim UID is much longer than those of an API server.
     pub fn new(driver: DriverName, claim_uid: ClaimUid, request: RequestName) -> Result<Self, MetadataSpecError> {
         let id = Self::name(&driver, &claim_uid, &request).map_err(MetadataSpecError::Name)?;
         let device = Self { driver, claim_uid, request, id };
@@ -92,46 +94,45 @@ impl MetadataDevice {
         if name.len() > MAX_FILE_NAME { Err(MetadataSpecError::FileName { name }) } else { Ok(device) }
     }
 
-    /// The device whose spec file has this name, or none if it is not a name that [`file_name`](Self::file_name)
-    /// gives.
+    /// Returns the device whose spec file has this name, or `None` if [`file_name`](Self::file_name) never returns it.
     ///
-    /// A claim UID may have an underscore; neither driver nor request can, so there is only one way to split a name.
+    /// A claim UID may contain an underscore; neither driver nor request can, so there is only one way to split a name.
     pub fn from_file_name(name: &str) -> Option<Self> {
         let (driver, rest) = name.strip_suffix(SUFFIX)?.split_once(INFIX)?;
         let (claim_uid, request) = rest.rsplit_once('_')?;
         Self::new(driver.parse().ok()?, claim_uid.parse().ok()?, request.parse().ok()?).ok()
     }
 
-    /// The driver.
+    /// Returns the driver.
     pub fn driver(&self) -> &DriverName {
         &self.driver
     }
 
-    /// The UID of the claim.
+    /// Returns the UID of the claim.
     pub fn claim_uid(&self) -> &ClaimUid {
         &self.claim_uid
     }
 
-    /// The request, without a subrequest.
+    /// Returns the request, without a subrequest.
     pub fn request(&self) -> &RequestName {
         &self.request
     }
 
-    /// The name of the spec file in the CDI directory.
+    /// Returns the name of the spec file in the CDI directory.
     pub fn file_name(&self) -> String {
         let Self { driver, claim_uid, request, .. } = self;
         format!("{driver}{INFIX}{claim_uid}_{request}{SUFFIX}")
     }
 
-    /// What the driver returns to the kubelet as the CDI id of the request's devices.
+    /// Returns the CDI device ID, which the driver returns to the kubelet for the request's devices.
     pub fn id(&self) -> &QualifiedName {
         &self.id
     }
 
-    /// The spec that mounts the host file at every one of the paths in the container, in the order given.
+    /// Returns the spec that mounts the host file at each of the paths in the container, in the given order.
     ///
-    /// Paths must be absolute and clean, and those in the container different from each other and not in `/proc` or
-    /// `/sys`. Whether the host file exists is not looked at: it must when a container is created.
+    /// Paths must be absolute and clean; those in the container must be unique and not in `/proc` or `/sys`. The host file
+    /// must exist when a container is created, which is not checked here.
     ///
     /// ```
     /// use drakkar_cdi::MetadataDevice;

@@ -1,8 +1,8 @@
-//! Names that cannot be wrong: vendor, class and device, and the qualified name made of them.
+//! Validated CDI names: vendor, class and device, and the qualified name of all three.
 //!
-//! `new` follows the runtimes, which have patterns but no lengths. `strict` follows the text of the CDI specification
-//! as well, and is for names that we make up ourselves. No name can hold a `/`, a space or a control character, or be
-//! `.` or `..` or empty.
+//! `new` has the rules of the runtimes, which check patterns but no lengths. `strict` also has those of the CDI
+//! specification's text, for names of your own making. No name can be empty, `.` or `..`, or contain a `/`, a space or a
+//! control character.
 //!
 //! | name | first | between | last | strict |
 //! |---|---|---|---|---|
@@ -13,10 +13,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use drakkar_metadata::name::DriverName;
+use drakkar_metadata::name::{DriverName, syntax};
 use drakkar_metadata::show::Quoted;
 
-/// A name that breaks its rule; says which kind of name, what was given and what to change.
+/// An invalid name: its kind, the text given and the rule it breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {value}: {problem}", value = Quoted(.value))]
 pub struct NameError {
@@ -26,17 +26,17 @@ pub struct NameError {
 }
 
 impl NameError {
-    /// What kind of name was asked for, for example `CDI vendor`.
+    /// Returns the kind of name, for example `CDI vendor`.
     pub fn kind(&self) -> &'static str {
         self.kind
     }
 
-    /// The text that was given.
+    /// Returns the invalid text.
     pub fn value(&self) -> &str {
         &self.value
     }
 
-    /// Which rule it breaks.
+    /// Returns the rule that the text breaks.
     pub fn problem(&self) -> NameProblem {
         self.problem
     }
@@ -54,29 +54,29 @@ pub enum NameProblem {
         "must start with a letter: Kubernetes lets a driver name start with a digit, but no CDI vendor or class may; choose a name that starts with a letter"
     )]
     FirstDigit,
-    /// A vendor or class that starts with something else.
+    /// A vendor or class that starts with neither a letter nor a digit.
     #[error("must start with a letter")]
     FirstLetter,
-    /// A device name that starts with neither.
+    /// A device name that starts with neither a letter nor a digit.
     #[error("must start with a letter or digit")]
     First,
     /// The last character is neither a letter nor a digit.
     #[error("must end with a letter or digit")]
     Last,
-    /// A character that no such name may have.
+    /// A character that is not allowed in names.
     #[error("must not have {character:?}: only letters, digits and {allowed}")]
     Character {
-        /// The first such character.
+        /// The first invalid character.
         character: char,
-        /// What is allowed besides letters and digits.
+        /// The allowed characters besides letters and digits.
         allowed: &'static str,
     },
     /// The name has more bytes than the specification allows; runtimes do not check.
     #[error("must be no more than {limit} bytes, has {length}")]
     TooLong {
-        /// How many bytes the kind of name allows.
+        /// The maximum length in bytes.
         limit: usize,
-        /// How many were given.
+        /// The length of the text in bytes.
         length: usize,
     },
     /// A vendor that is not a DNS subdomain in lower case; runtimes do not check.
@@ -100,11 +100,8 @@ pub(crate) fn check_vendor(text: &str) -> Check {
 
 pub(crate) fn check_vendor_strictly(text: &str) -> Check {
     check_vendor(text)?;
-    check_length(text, 253)?;
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let label =
-        |label: &str| !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(inner);
-    if text.split('.').all(label) { Ok(()) } else { Err(NameProblem::Subdomain) }
+    check_length(text, syntax::MAX_DNS_SUBDOMAIN)?;
+    if syntax::is_dns_subdomain(text) { Ok(()) } else { Err(NameProblem::Subdomain) }
 }
 
 pub(crate) fn check_class(text: &str) -> Check {
@@ -134,8 +131,8 @@ fn check_qualifier(text: &str) -> Check {
 }
 
 fn check_rest(text: &str, extra: &str, allowed: &'static str) -> Check {
-    let foreign = |c: &char| !c.is_ascii_alphanumeric() && !extra.contains(*c);
-    match text.chars().find(foreign) {
+    let is_invalid = |c: &char| !c.is_ascii_alphanumeric() && !extra.contains(*c);
+    match text.chars().find(is_invalid) {
         Some(character) => Err(NameProblem::Character { character, allowed }),
         None if text.ends_with(|last: char| last.is_ascii_alphanumeric()) => Ok(()),
         None => Err(NameProblem::Last),
@@ -146,7 +143,8 @@ fn check_length(text: &str, limit: usize) -> Check {
     if text.len() > limit { Err(NameProblem::TooLong { limit, length: text.len() }) } else { Ok(()) }
 }
 
-/// Vendor and class of a kind, split as the runtimes do: at the first slash, both parts there. Neither is checked.
+/// Splits a kind into vendor and class at the first slash, as the runtimes do. Neither may be empty; they are not
+/// validated.
 pub(crate) fn split_kind(kind: &str) -> Result<(&str, &str), NameProblem> {
     kind.split_once('/').filter(|(vendor, class)| !vendor.is_empty() && !class.is_empty()).ok_or(NameProblem::Kind)
 }
@@ -158,12 +156,12 @@ macro_rules! name_type {
         pub struct $name(String);
 
         impl $name {
-            /// Takes a name that runtimes accept, or says what is wrong with it.
+            /// Creates a name that runtimes accept.
             pub fn new(name: impl Into<String>) -> Result<Self, NameError> {
                 Self::checked(name.into(), $check)
             }
 
-            /// Takes a name that also keeps to the text of the CDI specification: for names of our own making.
+            /// Creates a name that also follows the text of the CDI specification.
             pub fn strict(name: impl Into<String>) -> Result<Self, NameError> {
                 Self::checked(name.into(), $strict)
             }
@@ -175,7 +173,7 @@ macro_rules! name_type {
                 }
             }
 
-            /// The name as text.
+            /// Returns the name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -204,20 +202,22 @@ macro_rules! name_type {
 }
 
 name_type! {
-    /// Who makes the devices, for example `example.com`; for a DRA driver its own name.
+    /// The vendor of devices, for example `example.com`; for a DRA driver its own name.
     Vendor, "CDI vendor", check_vendor, check_vendor_strictly
 }
 name_type! {
-    /// What the devices are, for example `gpu`. A dot needs CDI 0.6.0.
+    /// The class of devices, for example `gpu`. A dot needs CDI 0.6.0.
     Class, "CDI class", check_class, check_class_strictly
 }
 name_type! {
-    /// One device among those of its vendor and class. A digit in front needs CDI 0.5.0.
+    /// The name of a device among those of its vendor and class. A leading digit needs CDI 0.5.0.
     DeviceName, "CDI device name", check_device, check_device
 }
 
-/// The vendor that a DRA driver is. Only a driver name that starts with a digit is refused, and that is worth finding
-/// out when the driver starts: Kubernetes accepts the name, and every container would fail.
+/// Converts a DRA driver's name to a vendor.
+///
+/// It fails only for a name that starts with a digit. Check that when the driver starts: Kubernetes accepts the name, but
+/// every container would fail.
 impl TryFrom<&DriverName> for Vendor {
     type Error = NameError;
 
@@ -226,7 +226,7 @@ impl TryFrom<&DriverName> for Vendor {
     }
 }
 
-/// The full name of a device, `vendor/class=device`: what a kubelet hands to the runtime.
+/// The qualified name of a device, `vendor/class=device`, as a kubelet passes it to the runtime.
 ///
 /// ```
 /// use drakkar_cdi::QualifiedName;
@@ -238,16 +238,16 @@ impl TryFrom<&DriverName> for Vendor {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QualifiedName {
-    /// Who makes the device.
+    /// The vendor of the device.
     pub vendor: Vendor,
-    /// What it is.
+    /// The class of the device.
     pub class: Class,
-    /// Which one it is.
+    /// The name of the device.
     pub device: DeviceName,
 }
 
 impl QualifiedName {
-    /// `vendor/class`: what the `kind` of the device's spec file says.
+    /// Returns `vendor/class`, the `kind` of the device's spec file.
     pub fn kind(&self) -> String {
         format!("{}/{}", self.vendor, self.class)
     }
@@ -256,7 +256,7 @@ impl QualifiedName {
 impl FromStr for QualifiedName {
     type Err = NameError;
 
-    /// Splits at the first `=`, and what is before that at the first `/`.
+    /// Splits the text at the first `=`, and the part before it at the first `/`.
     fn from_str(text: &str) -> Result<Self, NameError> {
         let parts = text.split_once('=').and_then(|(kind, device)| Some((split_kind(kind).ok()?, device)));
         let Some(((vendor, class), device)) = parts else {

@@ -1,33 +1,33 @@
-//! Paths in a spec: what we demand of those that we write.
+//! The strict rules for paths in a spec.
 //!
-//! Runtimes take any text that is not empty. A relative path then means something different to each of them, and one
-//! with `..` is a mount somewhere else than the text says.
+//! Runtimes accept any text that is not empty. They resolve a relative path differently, and a path with `..` is mounted
+//! elsewhere than its text suggests.
 
-/// What is wrong with a path.
+/// The rule that a path breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathProblem {
-    /// It does not begin with a slash.
+    /// It does not start with a slash.
     #[error("must be absolute")]
     Relative,
-    /// It has `.`, `..`, an empty component or a slash at the end.
-    #[error("must be clean: no '.' or '..', no slash doubled or at the end")]
+    /// It has `.`, `..`, an empty component or a trailing slash.
+    #[error("must be clean: no '.' or '..', no doubled or trailing slash")]
     NotClean,
     /// It is `/`.
     #[error("must not be the root directory")]
     Root,
-    /// It has a control character, or another that runtimes cannot read.
+    /// It has a control character, or another character that runtimes cannot parse.
     #[error("must have no control characters")]
     Control,
     /// It is not UTF-8, which JSON needs.
     #[error("must be UTF-8")]
     NotUtf8,
-    /// It is in a file system of the kernel, where no mount is to be.
+    /// It is in `/proc` or `/sys`, where nothing may be mounted.
     #[error("must not be in /proc or /sys")]
     Kernel,
 }
 
-/// A path that means the same to everybody who reads the spec.
+/// Checks a path that every runtime resolves in the same way.
 pub(crate) fn check(path: &str) -> Result<(), PathProblem> {
     let Some(rest) = path.strip_prefix('/') else { return Err(PathProblem::Relative) };
     if rest.is_empty() {
@@ -39,7 +39,7 @@ pub(crate) fn check(path: &str) -> Result<(), PathProblem> {
     if path.chars().any(|c| c.is_control() || is_unreadable(c)) { Err(PathProblem::Control) } else { Ok(()) }
 }
 
-/// The same for the target of a mount in a container.
+/// Checks the target of a mount in a container.
 pub(crate) fn check_target(path: &str) -> Result<(), PathProblem> {
     check(path)?;
     let below =
@@ -47,8 +47,8 @@ pub(crate) fn check_target(path: &str) -> Result<(), PathProblem> {
     if below("/proc") || below("/sys") { Err(PathProblem::Kernel) } else { Ok(()) }
 }
 
-/// Characters that JSON (and Go's writer) leaves as they are, but for which runtimes refuse the whole file: they read
-/// JSON with a YAML parser, and YAML does not have these.
+/// Returns whether a character makes runtimes refuse the whole file: they parse JSON with a YAML parser, and YAML does not
+/// allow these characters, which JSON does not escape.
 pub(crate) fn is_unreadable(c: char) -> bool {
     matches!(c, '\u{7f}'..='\u{84}' | '\u{86}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}')
 }
@@ -58,14 +58,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_component_may_begin_or_end_with_dots() {
+    fn a_component_may_start_or_end_with_dots() {
         for path in ["/a/..b", "/a/b..", "/...", "/.hidden/x", "/a b/ü"] {
             assert_eq!(check_target(path), Ok(()), "{path}");
         }
     }
 
     #[test]
-    fn only_the_target_of_a_mount_must_stay_out_of_the_kernels_file_systems() {
+    fn only_the_target_of_a_mount_must_not_be_in_proc_or_sys() {
         for path in ["/proc", "/proc/1", "/sys", "/sys/class"] {
             assert_eq!(check(path), Ok(()), "{path}");
             assert_eq!(check_target(path), Err(PathProblem::Kernel), "{path}");
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn next_line_is_the_one_control_character_of_its_block_that_yaml_has() {
+    fn next_line_is_the_only_c1_control_character_that_yaml_allows() {
         let unreadable: Vec<u32> =
             (0..=u32::from(char::MAX)).filter(|code| char::from_u32(*code).is_some_and(is_unreadable)).collect();
         let expected = (0x7f..=0x9f).filter(|code| *code != 0x85).chain([0xfffe, 0xffff]);

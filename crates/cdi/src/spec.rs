@@ -1,16 +1,16 @@
-//! The types: what a CDI spec file says, field by field.
+//! The types of a CDI spec file.
 //!
-//! They hold whatever a file of the schema may hold, including what [validation](mod@crate::validate) refuses, so that
-//! a bad file can be read and everything that is wrong with it be told at once. Reading is as strict as the runtimes
-//! are: an unknown key or the same key twice, at any level, refuses the file, and so does a list in the place of an
-//! object. A missing key and `null` are the empty value, as in Go. Only JSON is read; the runtimes also load YAML.
+//! They can hold everything that the schema allows, including values that [validation](mod@crate::validate) refuses, so
+//! that an invalid file can be parsed and all its errors be reported at once. Parsing is as strict as in the runtimes: an
+//! unknown or duplicate key at any level is an error, and so is a list instead of an object. A missing key and `null` are
+//! the empty value, as in Go. Only JSON is supported; the runtimes also load YAML.
 //!
-//! In a few corners reading is not what a runtime does, which reads JSON with a YAML parser. Refused here but not there:
-//! `null` in a list, a fraction for a whole number, a number for a text, anything behind the object. Read here but
-//! refused there: the escape `\/`, and escaped surrogate pairs. Nothing that we write has any of these.
+//! Runtimes parse JSON with a YAML parser, which differs in a few cases. Refused here but not there: `null` in a list, a
+//! fraction for an integer, a number for a string, anything after the object. Accepted here but not there: the escape
+//! `\/`, and escaped surrogate pairs. Files written by this crate have none of these.
 //!
-//! What is written has the keys, their order and the omissions of the Go structures, and its bytes are those of Go's
-//! `json.MarshalIndent` with two spaces, without a newline at the end.
+//! Serialized specs have the keys, their order and the omissions of the Go structures, and the bytes of Go's
+//! `json.MarshalIndent` with two spaces, without a trailing newline.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -21,7 +21,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// One CDI spec file: the devices of one kind, and what a container that gets one of them needs.
+/// A CDI spec file: the devices of one kind, and the edits of a container that gets them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default, remote = "Self")]
 pub struct Spec {
@@ -31,33 +31,33 @@ pub struct Spec {
     /// `vendor/class`.
     #[serde(deserialize_with = "or_empty")]
     pub kind: String,
-    /// For consumers of the file; never copied to a container. Since 0.6.0.
+    /// Annotations for consumers of the file; never copied to a container. Since 0.6.0.
     #[serde(deserialize_with = "annotations", skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
     /// The devices, at least one.
     #[serde(deserialize_with = "or_empty")]
     pub devices: Vec<Device>,
-    /// Applied once to a container that gets any of the devices. Written even when empty, as Go does.
+    /// The edits of a container that gets any of the devices, applied once. Serialized even if empty, as in Go.
     #[serde(deserialize_with = "or_empty")]
     pub container_edits: ContainerEdits,
 }
 
-/// A device that a container can ask for as `vendor/class=name`.
+/// A device with the qualified name `vendor/class=name`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default, remote = "Self")]
 pub struct Device {
     /// The device's name, unique among those of its kind.
     #[serde(deserialize_with = "or_empty")]
     pub name: String,
-    /// For consumers of the file; never copied to a container. Since 0.6.0.
+    /// Annotations for consumers of the file; never copied to a container. Since 0.6.0.
     #[serde(deserialize_with = "annotations", skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// What changes in a container that gets the device; must not be empty.
+    /// The edits of a container that gets the device; must not be empty.
     #[serde(deserialize_with = "or_empty")]
     pub container_edits: ContainerEdits,
 }
 
-/// What a runtime changes in a container.
+/// The changes that a runtime makes to a container.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default, remote = "Self")]
 pub struct ContainerEdits {
@@ -70,7 +70,7 @@ pub struct ContainerEdits {
     /// Network interfaces to move into the container. Since 1.1.0.
     #[serde(deserialize_with = "or_empty", skip_serializing_if = "Vec::is_empty")]
     pub net_devices: Vec<NetDevice>,
-    /// Programs to run at points in the container's life.
+    /// Programs to run at certain points of the container's lifecycle.
     #[serde(deserialize_with = "or_empty", skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<Hook>,
     /// Mounts to add.
@@ -91,10 +91,10 @@ pub struct DeviceNode {
     /// The path in the container.
     #[serde(deserialize_with = "or_empty")]
     pub path: String,
-    /// The path on the host; the same as `path` when empty. Since 0.5.0.
+    /// The path on the host; the same as `path` if empty. Since 0.5.0.
     #[serde(deserialize_with = "or_empty", skip_serializing_if = "String::is_empty")]
     pub host_path: String,
-    /// `b`, `c`, `u` or `p`; taken from the node on the host when empty.
+    /// The type: `b`, `c`, `u` or `p`; that of the node on the host if empty.
     #[serde(rename = "type", deserialize_with = "or_empty", skip_serializing_if = "String::is_empty")]
     pub node_type: String,
     /// The major number; with the type given as well, the node need not exist on the host.
@@ -103,16 +103,16 @@ pub struct DeviceNode {
     /// The minor number.
     #[serde(deserialize_with = "or_empty", skip_serializing_if = "is_zero")]
     pub minor: i64,
-    /// Permission bits of the node.
+    /// The permission bits of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_mode: Option<u32>,
-    /// What the container may do with the device: some of `r`, `w` and `m`, all of them when empty.
+    /// The container's access to the device: some of `r`, `w` and `m`, or all of them if empty.
     #[serde(deserialize_with = "or_empty", skip_serializing_if = "String::is_empty")]
     pub permissions: String,
-    /// Who owns the node; the user of the container's process when absent.
+    /// The owner of the node; the user of the container's process if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
-    /// The group of the node; that of the container's process when absent.
+    /// The group of the node; that of the container's process if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gid: Option<u32>,
 }
@@ -129,11 +129,11 @@ pub struct NetDevice {
     pub name: String,
 }
 
-/// A program to run at one point in the container's life.
+/// A program to run at a certain point of the container's lifecycle.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default, remote = "Self")]
 pub struct Hook {
-    /// When to run it: one of [`HOOK_NAMES`](crate::validate::HOOK_NAMES).
+    /// The point of the lifecycle: one of [`HOOK_NAMES`](crate::validate::HOOK_NAMES).
     #[serde(deserialize_with = "or_empty")]
     pub hook_name: String,
     /// The program.
@@ -145,7 +145,7 @@ pub struct Hook {
     /// Its environment, `NAME=value` each.
     #[serde(deserialize_with = "or_empty", skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
-    /// After how many seconds to give up.
+    /// The timeout in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<i64>,
 }
@@ -154,7 +154,7 @@ pub struct Hook {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default, remote = "Self")]
 pub struct Mount {
-    /// The source, as the runtime sees the host.
+    /// The source on the host.
     #[serde(deserialize_with = "or_empty")]
     pub host_path: String,
     /// The target in the container.
@@ -187,8 +187,7 @@ pub struct IntelRdt {
     /// Bandwidth monitoring; in 0.7.0 to 1.0.0 only: runtimes that know 1.1.0 refuse a file that has it.
     #[serde(rename = "enableMBM", skip_serializing_if = "Option::is_none")]
     pub enable_mbm: Option<bool>,
-    /// Lines for the `schemata` file. Since 1.1.0, which a list that is there but empty also needs; such a list is
-    /// not written.
+    /// Lines for the `schemata` file. Since 1.1.0, which an empty list also needs; an empty list is not serialized.
     #[serde(skip_serializing_if = "none_or_empty")]
     pub schemata: Option<Vec<String>>,
     /// Monitoring. Since 1.1.0.
@@ -196,21 +195,21 @@ pub struct IntelRdt {
     pub enable_monitoring: bool,
 }
 
-/// A file that is not a CDI spec in JSON, and where it stops being one.
+/// An error in parsing a CDI spec.
 #[derive(Debug, thiserror::Error)]
 #[error("not a CDI spec in JSON: {0}")]
 pub struct ParseError(serde_json::Error);
 
 impl ParseError {
-    /// Line and column of the place, both counted from one.
-    pub fn place(&self) -> (usize, usize) {
+    /// Returns the line and column of the error, both counted from one.
+    pub fn position(&self) -> (usize, usize) {
         (self.0.line(), self.0.column())
     }
 }
 
 impl Spec {
-    /// Reads a file, strictly: an unknown or repeated key refuses it. Values are not checked; see
-    /// [`validate`](crate::validate()) for that.
+    /// Parses a file, strictly: an unknown or duplicate key is an error. Values are not validated; see
+    /// [`validate`](crate::validate()).
     ///
     /// ```
     /// use drakkar_cdi::Spec;
@@ -222,29 +221,28 @@ impl Spec {
         serde_json::from_slice(json).map_err(ParseError)
     }
 
-    /// The bytes of the file, as Go would write them. Nothing is checked; see
-    /// [`validate_strict`](crate::validate_strict()) for that.
+    /// Serializes the spec as Go does. It does not validate; see [`validate_strict`](crate::validate_strict()).
     pub fn to_json(&self) -> Vec<u8> {
-        // What cannot be JSON has keys that are no text or fails to serialize: a spec is text, numbers and lists.
+        // Serializing fails only for map keys that are not strings, or a failing `Serialize`; a spec has neither.
         #[allow(clippy::expect_used, reason = "see above")]
-        to_go_json(self).expect("a spec can always be written")
+        to_go_json(self).expect("a spec always serializes")
     }
 
-    /// The edits of the spec and of all its devices.
+    /// Returns the edits of the spec and of all its devices.
     pub(crate) fn all_edits(&self) -> impl Iterator<Item = &ContainerEdits> {
         self.devices.iter().map(|device| &device.container_edits).chain([&self.container_edits])
     }
 }
 
 impl ContainerEdits {
-    /// Whether they change nothing.
+    /// Returns whether there are no changes.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Objects are read from objects only: what serde derives would take a list of the fields' values as well. The derived
-/// code is kept as functions of the type (`remote = "Self"`), and reached only with a map in hand.
+/// Implements deserialization from objects only: serde's derived code would also accept a list of the fields' values. The
+/// derived code is kept as functions of the type (`remote = "Self"`), and called only with a map.
 macro_rules! objects {
     ($($name:ident)*) => {$(
         impl Serialize for $name {
@@ -285,12 +283,12 @@ fn none_or_empty(list: &Option<Vec<String>>) -> bool {
     list.as_ref().is_none_or(Vec::is_empty)
 }
 
-/// `null` is the empty value: writers in languages without omission rules spell out every field.
+/// Deserializes `null` as the empty value, because writers in some languages cannot omit fields.
 fn or_empty<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(json: D) -> Result<T, D::Error> {
     Option::deserialize(json).map(Option::unwrap_or_default)
 }
 
-/// A map in which no key is there twice; serde's own would take the last.
+/// Deserializes a map in which a duplicate key is an error; serde's own accepts the last.
 fn annotations<'de, D: Deserializer<'de>>(json: D) -> Result<BTreeMap<String, String>, D::Error> {
     struct Unique;
 
@@ -298,7 +296,7 @@ fn annotations<'de, D: Deserializer<'de>>(json: D) -> Result<BTreeMap<String, St
         type Value = BTreeMap<String, String>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an object with texts as values")
+            f.write_str("an object with strings as values")
         }
 
         fn visit_unit<E>(self) -> Result<Self::Value, E> {
@@ -309,9 +307,9 @@ fn annotations<'de, D: Deserializer<'de>>(json: D) -> Result<BTreeMap<String, St
             let mut map = BTreeMap::new();
             while let Some((key, value)) = object.next_entry::<String, String>()? {
                 match map.entry(key) {
-                    Entry::Vacant(place) => place.insert(value),
-                    Entry::Occupied(place) => {
-                        return Err(A::Error::custom(format_args!("duplicate annotation {:?}", place.key())));
+                    Entry::Vacant(entry) => entry.insert(value),
+                    Entry::Occupied(entry) => {
+                        return Err(A::Error::custom(format_args!("duplicate annotation {:?}", entry.key())));
                     }
                 };
             }

@@ -1,18 +1,17 @@
-//! Validation: what is wrong with a spec, all of it at once, each with its place.
+//! Validates CDI specs and reports all errors at once, each with its field.
 //!
-//! There are two levels. [`Level::Runtime`] is what containerd and CRI-O enforce when they load a file: one finding
-//! and none of the file's devices exist. The measure is the newest release of the Go library that they share.
-//! [`Level::Strict`] is what we demand of files that we write ourselves, because runtimes let it pass and something
-//! fails later, or somewhere else: a mount without `bind`, a relative path, a version higher than the content needs.
+//! There are two levels. [`Level::Runtime`] has the rules that containerd and CRI-O enforce when they load a file: they
+//! ignore a file that breaks one, with all its devices. They are those of the newest release of the Go library that both
+//! use. [`Level::Strict`] has rules for files of your own, for values that runtimes accept but that fail later: a mount
+//! without `bind`, a relative path, a version higher than the content needs.
 //!
-//! Whatever needs a look at the disk is left to whoever writes there: that a mount's source exists, that no other
-//! file defines the same device, that the runtime may read the file.
-
-mod edits;
+//! Nothing on disk is checked: that a mount's source exists, that no other file defines the same device, that the runtime
+//! may read the file.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
+use drakkar_metadata::name::syntax;
 use drakkar_metadata::show::Quoted;
 
 use crate::name::{self, NameProblem};
@@ -20,130 +19,132 @@ use crate::path::{self, PathProblem};
 use crate::spec::Spec;
 use crate::version::{CdiVersion, VersionError};
 
+mod edits;
+
 pub use edits::HOOK_NAMES;
 
-/// How many bytes the keys and values of a set of annotations may have.
+/// The maximum size of the keys and values of a set of annotations in bytes.
 pub const MAX_ANNOTATIONS: usize = 256 * 1024;
-/// How many bytes a class of service may have at most.
+/// The maximum length of a class of service in bytes.
 pub const MAX_CLOS_ID: usize = 4095;
 
-/// Who objects.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// Container runtimes refuse the whole file.
     Runtime,
-    /// Runtimes let it pass; a file of our own must not have it.
+    /// Runtimes accept it, but a file of your own should not have it.
     Strict,
 }
 
-/// One thing that is wrong.
+/// A field whose value breaks a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Where: `devices[0].containerEdits.mounts[1].hostPath`.
+    /// The path of the field, for example `devices[0].containerEdits.mounts[1].hostPath`.
     pub field: String,
-    /// Who objects.
+    /// The severity.
     pub level: Level,
-    /// To what.
+    /// The rule that it breaks.
     pub problem: Problem,
 }
 
-/// What is wrong with a value.
+/// The rule that a value breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// A version that CDI has not had.
+    /// The version is unknown.
     #[error("{0}")]
     UnknownVersion(VersionError),
-    /// A version lower than the content needs.
+    /// The version is lower than the content needs.
     #[error("version {declared} is too low: the content needs {minimum}")]
     VersionTooLow {
-        /// What the file declares.
+        /// The declared version.
         declared: CdiVersion,
-        /// What it has to declare.
+        /// The minimum version.
         minimum: CdiVersion,
     },
-    /// A version higher than the content needs, which keeps older runtimes from reading the file.
-    #[error("version {declared} is higher than needed: {minimum} does, and older runtimes know it")]
+    /// The version is higher than the content needs, so that older runtimes refuse the file.
+    #[error("version {declared} is higher than needed: {minimum} suffices, and older runtimes know it")]
     VersionTooHigh {
-        /// What the file declares.
+        /// The declared version.
         declared: CdiVersion,
-        /// What is enough.
+        /// The minimum version.
         minimum: CdiVersion,
     },
-    /// A version with a `v` in front.
+    /// The version has a leading `v`.
     #[error("version must be written without the leading 'v'")]
     VersionPrefix,
-    /// A name that does not follow its rule.
+    /// A name is invalid.
     #[error("{} is not valid: {problem}", Quoted(.value))]
     Name {
         /// The name.
         value: String,
-        /// Its rule.
+        /// The rule that it breaks.
         problem: NameProblem,
     },
-    /// No devices.
+    /// There are no devices.
     #[error("at least one device is required")]
     NoDevices,
-    /// A device that changes nothing.
+    /// A device has no edits.
     #[error("a device must have at least one edit")]
     NoEdits,
-    /// Nothing is there, but something must be.
+    /// A required value is missing.
     #[error("required value is missing")]
     Required,
-    /// The same value twice where all must differ.
-    #[error("{} is there already", Quoted(.0))]
+    /// A value that must be unique is repeated.
+    #[error("{} is a duplicate", Quoted(.0))]
     Duplicate(String),
-    /// Not an environment variable.
+    /// A text is not an environment variable.
     #[error("{} is not valid: must have the form NAME=value", Quoted(.0))]
     Env(String),
-    /// A value that is not one of those allowed.
+    /// A value is not one of the allowed values.
     #[error("{} is not valid: must be one of {}", Quoted(.value), .allowed.join(", "))]
     NotSupported {
         /// The value.
         value: String,
-        /// What is allowed.
+        /// The allowed values.
         allowed: &'static [&'static str],
     },
-    /// Permissions other than reading, writing and making nodes.
+    /// Permissions other than `r`, `w` and `m`.
     #[error("{} is not valid: must be made of 'r', 'w' and 'm'", Quoted(.0))]
     Permissions(String),
-    /// The word `none`, which runtimes before CDI library 1.1.1 refuse.
+    /// The permissions are `none`, which runtimes with a CDI library before 1.1.1 refuse.
     #[error("\"none\" is refused by runtimes with a CDI library before 1.1.1")]
     NoPermissions,
-    /// Not a class of service.
+    /// A text is not a class of service.
     #[error("{} is not valid: must be a file name of at most {MAX_CLOS_ID} bytes, or \"/\"", Quoted(.0))]
     ClosId(String),
-    /// A field that CDI 1.1.0 dropped.
-    #[error("dropped in CDI 1.1.0: newer runtimes refuse a file that has it; use enableMonitoring")]
-    Dropped,
-    /// A character for which runtimes refuse the file, because they read JSON as YAML.
-    #[error("must not have {0:?}: runtimes cannot read a file with it")]
+    /// A field that CDI 1.1.0 removed.
+    #[error("removed in CDI 1.1.0: newer runtimes refuse a file that has it; use enableMonitoring")]
+    Removed,
+    /// A character for which runtimes refuse the file, because they parse JSON as YAML.
+    #[error("must not have {0:?}: runtimes cannot parse a file with it")]
     Unreadable(char),
-    /// A character that runtimes read as a space, because they read JSON as YAML.
-    #[error("must not have {0:?}: runtimes read it as a space")]
+    /// A character that runtimes parse as a space, because they parse JSON as YAML.
+    #[error("must not have {0:?}: runtimes parse it as a space")]
     Folded(char),
-    /// A path that means different things to different readers.
+    /// A path that runtimes resolve differently.
     #[error("{} is not valid: {problem}", Quoted(.value))]
     Path {
         /// The path.
         value: String,
-        /// What is wrong with it.
+        /// The rule that it breaks.
         problem: PathProblem,
     },
-    /// A mount without `bind` or `rbind`, which the runtime would take for a file system of its own.
-    #[error("must have \"bind\" or \"rbind\": nothing adds it, and without it the mount fails")]
+    /// A mount has neither `bind` nor `rbind`, so that the runtime would mount a new file system.
+    #[error("must have \"bind\" or \"rbind\": runtimes do not add it, and without it the mount fails")]
     NoBind,
-    /// A timeout that is not positive.
+    /// A timeout is not positive.
     #[error("{0} is not valid: must be greater than zero")]
     Timeout(i64),
-    /// A key that no Kubernetes annotation may have.
+    /// A key is not valid for a Kubernetes annotation.
     #[error(
-        "{} is not valid: must be a name of letters, digits, '-', '_' and '.', at most 63, with or without a DNS subdomain and '/' in front",
+        "{} is not valid: must be a name of letters, digits, '-', '_' and '.', at most 63, with or without a DNS subdomain and '/' before it",
         Quoted(.0)
     )]
     AnnotationKey(String),
-    /// Annotations with too many bytes in all.
-    #[error("too long: {0} bytes in all, at most {MAX_ANNOTATIONS} are allowed")]
+    /// Annotations are too large in total.
+    #[error("too long: {0} bytes in total, at most {MAX_ANNOTATIONS} are allowed")]
     Annotations(usize),
 }
 
@@ -153,12 +154,12 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Everything that is wrong with a spec; never empty.
+/// The findings of a validation; at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValidationError(Vec<Finding>);
 
 impl ValidationError {
-    /// The findings: version and kind first, then in the order of the file.
+    /// Returns the findings: version and kind first, then in the order of the file.
     pub fn findings(&self) -> &[Finding] {
         &self.0
     }
@@ -176,7 +177,7 @@ impl fmt::Display for ValidationError {
 
 impl std::error::Error for ValidationError {}
 
-/// Checks what container runtimes enforce: whether they would load the file.
+/// Validates a spec by the rules of container runtimes: whether they would load the file.
 ///
 /// ```
 /// use drakkar_cdi::{Device, Spec, validate};
@@ -196,7 +197,7 @@ pub fn validate(spec: &Spec) -> Result<(), ValidationError> {
     result(findings(spec).into_iter().filter(|finding| finding.level == Level::Runtime).collect())
 }
 
-/// Checks what runtimes enforce and what we demand of our own files besides.
+/// Validates a spec by the rules of container runtimes and the strict rules for files of your own.
 pub fn validate_strict(spec: &Spec) -> Result<(), ValidationError> {
     result(findings(spec))
 }
@@ -236,7 +237,7 @@ impl Findings {
         }
     }
 
-    /// Text that must be there.
+    /// Checks a text that is required.
     fn required(&mut self, field: &str, value: &str) {
         if value.is_empty() {
             self.runtime(field, Problem::Required);
@@ -244,7 +245,7 @@ impl Findings {
         self.text(field, value);
     }
 
-    /// A path that must be there, and that we want to mean the same to everybody.
+    /// Checks a path that is required, and strictly also its form.
     fn path(&mut self, field: &str, value: &str, check: fn(&str) -> Result<(), PathProblem>) {
         self.required(field, value);
         if !value.is_empty()
@@ -254,7 +255,7 @@ impl Findings {
         }
     }
 
-    /// Any text: what a runtime's parser makes of it.
+    /// Checks a text for characters that a runtime's parser refuses or changes.
     fn text(&mut self, field: &str, value: &str) {
         if let Some(c) = value.chars().find(|c| path::is_unreadable(*c)) {
             self.runtime(field, Problem::Unreadable(c));
@@ -323,7 +324,7 @@ fn devices(spec: &Spec, findings: &mut Findings) {
     }
 }
 
-/// Kubernetes' rules for annotations, which the CDI library has but in effect does not apply.
+/// Checks annotations by Kubernetes' rules, which the CDI library has but in effect does not apply.
 fn annotations(path: &str, annotations: &BTreeMap<String, String>, findings: &mut Findings) {
     for (key, value) in annotations {
         let field = format!("{path}[{key}]");
@@ -341,11 +342,7 @@ fn annotations(path: &str, annotations: &BTreeMap<String, String>, findings: &mu
 
 fn is_annotation_key(key: &str) -> bool {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    let ends = |text: &str| {
-        let alphanumeric = |c: char| c.is_ascii_alphanumeric();
-        text.starts_with(alphanumeric) && text.ends_with(alphanumeric)
-    };
-    let all = |text: &str, extra: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || extra.contains(c));
-    let subdomain = |text: &str| text.len() <= 253 && text.split('.').all(|label| ends(label) && all(label, "-"));
-    prefix.is_none_or(subdomain) && name.len() <= 63 && ends(name) && all(name, "-_.")
+    let is_prefix =
+        |text: &str| text.len() <= syntax::MAX_DNS_SUBDOMAIN && syntax::is_dns_subdomain_ignoring_case(text);
+    prefix.is_none_or(is_prefix) && name.len() <= syntax::MAX_LABEL_VALUE && syntax::is_label_name(name)
 }

@@ -1,27 +1,28 @@
-//! Versions: those that CDI has had, and the lowest that a spec's content can be declared with.
+//! The released versions of CDI, and the minimum version of a spec's content.
 //!
-//! A runtime refuses a file whose version it does not know, and one whose version is lower than its content needs. So
-//! the version to declare is the lowest that the content needs: every runtime that can apply the content then knows it.
+//! A runtime refuses a file of an unknown version, and one whose version is lower than its content needs. A spec should
+//! therefore declare the lowest version that its content needs: every runtime that supports the content knows it.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::spec::Spec;
 use drakkar_metadata::show::Quoted;
 
-/// A version of CDI, older before newer.
+use crate::spec::Spec;
+
+/// A released version of CDI, ordered from old to new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum CdiVersion {
-    /// Known by name only: all content needs 0.3.0.
+    /// Known to runtimes, but all content needs at least 0.3.0.
     V0_1_0,
-    /// Known by name only: all content needs 0.3.0.
+    /// Known to runtimes, but all content needs at least 0.3.0.
     V0_2_0,
-    /// The base set.
+    /// The first version with a schema of its own.
     V0_3_0,
     /// `type` in mounts.
     V0_4_0,
-    /// `hostPath` in device nodes; device names may begin with a digit.
+    /// `hostPath` in device nodes; device names may start with a digit.
     V0_5_0,
     /// Annotations; dots in the class.
     V0_6_0,
@@ -35,9 +36,9 @@ pub enum CdiVersion {
     V1_1_0,
 }
 
-/// A text that is none of the versions that CDI has had.
+/// An unknown version of CDI.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("CDI version {}: not known, must be one of {}", Quoted(.0), known())]
+#[error("CDI version {}: unknown, must be one of {}", Quoted(.0), known())]
 pub struct VersionError(String);
 
 impl CdiVersion {
@@ -55,7 +56,7 @@ impl CdiVersion {
         Self::V1_1_0,
     ];
 
-    /// The version as text, without the leading `v` that reading tolerates.
+    /// Returns the version as text, without a leading `v`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::V0_1_0 => "0.1.0",
@@ -81,7 +82,7 @@ impl fmt::Display for CdiVersion {
 impl FromStr for CdiVersion {
     type Err = VersionError;
 
-    /// Takes a version with or without one leading `v`, as the runtimes do.
+    /// Parses a version with or without a leading `v`, as runtimes do.
     fn from_str(text: &str) -> Result<Self, VersionError> {
         let bare = text.strip_prefix('v').unwrap_or(text);
         let found = Self::KNOWN.into_iter().find(|version| version.as_str() == bare);
@@ -90,15 +91,15 @@ impl FromStr for CdiVersion {
 }
 
 impl Spec {
-    /// The version that the spec declares, if it is a known one.
+    /// Returns the version that the spec declares.
     pub fn version(&self) -> Result<CdiVersion, VersionError> {
         self.cdi_version.parse()
     }
 
-    /// The lowest version that the spec's content can be declared with, whatever it declares.
+    /// Returns the lowest version that supports the spec's content, independent of the declared version.
     ///
-    /// Every device counts. (Up to its release 1.1.1 the Go library looks only at the last device's nodes and mounts for
-    /// 0.4.0 and 0.5.0, so it may be content with less.)
+    /// Every device counts. (Up to its release 1.1.1 the Go library considers only the last device's nodes and mounts for
+    /// 0.4.0 and 0.5.0, so it may accept a lower version.)
     ///
     /// ```
     /// use drakkar_cdi::{CdiVersion, Device, Spec};

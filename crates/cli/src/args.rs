@@ -1,34 +1,34 @@
-//! What can be said on the command line; help, man pages and completions are made from it.
+//! The definition of the command line, from which help, man pages and completions are generated.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use drakkar_metadata::name::syntax::is_c_identifier;
 use drakkar_metadata::name::{DeviceName, DriverName};
 use drakkar_metadata::{Query, Version, Versions};
 
 use crate::exit;
 
-/// What this container knows of the devices it got from Kubernetes DRA.
+/// Read the metadata of this container's Kubernetes DRA devices.
 ///
-/// A DRA driver describes each device in a metadata file that is mounted into the container (KEP-5304). These
-/// commands find the files and read them.
+/// A DRA driver describes each allocated device in a metadata file that is mounted into the container (KEP-5304). These
+/// commands find and read the files.
 #[derive(Debug, Parser)]
 #[command(name = "drakkar", version, max_term_width = 80, subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = format!("\
 Examples:
-  drakkar list                            what this container has
-  drakkar read my-claim/gpu               all about one request
+  drakkar list                            all devices of this container
+  drakkar read my-claim/gpu               all metadata of a request
   drakkar get my-claim/gpu pciBusID       one value, for a script
-  drakkar wait net/eth --for ips          until the network driver has delivered
-  drakkar exec -- ./train                 a program with it all in its environment
+  drakkar wait net/eth --for ips          wait for the network driver
+  drakkar exec -- ./train                 run a program with DRA_* variables
 
 {}", exit::HELP))]
 pub(crate) struct Arguments {
-    /// Look below this directory instead of /, for example /proc/PID/root for another container. Its path must have no
-    /// symbolic links, but for those of /proc. The files of validate and convert are looked for there too if their
-    /// paths are absolute.
+    /// Use this root directory instead of /, for example /proc/PID/root for another container. Its path must not have
+    /// symbolic links other than those of /proc. For validate and convert it applies to absolute paths.
     #[arg(long, global = true, value_name = "DIR", env = "DRAKKAR_ROOT", hide_env_values = true)]
     #[arg(value_hint = ValueHint::DirPath, value_parser = clap::builder::OsStringValueParser::new())]
     root: Option<OsString>,
@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// The directory to look below. A variable that is set but empty says nothing.
+    /// Returns the root directory. A variable that is set but empty is ignored.
     pub(crate) fn root(&self) -> PathBuf {
         self.root.clone().filter(|root| !root.is_empty()).map_or(PathBuf::from("/"), PathBuf::from)
     }
@@ -53,37 +53,37 @@ Examples:
   drakkar list -o json | jq -r '.[].devices[].name'
   drakkar --root /proc/4711/root list     another container, from the host")]
     List {
-        /// How to show it.
+        /// The output format.
         #[arg(short, long, value_name = "FORMAT", default_value = "table")]
         output: Output,
     },
 
-    /// Show all about one request.
+    /// Show the metadata of a request.
     #[command(after_help = "\
 Examples:
   drakkar read my-claim/gpu
   drakkar read my-claim/gpu -o json
-  drakkar read my-claim/gpu/large         one alternative of the request
+  drakkar read my-claim/gpu/large         one subrequest of the request
   drakkar read resourceclaimtemplates/gpus/gpu
-                                          where a claim has the same name")]
+                                          if a claim has the same name")]
     Read {
         #[command(flatten)]
         request: Request,
-        /// How to show it; json and yaml are metadata documents.
+        /// The output format; json and yaml are metadata documents.
         #[arg(short, long, value_name = "FORMAT", default_value = "table")]
         output: Output,
-        /// The version of the document, v1beta1 or v1alpha1; if not given, the one that was read.
+        /// The version of the document, v1beta1 or v1alpha1; by default that of the file.
         #[arg(long, value_name = "VERSION")]
         to: Option<Version>,
     },
 
-    /// Print the value of one attribute, a line for each device and element.
+    /// Print the value of an attribute, one line per device and element.
     #[command(after_help = "\
-ATTRIBUTE is pciBusID or mdevUUID, whatever spelling the driver has for them;
+ATTRIBUTE is pciBusID or mdevUUID, under any spelling that drivers use;
 interfaceName, ips or hardwareAddress; driver, pool or name; or the name of any
-attribute, with or without the driver's domain. Unless every device of the
-request has it, nothing is printed; nor if a value has a newline or another
-control character in it, unless --raw is given.
+attribute, with or without the driver's domain. It is an error if a device of
+the request does not have the attribute or, without --raw, if a value contains
+a newline or another control character. Nothing is printed then.
 
 Examples:
   drakkar get my-claim/gpu pciBusID
@@ -92,17 +92,17 @@ Examples:
     Get {
         #[command(flatten)]
         request: Request,
-        /// Which attribute.
+        /// The attribute to print.
         attribute: String,
-        /// Only of the device of this name.
+        /// Print only the value of this device.
         #[arg(long, value_name = "NAME")]
         device: Option<DeviceName>,
-        /// Print values with control characters too, as they are.
+        /// Print values with control characters too, unchanged.
         #[arg(long)]
         raw: bool,
     },
 
-    /// Print shell assignments of all there is.
+    /// Print the metadata as shell variables.
     #[command(after_help = format!("{VARIABLES}\n\n\
 Examples:
   eval \"$(drakkar env)\"; echo \"$DRA_MY_CLAIM_GPU_0_PCI_BUS_ID\"
@@ -110,19 +110,19 @@ Examples:
     Env {
         #[command(flatten)]
         variables: Variables,
-        /// Write `export NAME=…`.
+        /// Print `export NAME=…`.
         #[arg(long)]
         export: bool,
-        /// Only these requests.
+        /// Print only these requests.
         #[arg(value_name = "CLAIM/REQUEST")]
         requests: Vec<Query>,
     },
 
-    /// Run a program with all there is in its environment.
+    /// Run a program with the metadata in its environment.
     #[command(after_help = format!("{VARIABLES}\n\n\
-The program takes the place of drakkar: signals and the exit code are its own.
-Before it is started, drakkar ends with its own exit codes (see `drakkar help`),
-with 127 if the program is not there, and with 126 if it cannot be run.
+The program replaces drakkar, so it receives signals and sets the exit code. If
+it cannot be started, the exit code is 127 (not found), 126 (not executable) or
+one of those in `drakkar help`.
 
 Examples:
   drakkar exec -- ./train --epochs 3
@@ -130,7 +130,7 @@ Examples:
     Exec {
         #[command(flatten)]
         variables: Variables,
-        /// Only this request; can be given several times.
+        /// Use only this request; can be repeated.
         #[arg(long = "request", value_name = "CLAIM/REQUEST")]
         requests: Vec<Query>,
         /// The program and its arguments.
@@ -138,11 +138,11 @@ Examples:
         command: Vec<OsString>,
     },
 
-    /// Wait until the metadata of a request is there.
+    /// Wait until the metadata of a request is complete.
     #[command(after_help = "\
 Waits until every driver of the request has written its file and, with --for,
-every device has the attribute. Prints nothing. When time runs out, the exit
-code tells what was missing.
+every device has the attribute. Prints nothing. After a timeout, the exit code
+and the message say what is missing.
 
 Examples:
   drakkar wait net/eth
@@ -150,35 +150,35 @@ Examples:
     Wait {
         #[command(flatten)]
         request: Request,
-        /// Until every device has this attribute; can be given several times.
+        /// Wait until every device has this attribute; can be repeated.
         #[arg(long = "for", value_name = "ATTRIBUTE")]
         attributes: Vec<String>,
-        /// How long to wait: 500ms, 30s, 5m, 1h; 0 looks once.
+        /// The timeout, such as 500ms, 30s, 5m or 1h; 0 checks once.
         #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
         timeout: Duration,
     },
 
-    /// Check metadata files: every document in them, every rule.
+    /// Validate metadata files: every document in them, every rule.
     #[command(after_help = "\
 Examples:
   drakkar validate metadata.json
   some-generator | drakkar validate -")]
     Validate {
-        /// The files; - is standard input.
+        /// The files; - means standard input.
         #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
         files: Vec<PathBuf>,
     },
 
-    /// Rewrite a metadata file in other versions.
+    /// Convert a metadata file to other versions.
     #[command(after_help = "\
-Reads every version and the two formats that were never released; writes to
+Reads every version, and two formats that were never released. Writes to
 standard output.
 
 Examples:
   drakkar convert old.json --to v1beta1
   drakkar convert metadata.json --to v1beta1,v1alpha1 > both.json")]
     Convert {
-        /// The file; - is standard input.
+        /// The file; - means standard input.
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
         /// The versions to write, in this order: v1beta1, v1alpha1.
@@ -191,31 +191,31 @@ Examples:
 Examples:
   drakkar schema v1beta1 > device-metadata.schema.json")]
     Schema {
-        /// v1beta1 or v1alpha1.
+        /// The version, v1beta1 or v1alpha1.
         version: Version,
     },
 
-    /// Show what this is about: a node in one process, two drivers, and a pod that gets devices from them.
+    /// Run a demo: an embedded node, two drivers, and a pod with their devices.
     ///
-    /// Needs no cluster and no root. API server, scheduler, kubelet and containers are embedded; the drivers are real
-    /// processes that talk to them over the sockets and files of a real node.
+    /// Needs no cluster and no root. API server, scheduler, kubelet and container runner are embedded; the drivers are
+    /// real processes that use the sockets and files of a real node.
     #[cfg(feature = "demo")]
     #[command(after_help = "\
 Examples:
   drakkar demo
-  drakkar demo --keep                     and look around with kubectl
-  drakkar demo --driver ./my-driver       with a driver of your own
-  drakkar demo --runtime crun             containers made by crun or runc
+  drakkar demo --keep                     keep it running, use kubectl
+  drakkar demo --driver ./my-driver       with your own driver
+  drakkar demo --runtime crun             run containers with crun or runc
 
-A driver of your own is told of the node by KUBECONFIG, NODE_NAME,
-KUBELET_ROOT_DIR and CDI_DIR, which the flags of drakkar-plugin read.")]
+Your own driver gets KUBECONFIG, NODE_NAME, KUBELET_ROOT_DIR and CDI_DIR in its
+environment, which the flags of drakkar-plugin read.")]
     Demo(DemoOptions),
 
     /// Run one of the demo's drivers.
     #[cfg(feature = "demo")]
     #[command(hide = true)]
     SampleDriver {
-        /// Which.
+        /// The driver to run.
         kind: SampleKind,
         /// The number of GPUs.
         #[arg(long, default_value_t = 2)]
@@ -231,7 +231,7 @@ Examples:
   drakkar completions bash > /etc/bash_completion.d/drakkar
   drakkar completions zsh > \"${fpath[1]}/_drakkar\"")]
     Completions {
-        /// For which shell.
+        /// The shell.
         shell: clap_complete::Shell,
     },
 
@@ -242,7 +242,7 @@ Examples:
   drakkar man get | man -l -
   drakkar man --dir /usr/local/share/man/man1")]
     Man {
-        /// Of which subcommand.
+        /// The subcommand.
         command: Option<String>,
         /// Write all pages into this directory instead.
         #[arg(long, value_hint = ValueHint::DirPath, conflicts_with = "command")]
@@ -250,13 +250,13 @@ Examples:
     },
 }
 
-/// Which request.
+/// Selects a request.
 #[derive(Debug, Args)]
 pub(crate) struct Request {
-    /// The claim, by its own name or the name of the pod's entry for it, and the request.
+    /// The claim, by its own name or that of the pod's entry for it, and the request.
     #[arg(value_name = "CLAIM/REQUEST")]
     query: Query,
-    /// Only what this driver wrote.
+    /// Use only the metadata of this driver.
     #[arg(long, value_name = "NAME")]
     driver: Option<DriverName>,
 }
@@ -270,18 +270,18 @@ impl Request {
     }
 }
 
-/// How variables are named.
+/// The names of variables.
 #[derive(Debug, Args)]
 pub(crate) struct Variables {
-    /// What their names begin with.
+    /// The prefix of the variables' names.
     #[arg(long, default_value = "DRA", value_parser = parse_prefix)]
     pub(crate) prefix: String,
-    /// Leave out the variables with ATTR in their names.
+    /// Omit the variables with ATTR in their names.
     #[arg(long)]
     pub(crate) no_attributes: bool,
 }
 
-/// How to show something.
+/// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
     Table,
@@ -291,19 +291,19 @@ pub(crate) enum Output {
 
 const VARIABLES: &str = "\
 Variables, for claim my-claim and request gpu (N counts its devices from 0):
-  DRA_MY_CLAIM_GPU_COUNT          how many devices the request has
-  DRA_MY_CLAIM_GPU_N_DRIVER       and POOL, DEVICE: which device it is
-  DRA_MY_CLAIM_GPU_N_PCI_BUS_ID   and MDEV_UUID, under whatever spelling
+  DRA_MY_CLAIM_GPU_COUNT          the number of devices of the request
+  DRA_MY_CLAIM_GPU_N_DRIVER       and POOL, DEVICE: the device's name
+  DRA_MY_CLAIM_GPU_N_PCI_BUS_ID   and MDEV_UUID, under any spelling
   DRA_MY_CLAIM_GPU_N_INTERFACE    and IPS, MAC: the network interface
   DRA_MY_CLAIM_GPU_N_ATTR_MODEL   the attribute model; pciBusID is PCI_BUS_ID,
                                   example.com/model is EXAMPLE_COM_MODEL
-A claim from a template goes by the name of the pod's entry. Letters become
-upper case, all that is neither letter nor digit becomes _. The elements of a
-list are lines. What does not exist is not set.";
+A claim from a template has the name of the pod's entry. Letters become upper
+case, other characters than letters and digits become _. The elements of a list
+are on separate lines. A variable without a value is not set.";
 
-/// A number and a unit, or a number of seconds.
+/// Parses a number with a unit, or a number of seconds.
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let error = || "not a time: write 500ms, 30s, 5m or 1h".to_owned();
+    let error = || "not a duration: use a form such as 500ms, 30s, 5m or 1h".to_owned();
     let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_at);
     let number: u64 = number.parse().ok().ok_or_else(error)?;
@@ -318,12 +318,10 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 fn parse_prefix(text: &str) -> Result<String, String> {
-    let word = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    let letter = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
-    if word && letter {
+    if is_c_identifier(text) {
         Ok(text.to_owned())
     } else {
-        Err("a variable's name begins with a letter or _ and goes on with letters, digits and _".to_owned())
+        Err("must be letters, digits and _, starting with a letter or _".to_owned())
     }
 }
 
@@ -334,12 +332,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_of_the_command_line_is_sound() {
+    fn the_definition_of_the_command_line_is_valid() {
         Arguments::command().debug_assert();
     }
 
     #[test]
-    fn times_are_numbers_with_units() {
+    fn durations_are_numbers_with_units() {
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_duration("30"), Ok(Duration::from_secs(30)));
         assert_eq!(parse_duration("30s"), Ok(Duration::from_secs(30)));
@@ -351,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_the_beginning_of_a_variable() {
+    fn a_prefix_is_a_valid_start_of_a_variables_name() {
         assert!(parse_prefix("GPU_").is_ok());
         for wrong in ["", "1A", "A-B", "A=", "É"] {
             assert!(parse_prefix(wrong).is_err(), "{wrong}");
@@ -359,18 +357,18 @@ mod tests {
     }
 }
 
-/// How the demo is to be.
+/// The options of the demo.
 #[cfg(feature = "demo")]
 #[derive(Debug, Args)]
 pub(crate) struct DemoOptions {
-    /// Leave it running at the end, to look around.
+    /// Keep the node running at the end.
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Run this driver in place of the two samples: a command for sh.
+    /// Run this driver instead of the two samples: a command for sh.
     #[arg(long, value_name = "COMMAND")]
     pub(crate) driver: Option<String>,
-    /// Run containers with this OCI runtime: runc, crun or a path; it needs root. With "none" they are not run, and what they
-    /// would be given is shown.
+    /// Run containers with this OCI runtime: runc, crun or a path; needs root. With "none" no container runs, and the
+    /// demo shows what each would get.
     #[arg(long, value_name = "NAME")]
     pub(crate) runtime: Option<String>,
 }
@@ -379,8 +377,8 @@ pub(crate) struct DemoOptions {
 #[cfg(feature = "demo")]
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum SampleKind {
-    /// GPUs, whose metadata is there when a claim is prepared.
+    /// GPUs, whose metadata is known when a claim is prepared.
     Gpu,
-    /// Network interfaces, whose metadata comes later.
+    /// Network interfaces, whose metadata is known later.
     Net,
 }

@@ -1,4 +1,4 @@
-//! What the command does, a file for each subcommand.
+//! The subcommands, one module each.
 
 mod convert;
 #[cfg(feature = "demo")]
@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         #[cfg(feature = "demo")]
         Command::Demo(options) => demo::run(&options),
         #[cfg(feature = "demo")]
-        Command::SampleDriver { kind, count, flags } => demo::drive(kind, count, &flags),
+        Command::SampleDriver { kind, count, flags } => demo::run_sample_driver(kind, count, &flags),
         #[cfg(feature = "manual")]
         Command::Completions { shell } => manual::completions(shell),
         #[cfg(feature = "manual")]

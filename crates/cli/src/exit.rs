@@ -1,4 +1,4 @@
-//! How the command ends: the exit codes, which are part of its interface, and the messages that go with them.
+//! Exit codes, which are part of the command's interface, and error messages.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -9,20 +9,20 @@ use drakkar_metadata::show::Printable;
 
 use crate::output::style;
 
-/// What `drakkar help` says about exit codes. [`Code`] is the same in numbers.
+/// The exit codes in `drakkar help`, the same as in [`Code`].
 pub(crate) const HELP: &str = "\
 Exit codes:
-  0  done
-  1  the system refused: no permission, an I/O error
-  2  the command line is wrong, or a name in it is ambiguous
-  3  not found: no such claim, request, device or attribute here
-  4  not written yet: the driver has still to deliver; `drakkar wait` helps
-  5  invalid: what is there is broken";
+  0  success
+  1  system error: permission denied, I/O error
+  2  usage error, or an ambiguous name
+  3  not found: no such claim, request, device or attribute
+  4  not written yet by the driver; use `drakkar wait`
+  5  invalid: the metadata is broken";
 
 /// The exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Code {
-    Refused = 1,
+    System = 1,
     Usage = 2,
     NotFound = 3,
     NotWritten = 4,
@@ -34,15 +34,15 @@ impl From<ErrorClass> for Code {
         match class {
             ErrorClass::NotFound => Self::NotFound,
             ErrorClass::NotWritten => Self::NotWritten,
-            ErrorClass::Unreadable => Self::Refused,
+            ErrorClass::Unreadable => Self::System,
             ErrorClass::Ambiguous => Self::Usage,
-            // What a later version of the library tells apart is at least not right.
+            // A class that a later version of the library adds.
             _ => Self::Invalid,
         }
     }
 }
 
-/// Why the command did not do what it was asked to do, or not all of it.
+/// The error that ends the command, with its exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
@@ -55,45 +55,46 @@ impl Failure {
         Self { code: code as u8, messages: vec![message.into()], hint: None }
     }
 
-    /// Several things went wrong; the code is that of the worst.
+    /// Combines read errors, with the exit code of the most severe one; `None` if there are none.
     pub(crate) fn all(problems: &[ReadError]) -> Option<Self> {
         let code = Code::from(problems.iter().map(ReadError::class).max()?);
         Some(Self { code: code as u8, messages: problems.iter().map(ToString::to_string).collect(), hint: None })
     }
 
-    /// Several failures as one, with the code of the worst.
+    /// Combines failures, with the exit code of the most severe one; `None` if there are none.
     pub(crate) fn join(failures: Vec<Self>) -> Option<Self> {
-        // From harmless to bad: nothing there, still to come, refused, broken.
+        // From least to most severe: not found, not written, system error, invalid.
         let severity = |code: &u8| [3, 4, 1, 5].iter().position(|known| known == code);
         let code = failures.iter().map(|failure| failure.code).max_by_key(severity)?;
         let hint = failures.iter().find_map(|failure| failure.hint.clone());
         Some(Self { code, messages: failures.into_iter().flat_map(|failure| failure.messages).collect(), hint })
     }
 
-    /// A code that is not ours to choose.
+    /// Sets an exit code that is not in [`Code`].
     pub(crate) fn with_code(mut self, code: u8) -> Self {
         self.code = code;
         self
     }
 
-    /// What to do about it.
+    /// Adds a hint about the remedy.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Says what went wrong on standard error, and ends the command.
+    /// Prints the messages to standard error and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         let mut text = String::new();
-        let (error, hint) = (style::ERROR, style::HINT);
+        let error = style::ERROR;
+        let hint = style::HINT;
         for message in &self.messages {
-            // Messages carry names and text from files that others wrote.
+            // Messages contain names and text from untrusted files.
             let _ = writeln!(text, "{error}drakkar:{error:#} {}", Printable::whole(message));
         }
-        if let Some(what_to_do) = &self.hint {
-            let _ = writeln!(text, "{hint}hint:{hint:#} {}", Printable::whole(what_to_do));
+        if let Some(remedy) = &self.hint {
+            let _ = writeln!(text, "{hint}hint:{hint:#} {}", Printable::whole(remedy));
         }
-        // Where standard error is gone there is nobody left to tell.
+        // Without standard error there is no way to report the failure.
         let _ = anstream::stderr().write_all(text.as_bytes());
         ExitCode::from(self.code)
     }
@@ -102,29 +103,29 @@ impl Failure {
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
         let failure = Self::new(error.class().into(), error.to_string());
-        match what_to_do(&error) {
+        match remedy_for(&error) {
             Some(hint) => failure.hint(hint),
             None => failure,
         }
     }
 }
 
-fn what_to_do(error: &ReadError) -> Option<&'static str> {
+fn remedy_for(error: &ReadError) -> Option<&'static str> {
     match error {
-        ReadError::NotFound { .. } => Some("`drakkar list` shows what this container has"),
+        ReadError::NotFound { .. } => Some("`drakkar list` shows the requests of this container"),
         ReadError::NotWritten { .. } => Some("`drakkar wait CLAIM/REQUEST` waits until the driver has written it"),
-        // Whoever has waited need not be told to wait.
-        ReadError::TimedOut { last, .. } if !matches!(**last, ReadError::NotWritten { .. }) => what_to_do(last),
+        // No hint to wait after a wait.
+        ReadError::TimedOut { last, .. } if !matches!(**last, ReadError::NotWritten { .. }) => remedy_for(last),
         _ => None,
     }
 }
 
-/// What to say where there is nothing at all.
-pub(crate) const WHERE_METADATA_COMES_FROM: &str =
-    "a container has some if its pod spec names a claim in resources.claims and the driver delivers it";
+/// The hint for a container without any metadata.
+pub(crate) const NO_METADATA_HINT: &str =
+    "a container has metadata if its resources.claims in the pod spec names a claim and the driver writes metadata";
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
-        Self::new(Code::Refused, error.to_string())
+        Self::new(Code::System, error.to_string())
     }
 }

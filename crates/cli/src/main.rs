@@ -1,6 +1,6 @@
-//! `drakkar`: what a container knows of its devices, for people and scripts.
+//! `drakkar`: reads the metadata of a container's DRA devices, for users and scripts.
 //!
-//! This file only wires: [`args`] is what can be said, [`commands`] does it, [`exit`] is how it ends.
+//! [`args`] defines the command line, [`commands`] has the subcommands, [`exit`] the exit codes and error messages.
 
 #![forbid(unsafe_code)]
 

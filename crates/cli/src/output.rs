@@ -1,6 +1,6 @@
-//! What people see: text that is safe for a terminal, and tables.
+//! Output to the terminal: safe text and tables.
 //!
-//! All of it is written while it is made, so that what is printed never has to be in memory as a whole.
+//! Output is streamed, so that it is never in memory as a whole.
 
 mod cell;
 mod safe;
@@ -14,7 +14,7 @@ use safe::SafeWriter;
 pub(crate) use safe::terminal_safe;
 use serde::Serialize;
 
-/// The few styles there are.
+/// The styles of text.
 pub(crate) mod style {
     use anstyle::{AnsiColor, Style};
 
@@ -25,8 +25,7 @@ pub(crate) mod style {
     pub(crate) const COMMAND: Style = AnsiColor::Green.on_default().bold();
 }
 
-/// Writes to standard output, in colour if that is a terminal that has colours. A reader that has gone away, as
-/// `head` does, is not an error.
+/// Writes to standard output, in colour if it is a terminal with colours. A broken pipe, as with `head`, is not an error.
 pub(crate) fn styled(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut output = BufWriter::new(anstream::stdout());
     ignore_broken_pipe(write(&mut output).and_then(|()| output.flush()))
@@ -37,7 +36,7 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     styled(|output| output.write_all(text.as_bytes()))
 }
 
-/// Writes to standard output, byte for byte; to a terminal, without what a terminal would obey.
+/// Writes to standard output, byte for byte; to a terminal, with control characters escaped.
 pub(crate) fn plain(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let stdout = io::stdout().lock();
     let written = if stdout.is_terminal() {
@@ -57,9 +56,9 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> io::Result<()> {
 
 /// Writes a value as YAML.
 pub(crate) fn write_yaml(output: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
-    let mut output = Remembering { output, failed: None };
+    let mut output = ErrorKeeper { output, failed: None };
     let written = serde_saphyr::to_io_writer(&mut output, value);
-    // The library's error does not say what was wrong with the writer, and a broken pipe is not an error.
+    // The library's error does not have the writer's error, which is needed to recognize a broken pipe.
     match (output.failed, written) {
         (Some(error), _) => Err(error),
         (None, written) => written.map_err(io::Error::other),
@@ -67,12 +66,12 @@ pub(crate) fn write_yaml(output: &mut dyn Write, value: &impl Serialize) -> io::
 }
 
 /// A writer that keeps its first error.
-struct Remembering<'a> {
+struct ErrorKeeper<'a> {
     output: &'a mut dyn Write,
     failed: Option<io::Error>,
 }
 
-impl Write for Remembering<'_> {
+impl Write for ErrorKeeper<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.output.write(bytes).map_err(|error| {
             let kind = error.kind();

@@ -1,7 +1,7 @@
-//! Two sample drivers for demos and tests: a GPU driver that knows its devices when a claim is prepared, and a network
-//! driver that knows the addresses only later.
+//! Two sample drivers for demos and tests: a GPU driver, which has its metadata when a claim is prepared, and a network
+//! driver, which knows the addresses only later.
 //!
-//! They are drivers like any other, on the same framework, and there is no hardware behind them.
+//! They use the framework like any driver, but have no hardware.
 
 use std::time::Duration;
 
@@ -15,27 +15,27 @@ pub(crate) const GPU_DRIVER: &str = "gpu.example.com";
 /// The name of the network driver.
 pub(crate) const NET_DRIVER: &str = "net.example.com";
 
-/// How long it takes to set a network up, or so it shall seem.
-const NETWORK_SETUP: Duration = Duration::from_millis(300);
+/// The simulated time to set up a network.
+const NETWORK_SETUP_TIME: Duration = Duration::from_millis(300);
 
-/// The network interfaces on every node, and what they become.
+/// The network interfaces of a node, with their addresses and hardware addresses.
 const INTERFACES: [(&str, &str, &str); 2] =
     [("eth1", "10.9.0.5/24", "02:00:00:00:00:05"), ("eth2", "10.9.0.6/24", "02:00:00:00:00:06")];
 
-/// Which of the two.
+/// A sample driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sample {
-    /// A driver of GPUs, whose metadata is there when a claim is prepared.
+    /// A driver of GPUs, whose metadata is known when a claim is prepared.
     Gpu {
-        /// How many.
+        /// The number of GPUs.
         count: u16,
     },
-    /// A driver of two network interfaces, whose metadata comes later. It reports the addresses to the claim's status.
+    /// A driver of two network interfaces, whose metadata is known later. It reports the addresses in the claim's status.
     Net,
 }
 
 impl Sample {
-    /// The driver's name.
+    /// Returns the driver's name.
     pub(crate) fn driver(self) -> &'static str {
         match self {
             Self::Gpu { .. } => GPU_DRIVER,
@@ -43,7 +43,7 @@ impl Sample {
         }
     }
 
-    /// Runs the driver until a signal ends it. `builder` says where; the client is the one that the environment describes.
+    /// Runs the driver until a signal ends it, and publishes its devices in the pool `node`.
     pub(crate) async fn run(self, builder: PluginBuilder, node: &str) -> Result<(), BoxError> {
         let resources = DriverResources::default().pool(node, Pool::default().devices(self.devices()));
         let helper = match self {
@@ -67,7 +67,7 @@ impl Sample {
         Ok(helper.run_until_signal().await?)
     }
 
-    /// What it has.
+    /// Returns the devices to publish.
     fn devices(self) -> Vec<PublishedDevice> {
         let gpu = |index: u16| {
             PublishedDevice::new(format!("gpu-{index}"))
@@ -83,7 +83,7 @@ impl Sample {
     }
 }
 
-/// Where a GPU would be on the bus.
+/// Returns the PCI address of a GPU.
 fn pci_address(index: u16) -> String {
     format!("0000:{:02x}:{:02x}.0", 3 + index / 32, index % 32)
 }
@@ -95,7 +95,7 @@ impl DraPlugin for Gpu {
         let prepare = |result| {
             let device = Device::from(result);
             let index = device.device_name.strip_prefix("gpu-").and_then(|index| index.parse::<u16>().ok());
-            let index = index.ok_or_else(|| format!("there is no GPU {}", device.device_name))?;
+            let index = index.ok_or_else(|| format!("unknown GPU {}", device.device_name))?;
             let metadata = DeviceMetadata::default()
                 .attribute("resource.kubernetes.io/pciBusID", pci_address(index))
                 .attribute("index", i64::from(index))
@@ -111,7 +111,8 @@ impl DraPlugin for Gpu {
     }
 }
 
-/// Returns no devices: the framework takes them from the allocation, and the metadata comes with the first update.
+/// A network driver. Its `prepare` returns no devices: the framework takes them from the allocation, and the first update
+/// writes the metadata.
 struct Net {
     handles: Handles,
 }
@@ -140,11 +141,11 @@ impl DraPlugin for Net {
 /// Does what a hook of the container runtime does on a real node: sets up the network of a pod, then updates the metadata and
 /// reports the same to the API server.
 async fn set_up_network(handles: &Handles, claim: &ClaimRef, request: &str, device: Device) -> Result<(), BoxError> {
-    tokio::time::sleep(NETWORK_SETUP).await;
+    tokio::time::sleep(NETWORK_SETUP_TIME).await;
     let (_, address, hardware) = *INTERFACES
         .iter()
         .find(|(name, ..)| *name == device.device_name)
-        .ok_or_else(|| format!("there is no interface {}", device.device_name))?;
+        .ok_or_else(|| format!("unknown interface {}", device.device_name))?;
     let data = NetworkDeviceData {
         interface_name: "net1".to_owned(),
         ips: vec![address.to_owned()],

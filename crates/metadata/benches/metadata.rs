@@ -1,17 +1,15 @@
-//! What a metadata file costs: decoding, encoding, validating, merging, and reading from disk.
+//! Benchmarks of decoding, encoding, validating, merging, and reading from disk.
 //!
-//! The file is a realistic one: one device with eight attributes, about 1,080 bytes per version as it is written. Where
-//! a file is decoded, `bare_serde_json` beside it parses the one document that is used into the same struct, and
-//! nothing else.
+//! The file is realistic: one device with eight attributes, about 1,080 bytes per version. Beside each benchmark of
+//! decoding, `bare_serde_json` parses only the document that is used into the same struct.
 //!
-//! The promise that this shows: [`decode`](drakkar_metadata::decode()) takes at most twice as long as bare `serde_json`,
-//! although it tells what a document is before it trusts it. Versions behind the one that is used cost nothing, because
-//! they are not looked at; one of an unknown version before it is passed over in less time than bare `serde_json` would
-//! take to parse it.
+//! The promise: [`decode`](drakkar_metadata::decode()) takes at most twice as long as bare `serde_json`, although it
+//! identifies a document before it uses it. Versions after the one that is used cost nothing, because they are not read;
+//! skipping an unknown version before it takes less time than parsing it with bare `serde_json`.
 //!
 //! `cargo bench -p drakkar-metadata`
 
-#![allow(clippy::unwrap_used, reason = "a benchmark that cannot be set up has nothing to measure")]
+#![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,8 +19,7 @@ use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
 use drakkar_metadata::path::ContainerFile;
 use drakkar_metadata::{
-    Device, DeviceAttribute, DeviceMetadata, ObjectMeta, Query, Reader, Request, Version, Versions, encode, v1alpha1,
-    v1beta1,
+    Device, DeviceAttribute, Metadata, ObjectMeta, Query, Reader, Request, Version, Versions, encode, v1alpha1, v1beta1,
 };
 use tempfile::TempDir;
 
@@ -32,11 +29,11 @@ fn main() {
 
 const DRIVER: &str = "gpu.example.com";
 
-fn one_device() -> DeviceMetadata {
+fn one_device() -> Metadata {
     claim_with(0, "gpu", DRIVER)
 }
 
-fn claim_with(claim: usize, request: &str, driver: &str) -> DeviceMetadata {
+fn claim_with(claim: usize, request: &str, driver: &str) -> Metadata {
     let attributes: [(&str, DeviceAttribute); 8] = [
         ("driverVersion", DeviceAttribute::version("580.65.6")),
         ("ecc", true.into()),
@@ -47,7 +44,7 @@ fn claim_with(claim: usize, request: &str, driver: &str) -> DeviceMetadata {
         ("resource.kubernetes.io/pciBusID", "0000:03:00.0".into()),
         ("uuid", "GPU-8d5d4ab9-2c5e-4a2e-9b5c-1f3f6f0d7c11".into()),
     ];
-    DeviceMetadata {
+    Metadata {
         metadata: ObjectMeta {
             name: format!("claim-{claim}"),
             namespace: "default".into(),
@@ -136,7 +133,8 @@ mod decode {
 
 #[divan::bench(name = "encode", args = ["v1alpha1", "v1beta1,v1alpha1"], sample_size = 100)]
 fn encoding(bencher: Bencher<'_, '_>, names: &str) {
-    let (metadata, versions) = (one_device(), versions(names));
+    let metadata = one_device();
+    let versions = versions(names);
     bencher
         .counter(BytesCount::of_slice(&encode(&metadata, &versions)))
         .bench(|| encode(black_box(&metadata), black_box(&versions)));
@@ -148,10 +146,10 @@ fn validate(bencher: Bencher<'_, '_>) {
     bencher.bench(|| drakkar_metadata::validate(black_box(&metadata)).unwrap());
 }
 
-/// What several drivers say about one request, one device each.
+/// Several drivers with one device each for one request.
 #[divan::bench(args = [2, 8], sample_size = 100)]
 fn merge(bencher: Bencher<'_, '_>, drivers: usize) {
-    let files: Vec<DeviceMetadata> =
+    let files: Vec<Metadata> =
         (0..drivers).map(|driver| claim_with(0, "gpu", &format!("driver-{driver}.example.com"))).collect();
     bencher.counter(ItemsCount::new(drivers)).bench(|| drakkar_metadata::merge(black_box(&files)));
 }
@@ -162,14 +160,16 @@ mod read {
     #[divan::bench]
     fn one_file(bencher: Bencher<'_, '_>) {
         let container = Container::with_claims(1, 1, Layouts::Kubernetes);
-        let (reader, path) = (container.reader(), kubernetes_path(0, "request-0"));
+        let reader = container.reader();
+        let path = kubernetes_path(0, "request-0");
         bencher.bench(|| reader.read_file(black_box(&path)).unwrap());
     }
 
     #[divan::bench]
     fn by_query(bencher: Bencher<'_, '_>) {
         let container = Container::with_claims(1, 1, Layouts::Kubernetes);
-        let (reader, query) = (container.reader(), Query::claim("claim-0", "request-0").unwrap());
+        let reader = container.reader();
+        let query = Query::claim("claim-0", "request-0").unwrap();
         bencher.bench(|| reader.read(black_box(&query)).unwrap());
     }
 
@@ -186,7 +186,7 @@ mod read {
     }
 }
 
-/// The root of a container with metadata files in it; gone when dropped.
+/// A temporary root of a container with metadata files.
 struct Container(TempDir);
 
 #[derive(Debug, Clone, Copy)]
@@ -203,10 +203,10 @@ impl Container {
         let versions = Versions::from(Version::V1Alpha1);
         for claim in 0..claims {
             for request in (0..requests).map(|request| format!("request-{request}")) {
-                let file = container.place_for(&kubernetes_path(claim, &request));
+                let file = container.create_parent(&kubernetes_path(claim, &request));
                 fs::write(&file, encode(&claim_with(claim, &request, DRIVER), &versions)).unwrap();
                 if let Layouts::Both = layouts {
-                    fs::hard_link(&file, container.place_for(&kep_path(claim, &request))).unwrap();
+                    fs::hard_link(&file, container.create_parent(&kep_path(claim, &request))).unwrap();
                 }
             }
         }
@@ -217,8 +217,8 @@ impl Container {
         Reader::with_root(self.0.path()).unwrap()
     }
 
-    /// Where a file of the container is outside of it; its directory is made.
-    fn place_for(&self, path: &Path) -> PathBuf {
+    /// Creates the parent directory of a file, and returns the file's path outside the container.
+    fn create_parent(&self, path: &Path) -> PathBuf {
         let outside = self.0.path().join(path.strip_prefix("/").unwrap());
         fs::create_dir_all(outside.parent().unwrap()).unwrap();
         outside
@@ -226,11 +226,13 @@ impl Container {
 }
 
 fn kubernetes_path(claim: usize, request: &str) -> PathBuf {
-    let (claim, request) = (format!("claim-{claim}").parse().unwrap(), request.parse().unwrap());
+    let claim = format!("claim-{claim}").parse().unwrap();
+    let request = request.parse().unwrap();
     ContainerFile::Claim { claim, request, driver: DRIVER.parse().unwrap() }.path()
 }
 
 fn kep_path(claim: usize, request: &str) -> PathBuf {
-    let (claim, request) = (format!("claim-{claim}").parse().unwrap(), request.parse().unwrap());
+    let claim = format!("claim-{claim}").parse().unwrap();
+    let request = request.parse().unwrap();
     ContainerFile::Kep { claim, request, driver: DRIVER.parse().unwrap() }.path()
 }

@@ -1,4 +1,4 @@
-//! Prints the PCI addresses of the GPUs that the pod's claim `devices` got.
+//! Prints the PCI addresses of the GPUs of the pod's claim `devices`.
 
 use std::time::Duration;
 

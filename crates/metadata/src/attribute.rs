@@ -1,4 +1,4 @@
-//! One attribute of a device: a one-of of eight kinds of value.
+//! Device attributes, which have a value of one of eight types.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::lenient;
 
-/// The value of a device attribute, as it stands in a file.
+/// A device attribute, as in a metadata file.
 ///
-/// A valid attribute has exactly one member set; [`DeviceAttribute::value`] gives it. The type can hold any
-/// combination, because a foreign file may, and what was read must be writable again unchanged. An empty list counts
-/// as not set.
+/// A valid attribute has exactly one field set, which [`DeviceAttribute::value`] returns. The type can hold any
+/// combination, because another writer's file may, and decoding and encoding must not change it. An empty list counts as
+/// not set.
 ///
 /// ```
 /// use drakkar_metadata::{AttributeValue, DeviceAttribute};
@@ -24,7 +24,7 @@ pub struct DeviceAttribute {
     /// A number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub int: Option<i64>,
-    /// A truth value.
+    /// A boolean.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bool: Option<bool>,
     /// A string.
@@ -36,7 +36,7 @@ pub struct DeviceAttribute {
     /// A list of numbers.
     #[serde(default, deserialize_with = "lenient::list", skip_serializing_if = "Vec::is_empty")]
     pub ints: Vec<i64>,
-    /// A list of truth values.
+    /// A list of booleans.
     #[serde(default, deserialize_with = "lenient::list", skip_serializing_if = "Vec::is_empty")]
     pub bools: Vec<bool>,
     /// A list of strings.
@@ -47,13 +47,13 @@ pub struct DeviceAttribute {
     pub versions: Vec<String>,
 }
 
-/// The one value of a valid [`DeviceAttribute`].
+/// The value of a valid [`DeviceAttribute`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AttributeValue<'a> {
     /// A number.
     Int(i64),
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// A string.
     String(&'a str),
@@ -61,7 +61,7 @@ pub enum AttributeValue<'a> {
     Version(&'a str),
     /// A list of numbers.
     Ints(&'a [i64]),
-    /// A list of truth values.
+    /// A list of booleans.
     Bools(&'a [bool]),
     /// A list of strings.
     Strings(&'a [String]),
@@ -70,12 +70,12 @@ pub enum AttributeValue<'a> {
 }
 
 impl DeviceAttribute {
-    /// A semantic version. Every other kind of value comes from the Rust type that holds it, with `from`.
+    /// Creates an attribute that is a semantic version. Other types of values convert with `from`.
     pub fn version(version: impl Into<String>) -> Self {
         Self { version: Some(version.into()), ..Self::default() }
     }
 
-    /// A list of semantic versions.
+    /// Creates an attribute that is a list of semantic versions.
     pub fn versions<I>(versions: I) -> Self
     where
         I: IntoIterator,
@@ -84,7 +84,7 @@ impl DeviceAttribute {
         Self { versions: versions.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
-    /// Every value that is set, in the order of the file format.
+    /// Returns every value that is set, in the order of the file format.
     pub fn set_values(&self) -> impl Iterator<Item = AttributeValue<'_>> {
         fn some<T>(list: &[T]) -> Option<&[T]> {
             (!list.is_empty()).then_some(list)
@@ -103,7 +103,7 @@ impl DeviceAttribute {
         .flatten()
     }
 
-    /// The value, if exactly one is set, as a valid file has it.
+    /// Returns the value if exactly one is set, as in a valid file.
     pub fn value(&self) -> Option<AttributeValue<'_>> {
         let mut values = self.set_values();
         match (values.next(), values.next()) {
@@ -112,15 +112,14 @@ impl DeviceAttribute {
         }
     }
 
-    /// The `string` value, if that is what is set and it is not empty: how consumers such as KubeVirt look at an
-    /// attribute that names something.
+    /// Returns the `string` value if it is not empty, which is what consumers such as KubeVirt read.
     pub fn as_non_empty_str(&self) -> Option<&str> {
         self.string.as_deref().filter(|text| !text.is_empty())
     }
 }
 
 impl AttributeValue<'_> {
-    /// The JSON name of the member that holds a value of this kind.
+    /// Returns the JSON name of the field that holds a value of this type.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Int(_) => "int",
@@ -134,7 +133,7 @@ impl AttributeValue<'_> {
         }
     }
 
-    /// The elements as text: one for a scalar, any number for a list.
+    /// Returns the elements as text: one for a scalar, any number for a list.
     pub fn elements(&self) -> Vec<String> {
         fn texts<T: ToString>(list: &[T]) -> Vec<String> {
             list.iter().map(ToString::to_string).collect()
@@ -150,14 +149,14 @@ impl AttributeValue<'_> {
     }
 }
 
-/// The bare value; the elements of a list are separated by commas.
+/// Prints the bare value; the elements of a list are separated by commas.
 impl fmt::Display for AttributeValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.elements().join(","))
     }
 }
 
-/// All values that are set, separated by commas; nothing if none is.
+/// Prints all values that are set, separated by commas.
 impl fmt::Display for DeviceAttribute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let texts: Vec<String> = self.set_values().map(|value| value.to_string()).collect();
@@ -193,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_given_only_when_it_is_the_only_one() {
+    fn an_attribute_has_a_value_only_if_exactly_one_is_set() {
         assert_eq!(DeviceAttribute::default().value(), None);
         assert_eq!(DeviceAttribute::from("x").value(), Some(AttributeValue::String("x")));
         let two = DeviceAttribute { int: Some(1), ..DeviceAttribute::from("x") };
@@ -202,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_is_no_value_but_an_empty_string_is_one() {
+    fn an_empty_list_is_not_a_value_but_an_empty_string_is() {
         assert_eq!(DeviceAttribute::from(Vec::<i64>::new()).value(), None);
         assert_eq!(DeviceAttribute::from("").value(), Some(AttributeValue::String("")));
         assert_eq!(DeviceAttribute::from("").as_non_empty_str(), None);
     }
 
     #[test]
-    fn values_are_shown_bare() {
+    fn values_are_printed_bare() {
         assert_eq!(DeviceAttribute::from(-3).to_string(), "-3");
         assert_eq!(DeviceAttribute::from(vec![true, false]).to_string(), "true,false");
         assert_eq!(DeviceAttribute::versions(["1.0.0", "2.0.0"]).to_string(), "1.0.0,2.0.0");

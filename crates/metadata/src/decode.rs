@@ -1,26 +1,26 @@
-//! Reading: from the bytes of a metadata file to what it says, by the rules of the Go reader.
+//! Decodes metadata files, by the rules of the Go reader.
 //!
-//! A file is a stream of JSON documents, the same content once per version. The first document of a version that we
-//! know is the answer, and nothing behind it is looked at:
+//! A file is a stream of JSON documents, the same content once per version. The first document of a known version is
+//! the result; what follows it is not read:
 //!
 //! | the next document | result |
 //! |---|---|
 //! | none, or a stray `]` or `}` | the stream ends: [`DecodeError::NothingFound`] or [`DecodeError::UnknownVersions`] |
 //! | is not JSON, or is cut off | [`DecodeError::Syntax`] |
 //! | is nested more than [`MAX_DEPTH`] levels deep, or has more than [`MAX_VALUES`] objects and lists | [`DecodeError::TooDeep`], [`DecodeError::TooMany`] |
-//! | is no object, or `apiVersion` or `kind` is no string | [`DecodeError::NoTypeInformation`] |
-//! | has no `apiVersion`, or one that cannot be one | [`DecodeError::NoApiVersion`] |
-//! | has no `kind`, whatever the version | [`DecodeError::NoKind`] |
-//! | has an `apiVersion` that we do not know | skipped |
+//! | is not an object, or `apiVersion` or `kind` is not a string | [`DecodeError::NoTypeInformation`] |
+//! | has no `apiVersion`, or an invalid one | [`DecodeError::NoApiVersion`] |
+//! | has no `kind`, in any version | [`DecodeError::NoKind`] |
+//! | has an unknown `apiVersion` | skipped |
 //! | has a known version but another kind | [`DecodeError::WrongKind`] |
 //! | has a known version and does not fit its schema | [`DecodeError::Shape`] |
-//! | has a known version and fits | the answer |
+//! | has a known version and fits its schema | the result |
 //!
-//! Unknown fields are ignored, names are case-sensitive, `null` is the same as absent. Stricter than Go, on purpose:
-//! a field that stands twice in one object, and text that is not Unicode, are errors in all that is read, because two
-//! readers could otherwise see two different things in one file. And stricter by accident: the number `-0`.
+//! Unknown fields are ignored, names are case-sensitive, `null` is the same as absent. Deliberately stricter than Go: a
+//! duplicate field in an object and text that is not UTF-8 are errors, because two readers could otherwise see different
+//! content in one file. The number `-0` is also refused; that is a limitation.
 //!
-//! Two older formats are read too, where the rules above find nothing; see [`Decoder::released_only`].
+//! Two older formats are decoded if the rules above find nothing; see [`Decoder::released_only`].
 
 use std::borrow::Cow;
 use std::fmt;
@@ -32,21 +32,22 @@ use serde_json::error::Category;
 use crate::location::location;
 use crate::older::{self, EarlyDraft, Vep10};
 use crate::show::{Printable, Quoted};
-use crate::types::DeviceMetadata;
+use crate::types::Metadata;
 use crate::version::{Document, KIND, SchemaVersion, Typed, Version};
 
-/// How deep a document may be nested. A metadata document itself needs seven levels.
+/// The maximum nesting depth of a document. A metadata document needs seven levels.
 pub const MAX_DEPTH: usize = 100;
 
-/// How many objects and lists a document may have, so that no file takes more memory than a few megabytes. A document
-/// with the most devices and attributes that Kubernetes allows has some two thousand.
+/// The maximum number of objects and lists in a document, which limits the memory for a file to a few megabytes.
+///
+/// A document with the maximum number of devices and attributes that Kubernetes allows has about two thousand.
 pub const MAX_VALUES: usize = 8192;
 
-/// The format that metadata was read from.
+/// The format of a metadata document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
-    /// `metadata.resource.k8s.io` in this version.
+    /// A released version of `metadata.resource.k8s.io`.
     Released(Version),
     /// VEP 10's `resource.k8s.io/v1alpha1`: one file per claim, `device` for a device's name.
     Vep10,
@@ -64,77 +65,77 @@ impl fmt::Display for Format {
     }
 }
 
-/// What a stream says, and in which format it said it.
+/// The content of a metadata file and the format it was decoded from.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Decoded {
     /// The content.
-    pub metadata: DeviceMetadata,
+    pub metadata: Metadata,
     /// The format of the document that was used.
     pub format: Format,
 }
 
-/// Why a stream has no answer. Lines and columns count from 1, over the whole stream.
+/// An error in decoding a stream. Lines and columns count from 1, over the whole stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// The stream has no document.
     #[error("no metadata document found")]
     NothingFound,
-    /// The stream has only documents of versions that this reader does not know.
+    /// The stream has only documents of unknown versions.
     #[error("no metadata document of a known version found, only {}; a newer reader may know them", listed(.0))]
     UnknownVersions(
         /// Their `apiVersion`s, in the order of the stream.
         Vec<String>,
     ),
     /// A document is not JSON, or is cut off.
-    #[error("not valid JSON: {problem} ({place})")]
+    #[error("not valid JSON: {problem} ({position})")]
     Syntax {
-        /// What is wrong.
+        /// The parser's error text.
         problem: String,
-        /// Where.
-        place: Place,
+        /// The position of the error.
+        position: Position,
     },
     /// A document is nested too deep.
     #[error("document {document} is nested more than {MAX_DEPTH} levels deep")]
     TooDeep {
-        /// Which document of the stream, counted from 1.
+        /// The number of the document in the stream, counted from 1.
         document: usize,
     },
-    /// A document has too much in it.
+    /// A document has too many objects and lists.
     #[error("document {document} has more than {MAX_VALUES} objects and lists, which no metadata has")]
     TooMany {
-        /// Which document of the stream, counted from 1.
+        /// The number of the document in the stream, counted from 1.
         document: usize,
     },
-    /// A document cannot say what it is.
-    #[error("not a metadata document: {problem} ({place})")]
+    /// A document is not an object, or its `apiVersion` or `kind` is not a string.
+    #[error("not a metadata document: {problem} ({position})")]
     NoTypeInformation {
-        /// What is wrong.
+        /// The parser's error text.
         problem: String,
-        /// Where.
-        place: Place,
+        /// The position of the error.
+        position: Position,
     },
-    /// A document does not say which version it is.
+    /// A document has no `apiVersion`, or an invalid one.
     #[error("document {document} has no usable apiVersion{}", behind_colon(.found.as_deref()))]
     NoApiVersion {
-        /// Which document of the stream, counted from 1.
+        /// The number of the document in the stream, counted from 1.
         document: usize,
-        /// What stands in its place.
+        /// The invalid `apiVersion`.
         found: Option<String>,
     },
-    /// A document does not say what it is.
+    /// A document has no `kind`.
     #[error("document {document} of version {} has no kind", Printable::cut(.api_version))]
     NoKind {
-        /// Which document of the stream, counted from 1.
+        /// The number of the document in the stream, counted from 1.
         document: usize,
         /// Its `apiVersion`.
         api_version: String,
     },
-    /// A document of a known version is something else than metadata.
+    /// A document of a known version is of another kind than metadata.
     #[error("document {document} of version {api_version} is of kind {}, not {KIND}", Quoted(.kind))]
     WrongKind {
-        /// Which document of the stream, counted from 1.
+        /// The number of the document in the stream, counted from 1.
         document: usize,
         /// Its `apiVersion`.
         api_version: String,
@@ -142,23 +143,23 @@ pub enum DecodeError {
         kind: String,
     },
     /// A document of a known version does not fit that version's schema.
-    #[error("{format} document does not fit its schema: {location}: {problem} ({place})")]
+    #[error("{format} document does not fit its schema: {location}: {problem} ({position})")]
     Shape {
-        /// The format that the document claims to be.
+        /// The format that the document declares.
         format: Format,
         /// The path of the member that does not fit, for example `.requests[0].devices`.
         location: String,
-        /// What is wrong with it.
+        /// The parser's error text.
         problem: String,
-        /// Where.
-        place: Place,
+        /// The position of the error.
+        position: Position,
     },
-    /// An early draft names several claims; see [`Decoder::decode_claims`].
+    /// An early draft has several claims in one file; see [`Decoder::decode_claims`].
     #[error("the early draft names {0} claims in one file, not one")]
     SeveralClaims(usize),
 }
 
-/// Versions as a message can hold them: some, and the number of the others.
+/// Lists the first versions, and the number of the others.
 fn listed(versions: &[String]) -> String {
     const SHOWN: usize = 8;
     let shown: Vec<String> = versions.iter().take(SHOWN).map(|version| Printable::cut(version).to_string()).collect();
@@ -172,21 +173,21 @@ fn behind_colon(api_version: Option<&str>) -> String {
     api_version.map(|text| format!(": {}", Quoted(text))).unwrap_or_default()
 }
 
-/// A place in a stream.
+/// A position in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub struct Place {
+#[allow(missing_docs, reason = "the names are documentation enough")]
+pub struct Position {
     pub line: usize,
     pub column: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}, column {}", self.line, self.column)
     }
 }
 
-/// Reads the first document that is usable, older formats included.
+/// Decodes the first document of a known version, older formats included.
 ///
 /// ```
 /// use drakkar_metadata::{Format, Version, decode};
@@ -205,9 +206,9 @@ pub fn decode(stream: &[u8]) -> Result<Decoded, DecodeError> {
     Decoder::new().decode(stream)
 }
 
-/// Reads the first document that is usable into a document of version `V`, whatever version it had.
+/// Decodes the first document of a known version and converts it to version `V`.
 ///
-/// Only the versions of this crate can be asked for; another type is no [`SchemaVersion`]:
+/// `V` is one of this crate's versions; no other type can be a [`SchemaVersion`]:
 ///
 /// ```compile_fail
 /// drakkar_metadata::decode_as::<String>(b"{}");
@@ -226,7 +227,7 @@ pub fn decode_as<V: SchemaVersion>(stream: &[u8]) -> Result<(Document<V>, Format
     Ok((metadata.into(), format))
 }
 
-/// The decoder with its one choice: whether the formats that were never released are read too.
+/// A decoder of metadata files, with or without the formats that were never released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decoder {
     older_formats: bool,
@@ -239,20 +240,21 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Reads the released versions and, in a stream that has none of them, the older formats.
+    /// Creates a decoder of the released versions and, in a stream that has none of them, of the older formats.
     pub const fn new() -> Self {
         Self { older_formats: true }
     }
 
-    /// Reads the released versions only. The names that KEP-5304's prose has for network data are still read.
+    /// Creates a decoder of the released versions only.
     ///
-    /// What is given up: a `resource.k8s.io/v1alpha1` document of VEP 10 becomes an unknown version, and an object
-    /// with `claims` but neither `apiVersion` nor `kind`, the early draft, an error.
+    /// A `resource.k8s.io/v1alpha1` document of VEP 10 is then an unknown version, and the early draft, an object with
+    /// `claims` but neither `apiVersion` nor `kind`, is an error. The names in KEP-5304's prose for network data are
+    /// still accepted.
     pub const fn released_only() -> Self {
         Self { older_formats: false }
     }
 
-    /// Reads the first document that is usable.
+    /// Decodes the first document of a known version.
     pub fn decode(&self, stream: &[u8]) -> Result<Decoded, DecodeError> {
         let mut all = self.decode_claims(stream)?;
         match (all.pop(), all.len()) {
@@ -262,7 +264,7 @@ impl Decoder {
         }
     }
 
-    /// Reads the first document that is usable, one element per claim in it. Only the early draft can have several.
+    /// Decodes the first document of a known version into one element per claim. Only the early draft can have several.
     pub fn decode_claims(&self, stream: &[u8]) -> Result<Vec<Decoded>, DecodeError> {
         if let Some(decoded) = self.decode_at_once(stream) {
             return Ok(vec![decoded]);
@@ -274,7 +276,7 @@ impl Decoder {
             match self.identify(document.number, &document.header)? {
                 Identity::Released(_) | Identity::EarlyDraft => return self.decode_document(&document),
                 Identity::Vep10(api_version) => {
-                    // To the released rules this is an unknown version: a released one behind it goes first.
+                    // A released version later in the stream takes precedence.
                     unknown_versions.push(api_version);
                     vep10.get_or_insert(document);
                 }
@@ -288,10 +290,10 @@ impl Decoder {
         }
     }
 
-    /// Reads every document of a stream, not only the first that is usable: for tools that check files.
+    /// Decodes every document of a stream: for tools that check files.
     ///
-    /// A document of an unknown version is an [`DecodeError::UnknownVersions`] of its own. The list ends with the
-    /// first document that is not JSON, because where the next one would start is anybody's guess.
+    /// Each document of an unknown version is a [`DecodeError::UnknownVersions`]. The list ends with the first document
+    /// that is not JSON, because the start of the next one is unknown.
     pub fn decode_documents(&self, stream: &[u8]) -> Vec<Result<Decoded, DecodeError>> {
         let mut all = Vec::new();
         for document in Documents::new(stream) {
@@ -316,14 +318,15 @@ impl Decoder {
         }
     }
 
-    /// The way for nearly all files: type and content of each document in one pass. Says nothing about a stream in
-    /// which anything is out of the ordinary, be it only large; then the rules are applied one by one.
+    /// Decodes an ordinary stream in one pass per document, as a fast path.
+    ///
+    /// Returns `None` for a stream with errors, older formats or many brackets; the rules are then applied one by one.
     fn decode_at_once(&self, stream: &[u8]) -> Option<Decoded> {
         if count_brackets(stream) > MAX_DEPTH {
             return None;
         }
         let mut rest = stream.trim_ascii_start();
-        // Derived code would take a list in the place of the whole document.
+        // Derived code would accept a list instead of an object.
         while rest.starts_with(b"{") {
             if !looks_released(rest) {
                 let mut documents = serde_json::Deserializer::from_slice(rest).into_iter::<Header<'_>>();
@@ -365,7 +368,7 @@ impl Decoder {
     }
 }
 
-/// What a document turned out to be.
+/// The format that a document's header declares.
 enum Identity {
     Released(Version),
     Vep10(String),
@@ -373,7 +376,7 @@ enum Identity {
     Unknown(String),
 }
 
-/// `version` or `group/version`; neither part of the version may be missing.
+/// Returns whether a text has the form `version` or `group/version`. The group may be empty.
 fn is_api_version(text: &str) -> bool {
     match text.split_once('/') {
         None => !text.is_empty(),
@@ -381,12 +384,12 @@ fn is_api_version(text: &str) -> bool {
     }
 }
 
-/// The documents of a stream, one after the other; ends after the first error.
+/// An iterator over the documents of a stream, which ends after the first syntax error.
 struct Documents<'a> {
     stream: &'a [u8],
     position: usize,
     number: usize,
-    /// Where in the text the position is.
+    /// The line of `position`, and the offset at which that line starts.
     line: usize,
     line_start: usize,
 }
@@ -398,7 +401,7 @@ impl<'a> Documents<'a> {
 }
 
 impl Documents<'_> {
-    /// Moves the place in the text to a position ahead.
+    /// Advances to a later position and counts the lines on the way.
     fn count_lines(&mut self, position: usize) {
         for (index, byte) in self.stream[self.position..position].iter().enumerate() {
             if *byte == b'\n' {
@@ -421,7 +424,7 @@ impl<'a> Iterator for Documents<'a> {
         }
         self.number += 1;
         self.count_lines(start);
-        let origin = Place { line: self.line, column: start - self.line_start };
+        let origin = Position { line: self.line, column: start - self.line_start };
         let mut documents = serde_json::Deserializer::from_slice(&self.stream[start..]).into_iter::<Header<'a>>();
         let header = documents.next()?;
         let end = start + documents.byte_offset();
@@ -436,11 +439,11 @@ impl<'a> Iterator for Documents<'a> {
                 document.check_bounds().map(|()| document)
             }
             Err(error) => {
-                let place = place(origin, &error);
+                let position = position_in_stream(origin, &error);
                 Err(match error.classify() {
-                    Category::Data => DecodeError::NoTypeInformation { problem: problem(&error), place },
+                    Category::Data => DecodeError::NoTypeInformation { problem: problem(&error), position },
                     Category::Syntax | Category::Eof | Category::Io => {
-                        DecodeError::Syntax { problem: problem(&error), place }
+                        DecodeError::Syntax { problem: problem(&error), position }
                     }
                 })
             }
@@ -448,13 +451,13 @@ impl<'a> Iterator for Documents<'a> {
     }
 }
 
-/// A document that is known to be JSON, with what it says about its type.
+/// A document that is known to be JSON, with its header.
 struct RawDocument<'a> {
     header: Header<'a>,
     number: usize,
     bytes: &'a [u8],
     /// The line of the document's first byte, and the number of bytes before it in that line.
-    origin: Place,
+    origin: Position,
 }
 
 impl<'a> RawDocument<'a> {
@@ -463,12 +466,14 @@ impl<'a> RawDocument<'a> {
             format,
             location: location(self.bytes, offset(self.bytes, &error)),
             problem: problem(&error),
-            place: place(self.origin, &error),
+            position: position_in_stream(self.origin, &error),
         })
     }
 
-    /// Refuses what would take too much memory or stack. Brackets in strings count too, which does no harm: most
-    /// documents have so few brackets of any kind that nothing else has to be looked at.
+    /// Refuses a document that would take too much memory or stack.
+    ///
+    /// Counting brackets, those in strings included, is a cheap upper bound of both; the exact depth is computed only
+    /// for the rare document that has many.
     fn check_bounds(&self) -> Result<(), DecodeError> {
         let brackets = count_brackets(self.bytes);
         if brackets > MAX_DEPTH && is_deeper_than(MAX_DEPTH, self.bytes) {
@@ -481,12 +486,12 @@ impl<'a> RawDocument<'a> {
     }
 }
 
-/// What a document says about its type. An empty one and one that is `null` say the same as an absent one.
+/// The members of a document that declare its format. `null` is the same as absent.
 #[derive(Default)]
 struct Header<'a> {
     api_version: Option<Cow<'a, str>>,
     kind: Option<Cow<'a, str>>,
-    /// Whether there is a member `claims`.
+    /// Whether the document has a member `claims`.
     claims: bool,
 }
 
@@ -537,12 +542,12 @@ fn text_value<'de, A: MapAccess<'de>>(
     Ok(())
 }
 
-/// A string that is borrowed where it has no escapes.
+/// A string, borrowed from the input unless it has escapes.
 #[derive(Deserialize)]
 #[serde(transparent)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// Whether a document starts as those of a version that we know do. A guess, which only chooses how to look closer.
+/// Returns whether a document seems to be of a released version. A wrong guess only costs time.
 fn looks_released(document: &[u8]) -> bool {
     let start = &document[..document.len().min(128)];
     let names =
@@ -550,14 +555,16 @@ fn looks_released(document: &[u8]) -> bool {
     Version::ALL.iter().any(names)
 }
 
-/// At least as many as there are objects and lists, and at least as many as they are nested deep.
+/// Counts opening brackets: an upper bound of the number of objects and lists, and of their depth.
 fn count_brackets(json: &[u8]) -> usize {
     json.iter().filter(|byte| matches!(byte, b'[' | b'{')).count()
 }
 
-/// Whether arrays and objects are nested deeper than `limit` in a text that is known to be JSON.
+/// Returns whether a valid JSON text is nested deeper than `limit`.
 fn is_deeper_than(limit: usize, json: &[u8]) -> bool {
-    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    let mut depth = 0_usize;
+    let mut in_string = false;
+    let mut escaped = false;
     for byte in json {
         match byte {
             _ if escaped => escaped = false,
@@ -575,20 +582,20 @@ fn is_deeper_than(limit: usize, json: &[u8]) -> bool {
     false
 }
 
-/// The place in the whole stream of an error in a document that begins at `origin`.
-fn place(origin: Place, error: &serde_json::Error) -> Place {
+/// Returns the position in the stream of an error in a document that starts at `origin`.
+fn position_in_stream(origin: Position, error: &serde_json::Error) -> Position {
     let before = if error.line() == 1 { origin.column } else { 0 };
-    // The parser is at column 0 when the value at the start of a line is to blame.
-    Place { line: origin.line + error.line().max(1) - 1, column: (before + error.column()).max(1) }
+    // The parser reports column 0 for a value at the start of a line.
+    Position { line: origin.line + error.line().max(1) - 1, column: (before + error.column()).max(1) }
 }
 
-/// How many bytes of a document had been read when an error was found.
+/// Returns the offset in a document at which the parser found an error.
 fn offset(document: &[u8], error: &serde_json::Error) -> usize {
     let lines = document.split_inclusive(|byte| *byte == b'\n').take(error.line().saturating_sub(1));
     lines.map(<[u8]>::len).sum::<usize>() + error.column()
 }
 
-/// What `serde_json` says is wrong, without the place that it counts from the document's start.
+/// Returns `serde_json`'s error text without its position, which counts from the document's start.
 fn problem(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let suffix = format!(" at line {} column {}", error.line(), error.column());

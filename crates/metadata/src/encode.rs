@@ -1,26 +1,26 @@
-//! Writing: the bytes of a metadata file, the same as those of the Go serializer.
+//! Encodes metadata files, byte for byte as the Go serializer does.
 //!
-//! A file is a stream with one document per version. Go's `encoding/json` decides how each looks: two spaces of
-//! indentation, keys in the order of declaration, map keys sorted by their bytes, `<`, `>` and `&` escaped as if for
-//! HTML, U+2028 and U+2029 escaped, one newline after every document. Consumers compare and cache these files, and
-//! operators diff them, so ours are not merely equivalent but identical.
+//! A file is a stream with one document per version, formatted as by Go's `encoding/json`: indented by two spaces, keys
+//! in the order of declaration, map keys sorted by their bytes, `<`, `>`, `&`, U+2028 and U+2029 escaped, one newline
+//! after every document. Consumers compare and cache these files and operators diff them, so an equivalent document is
+//! not enough.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 
-use crate::types::DeviceMetadata;
+use crate::types::Metadata;
 use crate::version::{AsVersion, Versions};
 
-/// The stream for a metadata file: the same metadata once in each version, in the order given.
+/// Encodes metadata as a stream with one document per version, in the given order.
 ///
-/// Nothing is checked; see [`crate::validate()`] for that.
+/// It does not validate; see [`crate::validate()`].
 ///
 /// ```
-/// use drakkar_metadata::{DeviceMetadata, Versions, encode};
+/// use drakkar_metadata::{Metadata, Versions, encode};
 ///
-/// let mut metadata = DeviceMetadata::default();
+/// let mut metadata = Metadata::default();
 /// metadata.metadata.name = "my-claim".into();
 /// assert_eq!(
 ///     String::from_utf8_lossy(&encode(&metadata, &Versions::default())),
@@ -34,26 +34,26 @@ use crate::version::{AsVersion, Versions};
 /// "#
 /// );
 /// ```
-pub fn encode(metadata: &DeviceMetadata, versions: &Versions) -> Vec<u8> {
+pub fn encode(metadata: &Metadata, versions: &Versions) -> Vec<u8> {
     let mut stream = Vec::with_capacity(1024 * versions.as_slice().len());
     for version in versions.as_slice() {
-        // Serializing fails for a failing writer, a map key that is no string, or a number that is not finite: a Vec
-        // takes every byte, all our keys are strings, and we have no floating-point numbers.
+        // Serializing fails only for a failing writer, a map key that is not a string, or a number that is not finite: a
+        // Vec accepts every byte, all keys are strings, and there are no floating-point numbers.
         #[allow(clippy::expect_used, reason = "see above")]
-        write_go_json(&AsVersion(*version, metadata), &mut stream).expect("metadata can always be written");
+        write_go_json(&AsVersion(*version, metadata), &mut stream).expect("metadata always serializes");
         stream.push(b'\n');
     }
     stream
 }
 
-/// Any value as Go's `json.MarshalIndent` with two spaces would write it, without a newline behind it.
+/// Serializes a value as Go's `json.MarshalIndent` does with two spaces, without a trailing newline.
 ///
-/// For the other files of a DRA driver that must look as if Go had written them, such as CDI specs. Keys come in the
-/// order in which the value gives them, and what to omit is the value's business too. Floating-point numbers are
-/// written as `serde_json` does, which is not always Go's way.
+/// It is for the other files of a DRA driver that must look as if written by Go, such as CDI specs. The value's
+/// `Serialize` decides on the order of keys and on omitted fields. Floating-point numbers are formatted by `serde_json`,
+/// which can differ from Go.
 ///
-/// Fails for a value that cannot be JSON: its `Serialize` does, or a map in it has a key that is neither text nor a
-/// number.
+/// # Errors
+/// If the value's `Serialize` fails, or a map has a key that is neither text nor a number.
 ///
 /// ```
 /// let json = drakkar_metadata::to_go_json(&std::collections::BTreeMap::from([("a<b", [1, 2])]))?;
@@ -70,7 +70,7 @@ fn write_go_json(value: &impl Serialize, bytes: &mut Vec<u8>) -> Result<(), serd
     value.serialize(&mut Serializer::with_formatter(bytes, GoFormatter::default()))
 }
 
-/// How Go's `MarshalIndent` with two spaces lays out JSON.
+/// Formats JSON as Go's `MarshalIndent` does with two spaces.
 #[derive(Default)]
 struct GoFormatter {
     depth: usize,
@@ -148,7 +148,7 @@ impl Formatter for GoFormatter {
         Ok(())
     }
 
-    /// The part of a string between two of `serde_json`'s own escapes, which are Go's for quotes and control characters.
+    /// Writes a part of a string, with Go's escapes. `serde_json` itself escapes quotes and control characters, as Go does.
     fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
         let bytes = fragment.as_bytes();
         let mut written = 0;
@@ -169,7 +169,7 @@ impl Formatter for GoFormatter {
         writer.write_all(&bytes[written..])
     }
 
-    /// JSON that is kept as text (`fieldsV1`): laid out anew, with the text of its numbers and strings kept.
+    /// Writes JSON that is kept as text (`fieldsV1`): indented again, its numbers and strings unchanged.
     fn write_raw_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
         let bytes = fragment.as_bytes();
         let mut position = 0;
@@ -202,7 +202,7 @@ impl Formatter for GoFormatter {
     }
 }
 
-/// The length of a JSON string's inside, from behind its opening quote to before the closing one.
+/// Returns the length of a JSON string without its quotes, from a text that starts after the opening quote.
 fn string_length(bytes: &[u8]) -> usize {
     let mut position = 0;
     while let Some(byte) = bytes.get(position) {

@@ -1,8 +1,8 @@
-//! Reading as Go reads: `null` is the zero value, wherever it stands, and an object is an object.
+//! Deserializes as Go does: `null` is the zero value everywhere, and a list is not accepted as an object.
 //!
-//! Go's decoder leaves a field alone when it meets `null`, and a `null` in a list or map is the element's zero value.
-//! Files made by such writers (`"creationTimestamp": null` is the best-known one) have to be readable here. What serde
-//! would let pass beyond that, a list in the place of an object, is refused as Go refuses it.
+//! Go's decoder leaves a field unchanged for `null`, and a `null` in a list or map is the element's zero value. Go
+//! writers produce such files (`"creationTimestamp": null` is the best-known case). Serde's derived code would also
+//! accept a list instead of an object; Go refuses it, and so does this module.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use crate::show::Quoted;
 
-/// A field whose `null` is its default.
+/// Deserializes a field whose `null` is its default.
 pub(crate) fn value<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -25,7 +25,7 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// An object that may be `null`.
+/// Deserializes an object that may be `null`.
 pub(crate) fn object<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -34,7 +34,7 @@ where
     Ok(optional_object(deserializer)?.unwrap_or_default())
 }
 
-/// An object that may be `null` or absent, and is then none at all.
+/// Deserializes an object that may be `null`, as `None`.
 pub(crate) fn optional_object<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -43,7 +43,7 @@ where
     Ok(Option::<Object<T>>::deserialize(deserializer)?.map(Wrapper::into_inner))
 }
 
-/// A list that may be `null`, of elements that may be `null`.
+/// Deserializes a list that may be `null`, of elements that may be `null`.
 pub(crate) fn list<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -52,7 +52,7 @@ where
     deserializer.deserialize_any(ListVisitor(PhantomData::<Plain<T>>))
 }
 
-/// The same for a list of objects.
+/// Deserializes a list that may be `null`, of objects that may be `null`.
 pub(crate) fn object_list<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -61,7 +61,7 @@ where
     deserializer.deserialize_any(ListVisitor(PhantomData::<Object<T>>))
 }
 
-/// A map that may be `null`, with values that may be `null`. No key may stand twice.
+/// Deserializes a map that may be `null`, with values that may be `null`. A duplicate key is an error.
 pub(crate) fn map<'de, D, T>(deserializer: D) -> Result<BTreeMap<String, T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -70,7 +70,7 @@ where
     deserializer.deserialize_any(MapVisitor(PhantomData::<Plain<T>>))
 }
 
-/// The same for a map of objects.
+/// Deserializes a map that may be `null`, of objects that may be `null`. A duplicate key is an error.
 pub(crate) fn object_map<'de, D, T>(deserializer: D) -> Result<BTreeMap<String, T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -79,14 +79,14 @@ where
     deserializer.deserialize_any(MapVisitor(PhantomData::<Object<T>>))
 }
 
-/// How an element is read.
+/// A way to deserialize an element.
 trait Wrapper<'de>: Deserialize<'de> {
     type Inner;
 
     fn into_inner(self) -> Self::Inner;
 }
 
-/// As its own type reads it.
+/// Deserializes an element as its type does.
 #[derive(Deserialize)]
 #[serde(transparent)]
 struct Plain<T>(T);
@@ -99,7 +99,7 @@ impl<'de, T: Deserialize<'de>> Wrapper<'de> for Plain<T> {
     }
 }
 
-/// From an object and from nothing else. Derived code would take a list in its place, with the members in order.
+/// Deserializes an element from an object only. Derived code would also accept a list of the fields in order.
 struct Object<T>(T);
 
 impl<'de, T: Deserialize<'de>> Wrapper<'de> for Object<T> {
@@ -112,7 +112,7 @@ impl<'de, T: Deserialize<'de>> Wrapper<'de> for Object<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // `deserialize_map` would report the error one step before where it is.
+        // `deserialize_map` would report an error one token too early.
         deserializer.deserialize_any(ObjectVisitor(PhantomData)).map(Object)
     }
 }
@@ -189,7 +189,7 @@ where
     }
 }
 
-/// One string or a list of strings, if that is what stands there; anything else is passed over.
+/// Deserializes a string or a list of strings; any other value is ignored.
 pub(crate) fn strings_if_any<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     let Some(json) = Option::<Box<RawValue>>::deserialize(deserializer)? else { return Ok(Vec::new()) };
     let as_list = serde_json::from_str(json.get());

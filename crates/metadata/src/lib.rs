@@ -23,13 +23,13 @@ mod version;
 pub mod well_known;
 
 pub use attribute::{AttributeValue, DeviceAttribute};
-pub use decode::{DecodeError, Decoded, Decoder, Format, MAX_DEPTH, MAX_VALUES, Place, decode, decode_as};
+pub use decode::{DecodeError, Decoded, Decoder, Format, MAX_DEPTH, MAX_VALUES, Position, decode, decode_as};
 pub use encode::{encode, to_go_json};
 pub use merge::merge;
 pub use object_meta::{FieldsV1, ManagedFieldsEntry, ObjectMeta, OwnerReference};
 pub use pci::{PciAddress, PciAddressError};
 pub use read::{Query, Reader};
 pub use time::{Time, TimeError};
-pub use types::{Device, DeviceMetadata, NetworkDeviceData, Request};
+pub use types::{Device, Metadata, NetworkDeviceData, Request};
 pub use validate::{FieldError, FieldProblem, ValidationError, validate};
 pub use version::{Document, GROUP, KIND, SchemaVersion, Version, VersionError, Versions, v1alpha1, v1beta1};

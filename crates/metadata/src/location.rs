@@ -1,13 +1,13 @@
-//! Where in a JSON document a byte is: the path of the member, as `jq` would take it.
+//! Finds the path of the field at an offset in a JSON document, as `jq` writes it.
 //!
-//! A parse error has a line and a column; people want `.requests[0].devices[1].attributes["a/b"].int`. Only documents
-//! that did not fit are looked at this way, so parsing itself need not keep track of where it is.
+//! A parse error has a line and a column; a path such as `.requests[0].devices[1].attributes["a/b"].int` is easier to
+//! find. The path is computed only for documents with an error, so parsing does not keep track of it.
 
 use std::ops::Range;
 
 use crate::show::Quoted;
 
-/// The path of the innermost member that has been begun when the first `offset` bytes of a valid JSON text are read.
+/// Returns the path of the innermost member that has started within the first `offset` bytes of a valid JSON text.
 pub(crate) fn location(json: &[u8], offset: usize) -> String {
     let mut frames: Vec<Frame> = Vec::new();
     let mut position = 0;
@@ -33,14 +33,14 @@ pub(crate) fn location(json: &[u8], offset: usize) -> String {
     if path.is_empty() { ".".to_owned() } else { path }
 }
 
-/// An object or array that is open, with the member that is being read.
+/// An object or array that is open, with its current member.
 enum Frame {
     Object { key: Option<Range<usize>> },
     Array { index: usize, inside: bool },
 }
 
 impl Frame {
-    /// A token begins: the key of a member, its value, or an element.
+    /// Handles the start of a token: the key of a member, its value, or an element.
     fn enter(&mut self, token: &Range<usize>) {
         match self {
             Self::Object { key } => drop(key.get_or_insert_with(|| token.clone())),
@@ -48,7 +48,7 @@ impl Frame {
         }
     }
 
-    /// A comma.
+    /// Handles a comma.
     fn leave(&mut self) {
         match self {
             Self::Object { key } => *key = None,
@@ -63,7 +63,7 @@ impl Frame {
         match self {
             Self::Object { key: Some(key) } => {
                 let text = &json[key.clone()];
-                // A key that is not Unicode is what the error is about.
+                // The error can be that the key is not UTF-8.
                 let name = serde_json::from_slice(text).unwrap_or_else(|_| String::from_utf8_lossy(text).into_owned());
                 let is_word = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
                 if is_word && name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit()) {
@@ -78,7 +78,7 @@ impl Frame {
     }
 }
 
-/// The length of the token at the start: a string, a number or word, or one byte.
+/// Returns the length of the first token: a string, a number or word, or one byte.
 fn token_length(json: &[u8]) -> usize {
     match json.first() {
         Some(b'"') => {
@@ -95,7 +95,7 @@ fn token_length(json: &[u8]) -> usize {
     }
 }
 
-/// What numbers, `true`, `false` and `null` are made of.
+/// Returns whether a byte can be part of a number, `true`, `false` or `null`.
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"+-.".contains(&byte)
 }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_innermost_member_that_has_begun_is_named() {
+    fn the_innermost_member_that_has_started_is_named() {
         let json = br#"{"a": [1, {"b/c": "\"]", "d": null}], "e_1": {}, "1": true}"#;
         let at = |needle: &str| {
             let text = std::str::from_utf8(json).unwrap();

@@ -1,14 +1,15 @@
-//! Several files about one request, one per driver, as one.
+//! Merges the files of several drivers about one request.
 
 use std::collections::HashMap;
 
-use crate::types::DeviceMetadata;
+use crate::types::Metadata;
 
-/// Merges what several drivers say about one request, in the order given, as the Go reader does: the first pod claim
-/// name counts, requests of the same name are joined with their devices one after the other, other requests follow
-/// in order of appearance. The result has no object metadata, because it is no one object.
-pub fn merge<'a>(files: impl IntoIterator<Item = &'a DeviceMetadata>) -> DeviceMetadata {
-    let mut merged = DeviceMetadata::default();
+/// Merges the metadata of several drivers about one request, in the given order, as the Go reader does.
+///
+/// The result has the first pod claim name, and the devices of requests with the same name one after the other. It has
+/// no object metadata, because it is not one object.
+pub fn merge<'a>(files: impl IntoIterator<Item = &'a Metadata>) -> Metadata {
+    let mut merged = Metadata::default();
     let mut positions = HashMap::new();
     for file in files {
         if merged.pod_claim_name.is_none() {

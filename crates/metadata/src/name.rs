@@ -1,8 +1,10 @@
-//! Names that cannot be wrong: every name that becomes part of a path, and every name with a format, as a type.
+//! Validated names: one type for each kind of name that has a format or becomes part of a path.
 //!
-//! A value of one of these types has passed the rule that the Kubernetes API has for it. In particular none of them
-//! can hold a `/` (but for [`PoolName`], which never becomes a path), a NUL, `.` or `..`, or be empty, so a path
-//! built from them ([`crate::path`]) stays inside its directory whatever an API object or an annotation says.
+//! A value of one of these types follows the Kubernetes API's rule for its kind. In particular none of them
+//! can be empty, `.` or `..`, or contain a NUL or a `/` (except [`PoolName`], which never becomes part of a path), so a
+//! path built from them ([`crate::path`]) stays inside its directory whatever an API object or an annotation contains.
+//!
+//! [`syntax`] has the rules themselves, for texts that need no type.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -10,7 +12,9 @@ use std::str::FromStr;
 
 use crate::show::Quoted;
 
-/// A name that breaks its rule; says which kind of name, what was given and what the rule is.
+pub mod syntax;
+
+/// An invalid name: its kind, the text given and the rule it breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {value}: {problem}", value = Quoted(.value))]
 pub struct NameError {
@@ -20,17 +24,17 @@ pub struct NameError {
 }
 
 impl NameError {
-    /// What kind of name was asked for, for example `driver name`.
+    /// Returns the kind of name, for example `driver name`.
     pub fn kind(&self) -> &'static str {
         self.kind
     }
 
-    /// The text that was given.
+    /// Returns the invalid text.
     pub fn value(&self) -> &str {
         &self.value
     }
 
-    /// Which rule it breaks.
+    /// Returns the rule that the text breaks.
     pub fn problem(&self) -> NameProblem {
         self.problem
     }
@@ -46,9 +50,9 @@ pub enum NameProblem {
     /// The name has more bytes than its kind allows.
     #[error("must be no more than {limit} bytes, has {length}")]
     TooLong {
-        /// How many bytes the kind of name allows.
+        /// The maximum length in bytes.
         limit: usize,
-        /// How many were given.
+        /// The length of the text in bytes.
         length: usize,
     },
     /// Not a DNS label (RFC 1123).
@@ -59,7 +63,7 @@ pub enum NameProblem {
         "must be lower-case letters, digits, '-' and '.', every part between dots starting and ending with a letter or digit"
     )]
     Subdomain,
-    /// Not a DNS subdomain, even when upper case is let through.
+    /// Not a DNS subdomain, even with upper case allowed.
     #[error("must be letters, digits, '-' and '.', every part between dots starting and ending with a letter or digit")]
     SubdomainCaseless,
     /// One of the slash-separated parts of a pool name is not a DNS subdomain.
@@ -67,7 +71,7 @@ pub enum NameProblem {
         "part {part} between slashes must be lower-case letters, digits, '-' and '.', starting and ending with a letter or digit"
     )]
     PoolPart {
-        /// Index of the first bad part, counted from 0.
+        /// The index of the first invalid part, counted from 0.
         part: usize,
     },
     /// Not an object UID.
@@ -75,34 +79,34 @@ pub enum NameProblem {
     Uid,
 }
 
-/// A DNS label: `[a-z0-9]([-a-z0-9]*[a-z0-9])?`, at most 63 bytes.
+/// Checks a DNS label of at most 63 bytes.
 pub(crate) fn check_label(text: &str) -> Result<(), NameProblem> {
-    check_length(text, 63)?;
-    if is_label(text, false) { Ok(()) } else { Err(NameProblem::Label) }
+    check_length(text, syntax::MAX_DNS_LABEL)?;
+    if syntax::is_dns_label(text) { Ok(()) } else { Err(NameProblem::Label) }
 }
 
-/// A DNS subdomain: labels of any length joined with dots, at most 253 bytes.
+/// Checks a DNS subdomain of at most 253 bytes.
 pub(crate) fn check_subdomain(text: &str) -> Result<(), NameProblem> {
-    check_length(text, 253)?;
-    if text.split('.').all(|part| is_label(part, false)) { Ok(()) } else { Err(NameProblem::Subdomain) }
+    check_length(text, syntax::MAX_DNS_SUBDOMAIN)?;
+    if syntax::is_dns_subdomain(text) { Ok(()) } else { Err(NameProblem::Subdomain) }
 }
 
-/// A driver name: a DNS subdomain in which upper case is let through, at most 63 bytes.
+/// Checks a driver name: a DNS subdomain of at most 63 bytes, in which the API allows upper case.
 pub(crate) fn check_driver(text: &str) -> Result<(), NameProblem> {
-    check_length(text, 63)?;
-    if text.split('.').all(|part| is_label(part, true)) { Ok(()) } else { Err(NameProblem::SubdomainCaseless) }
+    check_length(text, syntax::MAX_DRIVER_NAME)?;
+    if syntax::is_dns_subdomain_ignoring_case(text) { Ok(()) } else { Err(NameProblem::SubdomainCaseless) }
 }
 
-/// A pool name: DNS subdomains joined with slashes, at most 253 bytes.
+/// Checks a pool name: DNS subdomains joined with slashes, at most 253 bytes in all.
 pub(crate) fn check_pool(text: &str) -> Result<(), NameProblem> {
-    check_length(text, 253)?;
-    match text.split('/').position(|part| check_subdomain(part).is_err()) {
+    check_length(text, syntax::MAX_DNS_SUBDOMAIN)?;
+    match text.split('/').position(|part| !syntax::is_dns_subdomain(part)) {
         None => Ok(()),
         Some(part) => Err(NameProblem::PoolPart { part }),
     }
 }
 
-/// A UID as the API server makes them, or anything else that a CDI device name can carry.
+/// Checks an object's UID. The API server makes UUIDs; other UIDs pass if they are safe in a CDI device name.
 fn check_uid(text: &str) -> Result<(), NameProblem> {
     check_length(text, 128)?;
     let bytes = text.as_bytes();
@@ -119,15 +123,6 @@ fn check_length(text: &str, limit: usize) -> Result<(), NameProblem> {
     }
 }
 
-fn is_label(text: &str, upper: bool) -> bool {
-    let alphanumeric =
-        |byte: &u8| byte.is_ascii_digit() || byte.is_ascii_lowercase() || (upper && byte.is_ascii_uppercase());
-    let bytes = text.as_bytes();
-    bytes.first().is_some_and(alphanumeric)
-        && bytes.last().is_some_and(alphanumeric)
-        && bytes.iter().all(|byte| alphanumeric(byte) || *byte == b'-')
-}
-
 macro_rules! name_type {
     ($(#[$doc:meta])* $name:ident, $kind:literal, $check:path) => {
         $(#[$doc])*
@@ -135,7 +130,7 @@ macro_rules! name_type {
         pub struct $name(String);
 
         impl $name {
-            /// Takes a name that follows the rule, or says what is wrong with it.
+            /// Creates a name from a text that follows the rule of its kind.
             pub fn new(name: impl Into<String>) -> Result<Self, NameError> {
                 let value = name.into();
                 match $check(&value) {
@@ -144,7 +139,7 @@ macro_rules! name_type {
                 }
             }
 
-            /// The name as text.
+            /// Returns the name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -215,7 +210,7 @@ macro_rules! name_type {
 name_type! {
     /// The name of a DRA driver, for example `gpu.example.com`: a DNS subdomain of at most 63 bytes.
     ///
-    /// Upper case is let through, as the API does.
+    /// Upper case is allowed, as in the API.
     DriverName, "driver name", check_driver
 }
 name_type! {

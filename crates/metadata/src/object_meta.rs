@@ -1,6 +1,6 @@
-//! Kubernetes' `ObjectMeta`, whole: what a foreign file says about its claim comes out again as it went in.
+//! Kubernetes' `ObjectMeta` with all its fields, so that decoding and encoding another writer's file loses nothing.
 //!
-//! Our own files set `name`, `namespace`, `uid` and `generation` only.
+//! Drakkar sets only `name`, `namespace`, `uid` and `generation`.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use crate::lenient;
 use crate::time::Time;
 
-/// Metadata of the claim that a file describes. The fields are in the order in which they are written.
+/// The object metadata of the claim that a file describes. The fields are in the order of the JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectMeta {
@@ -32,7 +32,7 @@ pub struct ObjectMeta {
     /// The claim's resource version.
     #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "String::is_empty")]
     pub resource_version: String,
-    /// How often the metadata was written: 1 the first time, one more with every update. 0 is not written.
+    /// The number of times the metadata was written: 1 at first, incremented with every update. 0 is omitted.
     #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "is_zero")]
     pub generation: i64,
     /// When the object was created.
@@ -41,7 +41,7 @@ pub struct ObjectMeta {
     /// When the object is to be deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<Time>,
-    /// How long a graceful deletion may take.
+    /// The grace period of the deletion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_grace_period_seconds: Option<i64>,
     /// Labels.
@@ -53,18 +53,18 @@ pub struct ObjectMeta {
     /// The objects that this one depends on.
     #[serde(default, deserialize_with = "lenient::object_list", skip_serializing_if = "Vec::is_empty")]
     pub owner_references: Vec<OwnerReference>,
-    /// What must be done before the object may go.
+    /// The finalizers that block the object's deletion.
     #[serde(default, deserialize_with = "lenient::list", skip_serializing_if = "Vec::is_empty")]
     pub finalizers: Vec<String>,
-    /// Who set which field.
+    /// The fields that each manager set.
     #[serde(default, deserialize_with = "lenient::object_list", skip_serializing_if = "Vec::is_empty")]
     pub managed_fields: Vec<ManagedFieldsEntry>,
 }
 
-/// One owner of an object.
+/// An owner of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[allow(missing_docs, reason = "the names are the API's and say all there is to say")]
+#[allow(missing_docs, reason = "the fields are those of the Kubernetes API")]
 pub struct OwnerReference {
     #[serde(default, deserialize_with = "lenient::value")]
     pub api_version: String,
@@ -80,10 +80,10 @@ pub struct OwnerReference {
     pub block_owner_deletion: Option<bool>,
 }
 
-/// The fields that one manager set.
+/// The fields that a manager set.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[allow(missing_docs, reason = "the names are the API's and say all there is to say")]
+#[allow(missing_docs, reason = "the fields are those of the Kubernetes API")]
 pub struct ManagedFieldsEntry {
     #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "String::is_empty")]
     pub manager: String,
@@ -101,20 +101,20 @@ pub struct ManagedFieldsEntry {
     pub subresource: String,
 }
 
-/// The field set of a [`ManagedFieldsEntry`]: JSON that is kept as it was written and only indented anew.
+/// The field set of a [`ManagedFieldsEntry`]: JSON that is kept as text.
 ///
-/// Two are equal if their text is.
+/// Two field sets are equal if their texts are.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FieldsV1(Box<RawValue>);
 
 impl FieldsV1 {
-    /// Takes any JSON value, or says where it is not JSON.
+    /// Creates a field set from any JSON value.
     pub fn from_json(json: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(json).map(Self)
     }
 
-    /// The JSON text.
+    /// Returns the JSON text.
     pub fn as_json(&self) -> &str {
         self.0.get()
     }

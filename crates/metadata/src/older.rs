@@ -1,8 +1,8 @@
-//! The two formats that were designed and never released, for reading only.
+//! Two formats that were designed but never released. They are decoded, never written.
 //!
-//! VEP 10 (GPUs with DRA in KubeVirt) drew a file per claim with `apiVersion: resource.k8s.io/v1alpha1`, `device` for
-//! what is now a device's `name`, and, in one of its tables, `stringValue` for `string`. The early draft of KEP-5304
-//! had neither version nor devices: `claims[].requests[].attributes` with plain values.
+//! VEP 10 (GPUs with DRA in KubeVirt) has one file per claim with `apiVersion: resource.k8s.io/v1alpha1`, `device` instead
+//! of a device's `name`, and, in one of its tables, `stringValue` instead of `string`. The early draft of KEP-5304 has
+//! neither version nor devices: `claims[].requests[].attributes` with plain values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,9 +14,9 @@ use crate::attribute::DeviceAttribute;
 use crate::decode::{Decoded, Format};
 use crate::lenient;
 use crate::object_meta::ObjectMeta;
-use crate::types::{Device, DeviceMetadata, NetworkDeviceData, Request};
+use crate::types::{Device, Metadata, NetworkDeviceData, Request};
 
-/// The `apiVersion` that VEP 10 drew.
+/// The `apiVersion` of VEP 10's format.
 pub(crate) const VEP10_API_VERSION: &str = "resource.k8s.io/v1alpha1";
 
 #[derive(Deserialize)]
@@ -65,7 +65,7 @@ struct Vep10Attribute {
     version: Option<String>,
 }
 
-impl From<Vep10> for DeviceMetadata {
+impl From<Vep10> for Metadata {
     fn from(document: Vep10) -> Self {
         let Vep10 { metadata, pod_claim_name, requests } = document;
         Self { metadata, pod_claim_name, requests: requests.into_iter().map(Into::into).collect() }
@@ -125,8 +125,9 @@ struct DraftRequest {
 }
 
 impl EarlyDraft {
-    /// The claims, each request with the one device that its attributes belong to. The draft names neither device
-    /// nor pool nor driver; the driver stands in the file's name.
+    /// Converts the draft to one element per claim, in which each request has one device with the request's attributes.
+    ///
+    /// The draft has no names of devices, pools or drivers; the driver is in the file's name.
     pub(crate) fn into_claims(self) -> Vec<Decoded> {
         let request = |request: DraftRequest| Request {
             name: request.request_name,
@@ -136,7 +137,7 @@ impl EarlyDraft {
             }],
         };
         let claim = |claim: DraftClaim| Decoded {
-            metadata: DeviceMetadata {
+            metadata: Metadata {
                 metadata: ObjectMeta { name: claim.claim_name, ..ObjectMeta::default() },
                 pod_claim_name: None,
                 requests: claim.requests.into_iter().map(request).collect(),
@@ -147,7 +148,7 @@ impl EarlyDraft {
     }
 }
 
-/// A value of the early draft: a string, as the draft has them all, or a number or truth value that was left bare.
+/// A value of the early draft: a string, as in the draft's examples, or a number or boolean.
 #[derive(Default)]
 struct PlainValue(DeviceAttribute);
 
@@ -159,7 +160,7 @@ impl<'de> Deserialize<'de> for PlainValue {
             type Value = DeviceAttribute;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string, a number or a truth value")
+                f.write_str("a string, a number or a boolean")
             }
 
             fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {

@@ -1,15 +1,15 @@
-//! Where metadata files are: the layouts in a container and the one on the host.
+//! The paths of metadata files: the layouts in a container and the layout on the host.
 //!
-//! Paths are built from names that cannot be wrong ([`crate::name`]) and parsed back into them, so neither direction
-//! can leave the directory that a layout lives in. All container paths are absolute.
+//! Paths are built from validated names ([`crate::name`]) and parsed back into them, so no path leaves the directory of
+//! its layout. All container paths are absolute.
 //!
 //! | layout | path |
 //! |---|---|
 //! | Kubernetes, named claim | `/var/run/kubernetes.io/dra-device-attributes/resourceclaims/{claim}/{request}/{driver}-metadata.json` |
 //! | Kubernetes, claim from a template | `/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/{pod claim}/{request}/{driver}-metadata.json` |
 //! | KEP-5304 | `/var/run/dra-device-attributes/{claim}/{request}/{driver}-metadata.json` |
-//! | VEP 10, for reading | `/var/run/dra-device-attributes/{driver}/{claim}/metadata.json` |
-//! | early draft, for reading | `/var/run/dra-device-attributes/{driver}-{claim UID}-{request}.json` |
+//! | VEP 10, read only | `/var/run/dra-device-attributes/{driver}/{claim}/metadata.json` |
+//! | early draft, read only | `/var/run/dra-device-attributes/{driver}-{claim UID}-{request}.json` |
 //! | host | `{plugin data directory}/dra-device-metadata/{namespace}_{claim}/{request}/metadata.json` |
 
 use std::ffi::OsStr;
@@ -17,6 +17,7 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
+use crate::name::syntax::is_uuid;
 use crate::name::{ClaimName, ClaimUid, DriverName, NameError, Namespace, PodClaimName, RequestName};
 use crate::show::Printable;
 
@@ -28,13 +29,13 @@ pub const KEP_DIR: &str = "/var/run/dra-device-attributes";
 pub const CLAIMS_SUBDIR: &str = "resourceclaims";
 /// The sub-directory of [`KUBERNETES_DIR`] for claims that were generated for a pod.
 pub const TEMPLATES_SUBDIR: &str = "resourceclaimtemplates";
-/// What the name of a metadata file in a container ends with, behind the driver's name.
+/// The suffix of a metadata file's name in a container, after the driver's name.
 pub const FILE_SUFFIX: &str = "-metadata.json";
 /// The directory of metadata files below a driver's plugin data directory on the host.
 pub const HOST_SUBDIR: &str = "dra-device-metadata";
 /// The name of a metadata file on the host, and in VEP 10's layout.
 pub const HOST_FILE: &str = "metadata.json";
-/// The longest name that a directory entry can have on Linux.
+/// The maximum length of a file name on Linux.
 const NAME_MAX: usize = 255;
 
 /// A layout of metadata files in a container.
@@ -55,7 +56,7 @@ impl fmt::Display for Layout {
     }
 }
 
-/// A text that names no layout.
+/// An unknown layout.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown metadata layout {0:?}: known are kubernetes and kep")]
 pub struct LayoutError(String);
@@ -72,19 +73,19 @@ impl FromStr for Layout {
     }
 }
 
-/// A path that is in no layout, or for which no path can be made.
+/// An error about the path of a metadata file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
     /// The path does not have the form of any layout.
     #[error("{} is not the path of a metadata file", Printable::path(.0))]
     NoLayout(PathBuf),
-    /// A part of the path is not the name that the layout has there.
+    /// A part of the path is not a valid name.
     #[error("{} is not the path of a metadata file: {name}", Printable::path(.path))]
     Name {
         /// The path.
         path: PathBuf,
-        /// What is wrong with the part.
+        /// The error in the name.
         name: NameError,
     },
     /// Namespace and claim name together are too long for one directory.
@@ -117,7 +118,7 @@ pub enum PathError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "the fields are what their types say")]
+#[allow(missing_docs, reason = "the types document the fields")]
 #[non_exhaustive]
 pub enum ContainerFile {
     /// Kubernetes' layout, for a claim that the pod names.
@@ -133,7 +134,7 @@ pub enum ContainerFile {
 }
 
 impl ContainerFile {
-    /// The absolute path in the container.
+    /// Returns the absolute path in the container.
     pub fn path(&self) -> PathBuf {
         let file = |driver: &DriverName| format!("{driver}{FILE_SUFFIX}");
         match self {
@@ -153,10 +154,10 @@ impl ContainerFile {
         }
     }
 
-    /// Reads a path back into names. The path must be written exactly as [`ContainerFile::path`] writes it.
+    /// Parses a path. It must have exactly the form that [`ContainerFile::path`] returns.
     pub fn parse(path: &Path) -> Result<Self, PathError> {
         let file = Self::parse_names(path)?;
-        // The path's parts are right; a doubled slash or a `.` between them is not seen among them.
+        // `components` skips doubled slashes and `.`, so the text is compared as well.
         if file.path().as_os_str() == path.as_os_str() { Ok(file) } else { Err(PathError::NoLayout(path.to_owned())) }
     }
 
@@ -200,7 +201,7 @@ impl ContainerFile {
         }
     }
 
-    /// The driver that wrote the file.
+    /// Returns the driver that wrote the file.
     pub fn driver(&self) -> &DriverName {
         match self {
             Self::Claim { driver, .. }
@@ -211,7 +212,7 @@ impl ContainerFile {
         }
     }
 
-    /// The request that the file is about; VEP 10 has all requests of a claim in one file.
+    /// Returns the request that the file describes; `None` for VEP 10, which has all requests of a claim in one file.
     pub fn request(&self) -> Option<&RequestName> {
         match self {
             Self::Claim { request, .. }
@@ -222,7 +223,7 @@ impl ContainerFile {
         }
     }
 
-    /// The layout, if it is one that is written today.
+    /// Returns the layout, or `None` for one that is only read.
     pub fn layout(&self) -> Option<Layout> {
         match self {
             Self::Claim { .. } | Self::Template { .. } => Some(Layout::Kubernetes),
@@ -244,7 +245,7 @@ pub struct HostFile {
 }
 
 impl HostFile {
-    /// The path below the plugin data directory.
+    /// Returns the path below the plugin data directory.
     ///
     /// Fails for a claim whose namespace and name together are longer than a directory's name can be.
     pub fn relative_path(&self) -> Result<PathBuf, PathError> {
@@ -252,7 +253,7 @@ impl HostFile {
         Ok([HOST_SUBDIR, &directory, self.request.as_str(), HOST_FILE].iter().collect())
     }
 
-    /// Reads a path below the plugin data directory back into names.
+    /// Parses a path below the plugin data directory.
     pub fn parse(relative: &Path) -> Result<Self, PathError> {
         let no_layout = || PathError::NoLayout(relative.to_owned());
         let name = |name| PathError::Name { path: relative.to_owned(), name };
@@ -260,15 +261,16 @@ impl HostFile {
         let [HOST_SUBDIR, directory, request, HOST_FILE] = parts[..] else {
             return Err(no_layout());
         };
-        // Neither a namespace nor a claim's name can have an underscore.
+        // Neither a namespace nor a claim name can contain an underscore.
         let (namespace, claim) = directory.split_once('_').ok_or_else(no_layout)?;
-        let (namespace, claim) = (namespace.parse().map_err(name)?, claim.parse().map_err(name)?);
+        let namespace = namespace.parse().map_err(name)?;
+        let claim = claim.parse().map_err(name)?;
         claim_directory(&namespace, &claim)?;
         Ok(Self { namespace, claim, request: request.parse().map_err(name)? })
     }
 }
 
-/// The name of a claim's directory on the host: `{namespace}_{claim}`.
+/// Returns the name of a claim's directory on the host: `{namespace}_{claim}`.
 pub fn claim_directory(namespace: &Namespace, claim: &ClaimName) -> Result<String, PathError> {
     let directory = format!("{namespace}_{claim}");
     if directory.len() > NAME_MAX {
@@ -278,13 +280,13 @@ pub fn claim_directory(namespace: &Namespace, claim: &ClaimName) -> Result<Strin
     Ok(directory)
 }
 
-/// The driver in the name of a metadata file in a container, unchecked.
+/// Returns the driver in the name of a metadata file in a container, without validating it.
 pub(crate) fn driver_of(file: &str) -> Option<&str> {
     file.strip_suffix(FILE_SUFFIX)
 }
 
-/// The parts of a relative path, if all are plain names in Unicode and the path is written as it is built: no `.`,
-/// no `..`, no doubled or trailing slash.
+/// Returns the parts of a relative path, or `None` if it is not in canonical form: a part is not UTF-8, `.` or `..`, or
+/// there is a doubled or trailing slash.
 fn parts(path: &Path) -> Option<Vec<&str>> {
     let parts: Vec<&str> = path
         .components()
@@ -296,22 +298,15 @@ fn parts(path: &Path) -> Option<Vec<&str>> {
     (path.as_os_str() == OsStr::new(&parts.join("/"))).then_some(parts)
 }
 
-/// Driver, claim UID and request in the name of an early draft's file. Driver and request may have dashes as the UID
-/// does, so the UID is found by its form.
+/// Returns driver, claim UID and request from the name of an early draft's file.
+///
+/// Driver and request can contain dashes, so the UID is found by its form.
 pub(crate) fn draft_names(file: &str) -> Option<(&str, &str, &str)> {
     const UUID: usize = 36;
     let stem = file.strip_suffix(".json")?;
     stem.match_indices('-').find_map(|(dash, _)| {
         let uid = stem.get(dash + 1..dash + 1 + UUID)?;
         let request = stem.get(dash + 1 + UUID..)?.strip_prefix('-')?;
-        is_uuid(uid).then_some((&stem[..dash], uid, request))
+        is_uuid(&uid.to_ascii_lowercase()).then_some((&stem[..dash], uid, request))
     })
-}
-
-fn is_uuid(text: &str) -> bool {
-    text.len() == 36
-        && text.bytes().enumerate().all(|(index, byte)| match index {
-            8 | 13 | 18 | 23 => byte == b'-',
-            _ => byte.is_ascii_hexdigit(),
-        })
 }

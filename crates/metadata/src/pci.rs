@@ -1,4 +1,4 @@
-//! PCI addresses.
+//! The addresses of PCI devices.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -8,8 +8,8 @@ use crate::DeviceAttribute;
 
 /// The address of a PCI device: domain, bus, device, function.
 ///
-/// It is parsed in either case, and printed as the kernel does: in lower case, with four digits of the domain or as many as it
-/// needs (behind Intel VMD and on Hyper-V that can be more).
+/// Parsing accepts upper and lower case. It is printed as by the kernel: in lower case, the domain with four digits, or
+/// with up to eight where it needs them (behind Intel VMD and on Hyper-V).
 ///
 /// ```
 /// # use drakkar_metadata::PciAddress;
@@ -93,8 +93,45 @@ impl fmt::Display for PciAddress {
     }
 }
 
-/// Parses a hexadecimal number of so many digits.
+/// Parses a hexadecimal number whose number of digits is in a range.
 fn hex(text: &str, digits: RangeInclusive<usize>) -> Option<u32> {
     let is_number = digits.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_number.then(|| u32::from_str_radix(text, 16).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("0000:65:00.0", "0000:65:00.0")]
+    #[case("0000:3B:1F.7", "0000:3b:1f.7")]
+    #[case("10000:e1:00.0", "10000:e1:00.0")]
+    #[case("00010000:e1:00.0", "10000:e1:00.0")]
+    #[case("ffffffff:00:00.0", "ffffffff:00:00.0")]
+    fn an_address_is_printed_as_the_kernel_does(#[case] text: &str, #[case] expected: &str) {
+        let address: PciAddress = text.parse().unwrap();
+        assert_eq!(address.to_string(), expected);
+        assert_eq!(address.attribute(), expected.into());
+    }
+
+    #[rstest]
+    #[case::empty("")]
+    #[case::words("not-an-address")]
+    #[case::without_domain("65:00.0")]
+    #[case::short_domain("000:65:00.0")]
+    #[case::long_domain("000000000:65:00.0")]
+    #[case::bus("0000:165:00.0")]
+    #[case::device_above_1f("0000:65:20.0")]
+    #[case::function_above_7("0000:65:00.8")]
+    #[case::long_function("0000:65:00.00")]
+    #[case::sign("+000:65:00.0")]
+    #[case::space("0000:65:00.0 ")]
+    #[case::path("0000:65:00.0/..")]
+    fn a_text_that_is_not_an_address_is_refused(#[case] text: &str) {
+        let error = text.parse::<PciAddress>().unwrap_err();
+        assert!(error.to_string().contains(&format!("{text:?} is not a PCI address")), "{error}");
+    }
 }

@@ -1,16 +1,15 @@
-//! Reading as a workload does: from the name of a claim and a request to its devices.
+//! Reads metadata files in a container, by the names of a claim and a request.
 //!
-//! [`Reader::read`] gives one request, [`Reader::discover`] everything that this container can see, [`Reader::wait`]
-//! what is still to come. All of them know both layouts that are written today, and the older ones; a file that is
-//! mounted in both counts once. What is broken never hides what could be read: results carry their problems with
-//! them.
+//! [`Reader::read`] returns one request, [`Reader::discover`] all metadata in the container, and [`Reader::wait`] metadata
+//! that is not written yet. All of them know both current layouts and the older ones; a file that is mounted in both
+//! layouts counts once. A broken file never hides the others: results have their errors in a list beside them.
 
 mod error;
 mod filesystem;
 mod find;
-mod found;
 mod query;
 mod root;
+mod search;
 mod snapshot;
 mod wait;
 
@@ -21,28 +20,28 @@ pub use error::{ErrorClass, ReadError};
 pub use find::{Discovery, MetadataFile};
 pub use query::{ClaimKey, ClaimSelector, Query, QueryError};
 use root::{Identity, OpenError, Root};
-use snapshot::{Patience, SnapshotError};
+use snapshot::{Deadlines, SnapshotError};
 
 use crate::decode::{DecodeError, Decoded, Decoder};
 use crate::merge::merge;
-use crate::types::{Device, DeviceMetadata};
+use crate::types::{Device, Metadata};
 
-/// The largest file that is read. A metadata file has some kilobytes.
+/// The maximum size of a file in bytes. A metadata file has a few kilobytes.
 pub const MAX_FILE_SIZE: u64 = 1024 * 1024;
-/// How many files are read at once, for one request or for all.
+/// The maximum number of files that one search reads, for one request or for all.
 pub const MAX_FILES: usize = 4096;
-/// How many bytes all files together may have that are read at once.
+/// The maximum size in bytes of all files that one search reads.
 pub const MAX_TOTAL_SIZE: u64 = 8 * 1024 * 1024;
 
-/// How much memory the content of all files together may take.
+/// The maximum memory in bytes for the content of all files that one search reads.
 pub const MAX_CONTENT: usize = 8 * 1024 * 1024;
-/// What one look may cost: 1 for each name in a directory, 4 for each directory and file that is opened.
+/// The maximum cost of a search: 1 for each name in a directory, 4 for each directory and file that is opened.
 ///
-/// Each entry of a directory has an equal part of what is left, so a directory full of links to other directories takes
-/// nothing from the claims beside it.
+/// Each entry of a directory gets an equal share of the remaining budget, so a directory full of links to other
+/// directories takes nothing from other claims.
 pub const MAX_COST: usize = 500_000;
 
-/// Reads the metadata files that are mounted into this container, or into another one.
+/// Reads the metadata files in this container, or in another one.
 ///
 /// ```
 /// use drakkar_metadata::{Query, Reader};
@@ -73,50 +72,51 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// Reads what this process sees.
+    /// Creates a reader of the process's own file system.
     pub fn new() -> Self {
         Self { root: Root::Own, decoder: Decoder::new(), recheck: Duration::from_secs(1) }
     }
 
-    /// Reads below another root directory, for example `/proc/PID/root` for another container. No symbolic link
-    /// below it leads out of it; for that the kernel must have `openat2` (Linux 5.6). What is there on procfs, sysfs and
-    /// the like is not opened.
+    /// Creates a reader below another root directory, for example `/proc/PID/root` for another container.
     ///
-    /// The path itself must have no symbolic links but those of procfs: part of it may be in the hands of the container
-    /// that is looked at. One that has is an error that says how to resolve it.
+    /// No symbolic link below the root leads out of it, which needs `openat2` (Linux 5.6). Files on procfs, sysfs and
+    /// other pseudo file systems are not opened.
+    ///
+    /// # Errors
+    /// If `root` cannot be opened, or has a symbolic link other than those of procfs: the container could have made it.
     pub fn with_root(root: impl AsRef<Path>) -> Result<Self, ReadError> {
         let path = root.as_ref();
         let root = Root::new(path).map_err(|error| ReadError::Io { path: path.to_owned(), error })?;
         Ok(Self { root, ..Self::new() })
     }
 
-    /// Reads the released versions of the format only; see [`Decoder::released_only`].
+    /// Decodes only the released versions of the format; see [`Decoder::released_only`].
     #[must_use]
     pub fn released_only(mut self) -> Self {
         self.decoder = Decoder::released_only();
         self
     }
 
-    /// How often [`Reader::wait`] looks again without having been woken: every second, if nothing else is said.
+    /// Sets the polling interval of [`Reader::wait`]. The default is one second.
     ///
-    /// Changes wake it at once wherever the kernel can tell of them; over virtiofs, in a sandboxed container, it
-    /// cannot.
+    /// Polling is for file systems without inotify events, such as virtiofs in a sandboxed container; elsewhere a change
+    /// is noticed at once.
     #[must_use]
     pub fn recheck_every(mut self, interval: Duration) -> Self {
         self.recheck = interval.max(Duration::from_millis(10));
         self
     }
 
-    /// Reads the metadata of one request: every driver's file, merged.
+    /// Reads the metadata of one request: the files of all drivers, merged.
     ///
-    /// Succeeds when at least one file could be read; [`RequestMetadata::problems`] has what else there is. To have
-    /// all of it or an error, continue with [`RequestMetadata::complete`].
+    /// Succeeds if at least one file could be read; [`RequestMetadata::problems`] has the errors of the others.
+    /// [`RequestMetadata::complete`] makes them an error.
     pub fn read(&self, query: &Query) -> Result<RequestMetadata, ReadError> {
-        self.read_within(query, Patience::default())
+        self.read_within(query, Deadlines::default())
     }
 
-    fn read_within(&self, query: &Query, patience: Patience) -> Result<RequestMetadata, ReadError> {
-        RequestMetadata::from_files(query, self.find(query, patience)?)
+    fn read_within(&self, query: &Query, deadlines: Deadlines) -> Result<RequestMetadata, ReadError> {
+        RequestMetadata::from_files(query, self.find(query, deadlines)?)
     }
 
     /// Reads one metadata file by its path in the container.
@@ -124,21 +124,21 @@ impl Reader {
         self.decode_one(path, &self.read_bytes(path)?)
     }
 
-    /// The bytes of one file, consistent even while it is being updated.
+    /// Reads the bytes of a file, consistently even while it is being updated.
     pub fn read_bytes(&self, path: &Path) -> Result<Vec<u8>, ReadError> {
-        self.load(path, Patience::default()).map(|(_, bytes)| bytes)
+        self.load(path, Deadlines::default()).map(|(_, bytes)| bytes)
     }
 
-    fn load(&self, path: &Path, patience: Patience) -> Result<(Identity, Vec<u8>), ReadError> {
+    fn load(&self, path: &Path, deadlines: Deadlines) -> Result<(Identity, Vec<u8>), ReadError> {
         let outside = || self.root.outside(path);
         let open = self.root.open_file(path).map_err(|error| match error {
             OpenError::Io(error) => ReadError::Io { path: outside(), error },
             OpenError::NotAFile(kind) => ReadError::NotAFile { path: outside(), kind },
         })?;
-        let bytes = snapshot::read(&open.file, open.size, MAX_FILE_SIZE, patience).map_err(|error| match error {
+        let bytes = snapshot::read(&open.file, open.size, MAX_FILE_SIZE, deadlines).map_err(|error| match error {
             SnapshotError::Io(error) => ReadError::Io { path: outside(), error },
             SnapshotError::TooLarge => ReadError::TooLarge { path: outside() },
-            SnapshotError::Unsettled => ReadError::Unsettled { path: outside() },
+            SnapshotError::Changing => ReadError::Changing { path: outside() },
         })?;
         Ok((open.identity, bytes))
     }
@@ -151,7 +151,7 @@ impl Reader {
         self.decode_with(path, bytes, |bytes| self.decoder.decode_claims(bytes))
     }
 
-    /// An empty file is one that its driver has yet to write; all else is for the decoder to judge.
+    /// Decodes the bytes of a file. An empty file is one that its driver has not written yet.
     fn decode_with<T>(
         &self,
         path: &Path,
@@ -165,35 +165,35 @@ impl Reader {
     }
 }
 
-/// What the drivers say about one request.
+/// The metadata of one request, from all drivers.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct RequestMetadata {
-    /// Everything that could be read, merged ([`merge`]).
-    pub metadata: DeviceMetadata,
-    /// The files that could be read, each with its own object metadata, in the lexical order of the files' names.
+    /// The content of all files that could be read, merged ([`merge`]).
+    pub metadata: Metadata,
+    /// The files that could be read, each with its own object metadata, in lexical order of their names.
     pub files: Vec<MetadataFile>,
-    /// What could not: files that are not written yet ([`ReadError::NotWritten`]) and files that are broken.
+    /// The errors of the other files: those not written yet ([`ReadError::NotWritten`]) and those that are broken.
     pub problems: Vec<ReadError>,
 }
 
 impl RequestMetadata {
     fn from_files(query: &Query, found: Discovery) -> Result<Self, ReadError> {
-        let Discovery { files: found, mut problems } = found;
-        let mut files = Vec::with_capacity(found.len());
-        for mut file in found {
+        let Discovery { files: discovered, mut problems } = found;
+        let mut files = Vec::with_capacity(discovered.len());
+        for mut file in discovered {
             let Ok(decoded) = &mut file.content else {
                 problems.extend(file.content.err());
                 continue;
             };
             let requests = &mut decoded.metadata.requests;
-            // A file of VEP 10 has all requests of a claim; any other is about the request of its directory.
+            // A file of VEP 10 has all requests of a claim; any other has the request of its directory.
             if file.request.is_some() && !requests.is_empty() && !requests.iter().any(|entry| query.is_about(entry)) {
                 let found = requests.iter().map(|request| request.name.clone()).collect();
                 problems.push(ReadError::OtherRequest { path: file.path, request: query.request.clone(), found });
                 continue;
             }
-            requests.retain(|entry| query.is_about(entry) && query.wants(entry));
+            requests.retain(|entry| query.is_about(entry) && query.matches_subrequest(entry));
             files.push(file);
         }
         if files.is_empty() {
@@ -209,12 +209,12 @@ impl RequestMetadata {
         Ok(Self { metadata, files, problems })
     }
 
-    /// All devices of the request.
+    /// Returns all devices of the request.
     pub fn devices(&self) -> impl Iterator<Item = &Device> {
         self.metadata.requests.iter().flat_map(|request| &request.devices)
     }
 
-    /// The same, if nothing is missing; otherwise all problems as one error.
+    /// Returns the metadata if it is complete, otherwise all problems as one error.
     pub fn complete(self) -> Result<Self, ReadError> {
         if self.problems.is_empty() { Ok(self) } else { Err(ReadError::all(self.problems)) }
     }

@@ -1,14 +1,13 @@
-//! Showing text that somebody else chose: in a message, in a log, on a terminal.
+//! Prints untrusted text safely: in a message, in a log, on a terminal.
 //!
-//! Names and values come from files and file systems that others write. Shown as they are, they could forge lines of
-//! a log, take over a terminal with escape sequences, or turn around what is read with marks for the direction of
-//! writing.
+//! Names and values come from files that others write. Printed verbatim, they could forge log lines, control a terminal
+//! with escape sequences, or reverse the visible order of text with directional formatting characters.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::path::Path;
 
-/// Text without what could do more than be read, and not longer than a message can bear.
+/// Prints untrusted text with unsafe characters escaped, and with a limit on its length.
 ///
 /// ```
 /// use drakkar_metadata::show::Printable;
@@ -22,17 +21,17 @@ pub struct Printable<'a> {
 }
 
 impl<'a> Printable<'a> {
-    /// The whole text.
+    /// Prints the whole text.
     pub fn whole(text: impl Into<Cow<'a, str>>) -> Self {
         Self { text: text.into(), limit: usize::MAX }
     }
 
-    /// Text that is cut to what fits a message.
+    /// Prints the first 200 characters of a text and its length.
     pub fn cut(text: impl Into<Cow<'a, str>>) -> Self {
         Self { text: text.into(), limit: 200 }
     }
 
-    /// A path, whole; what is not Unicode in it is replaced.
+    /// Prints a whole path; bytes that are not UTF-8 are replaced.
     pub fn path(path: &'a Path) -> Self {
         Self::whole(path.to_string_lossy())
     }
@@ -50,7 +49,7 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
-/// The same in quotes.
+/// Prints the first 80 characters of untrusted text in quotes, with unsafe characters escaped.
 #[derive(Debug, Clone, Copy)]
 pub struct Quoted<'a>(pub &'a str);
 
@@ -61,7 +60,7 @@ impl fmt::Display for Quoted<'_> {
         let mut rest = shown(self.0);
         for shown in rest.by_ref().take(SHOWN) {
             match shown {
-                Shown::AsItIs(c @ ('"' | '\\')) => write!(f, "\\{c}")?,
+                Shown::Verbatim(c @ ('"' | '\\')) => write!(f, "\\{c}")?,
                 shown => write!(f, "{shown}")?,
             }
         }
@@ -73,64 +72,65 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// One character of text that somebody else chose.
+/// A character of untrusted text, verbatim or escaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
-    /// It only shows itself.
-    AsItIs(char),
-    /// It could do more than be read, or cannot be seen: it is to be escaped.
+    /// A character that is safe to print.
+    Verbatim(char),
+    /// A character that is unsafe or invisible, and is printed escaped.
     Escaped(char),
 }
 
 impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AsItIs(c) => f.write_char(*c),
+            Self::Verbatim(c) => f.write_char(*c),
             Self::Escaped('\0') => f.write_str("\\0"),
             Self::Escaped(c) => write!(f, "{}", c.escape_default()),
         }
     }
 }
 
-/// How many combining marks a character bears. The scripts of the world need two; a flood of them covers other lines.
+/// The maximum number of combining marks on a character. Scripts need two; more would cover other lines.
 const MAX_MARKS: usize = 2;
 
-/// How the characters of a text are to be shown, one by one.
+/// Returns the characters of a text, each marked as safe or to be escaped.
 pub fn shown(text: &str) -> impl Iterator<Item = Shown> {
-    // A mark at the beginning would stand on what is before the text.
+    // A mark at the start would combine with the character before the text.
     let mut marks = MAX_MARKS;
     text.chars().map(move |c| {
         if is_mark(c) {
             marks += 1;
         } else {
-            marks = if is_harmless(c) { 0 } else { MAX_MARKS };
+            marks = if is_safe(c) { 0 } else { MAX_MARKS };
         }
-        let as_it_is = is_harmless(c) || (is_mark(c) && marks <= MAX_MARKS);
-        if as_it_is { Shown::AsItIs(c) } else { Shown::Escaped(c) }
+        let is_verbatim = is_safe(c) || (is_mark(c) && marks <= MAX_MARKS);
+        if is_verbatim { Shown::Verbatim(c) } else { Shown::Escaped(c) }
     })
 }
 
-/// Whether a character only shows itself, wherever it stands: it is no control or format character, is assigned and
-/// not for private use, can be seen, and is no mark that combines with the character before it. Of all white space only
-/// the blank is harmless.
-pub fn is_harmless(c: char) -> bool {
+/// Returns whether a character is safe to print anywhere.
+///
+/// It is assigned and visible, and not a control, format, private-use or combining character. The only safe white space is
+/// the ASCII space.
+pub fn is_safe(c: char) -> bool {
     match c {
         ' '..='~' => true,
         c => !is_hidden(c) && c.escape_debug().next() == Some(c),
     }
 }
 
-/// Whether a character is a mark that combines with the one before it.
+/// Returns whether a character is a mark that combines with the character before it.
 fn is_mark(c: char) -> bool {
-    // The standard library knows what can be printed. By itself it also escapes marks, within a text it does not.
+    // `escape_debug` escapes a mark at the start of a text, but not within one.
     let mut buffer = [b'a'; 8];
     let length = 1 + c.encode_utf8(&mut buffer[1..]).len();
     let within = std::str::from_utf8(&buffer[..length]).ok().and_then(|text| text.escape_debug().nth(1));
     !c.is_ascii() && !is_hidden(c) && within == Some(c) && c.escape_debug().next() != Some(c)
 }
 
-/// Characters that can be printed and not seen: fillers, joiners and selectors of variants (Unicode's
-/// `Default_Ignorable_Code_Point`, as far as they are no format characters), and the braille pattern without dots.
+/// Returns whether a character is printable but invisible: fillers, joiners, variation selectors (Unicode's
+/// `Default_Ignorable_Code_Point` without the format characters) and the blank braille pattern.
 fn is_hidden(c: char) -> bool {
     matches!(
         c,
@@ -154,14 +154,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_shows_itself_is_shown_as_it_is() {
+    fn only_safe_characters_are_printed_verbatim() {
         assert_eq!(Printable::whole("plain äöü 日本").to_string(), "plain äöü 日本");
         assert_eq!(Printable::whole("\u{1b}[2J\r\u{9b}x\u{202e}y").to_string(), "\\u{1b}[2J\\r\\u{9b}x\\u{202e}y");
     }
 
-    /// Format characters, separators, private and unassigned characters, fillers, selectors of variants, tags.
+    /// Format characters, separators, private and unassigned characters, fillers, variation selectors, tags.
     #[test]
-    fn what_cannot_be_seen_is_made_visible() {
+    fn invisible_characters_are_escaped() {
         let ranges = [
             0x0..=0x1f,
             0x7f..=0xa0,
@@ -200,7 +200,7 @@ mod tests {
             0x378..=0x379,
         ];
         for c in ranges.into_iter().flatten().filter_map(char::from_u32) {
-            assert!(!is_harmless(c), "U+{:04X}", u32::from(c));
+            assert!(!is_safe(c), "U+{:04X}", u32::from(c));
             let text = Printable::whole(format!("a{c}b")).to_string();
             assert!(text.starts_with("a\\") && text.ends_with('b'), "U+{:04X}: {text}", u32::from(c));
             assert!(!Quoted(&format!("a{c}b")).to_string().contains(c), "U+{:04X}", u32::from(c));
@@ -208,8 +208,8 @@ mod tests {
     }
 
     #[test]
-    fn marks_stay_on_their_character_until_there_are_too_many() {
-        // Vietnamese, Hindi and Thai, as people write them.
+    fn combining_marks_are_kept_up_to_a_limit() {
+        // Vietnamese, Hindi and Thai.
         for text in ["Vie\u{302}\u{323}t", "\u{939}\u{93f}\u{928}\u{94d}\u{926}\u{940}", "\u{e17}\u{e35}\u{e48}"] {
             assert_eq!(Printable::whole(text).to_string(), text);
         }
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn long_text_is_cut_and_says_how_long_it_was() {
+    fn long_text_is_truncated_with_its_length() {
         let long = "x".repeat(1000);
         assert_eq!(Printable::cut(long.as_str()).to_string(), format!("{}… (1000 bytes)", "x".repeat(200)));
         assert_eq!(Quoted(&long).to_string(), format!("\"{}\"… (1000 bytes)", "x".repeat(80)));

@@ -1,7 +1,7 @@
-//! A point in time, to the second, as the Kubernetes API writes them.
+//! Timestamps to the second, as in the Kubernetes API.
 //!
-//! Go's times reach from year 0 to year 9999, and `9999-12-31T23:59:59Z` is what people write for "never"; the date
-//! crates end a day before that, and read more than RFC 3339. Only timestamps of foreign files come here.
+//! Go's times reach from year 0 to year 9999, and `9999-12-31T23:59:59Z` is in use for "never". The date crates end a day
+//! earlier and accept more than RFC 3339. Only files of other writers have timestamps.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,8 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A point in time, to the second.
 ///
-/// Read from any RFC 3339 text of the years 0 to 9999, fractions of a second cut off, and written in UTC. Go's zero
-/// time (`0001-01-01T00:00:00Z`) stands for "no time" and is written as `null`, as Go does.
+/// It is parsed from any RFC 3339 text of the years 0 to 9999, without fractions of a second, and printed in UTC. Go's
+/// zero time (`0001-01-01T00:00:00Z`) means "no time" and is serialized as `null`, as in Go.
 ///
 /// ```
 /// use drakkar_metadata::Time;
@@ -25,7 +25,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(i64);
 
-/// A text that is no time, or a number of seconds beyond the years 0 to 9999.
+/// An invalid time, or one outside the years 0 to 9999.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an RFC 3339 time of the years 0 to 9999, for example 2026-01-31T23:59:59Z")]
 pub struct TimeError;
@@ -40,12 +40,12 @@ impl Time {
     /// 0001-01-01T00:00:00Z.
     const GO_ZERO: i64 = -719_162 * DAY;
 
-    /// The time that many seconds after the start of 1970 in UTC.
+    /// Creates a time from the seconds since 1970-01-01T00:00:00Z.
     pub fn from_unix_seconds(seconds: i64) -> Result<Self, TimeError> {
         if (Self::MIN..=Self::MAX).contains(&seconds) { Ok(Self(seconds)) } else { Err(TimeError) }
     }
 
-    /// The number of seconds since the start of 1970 in UTC.
+    /// Returns the seconds since 1970-01-01T00:00:00Z.
     pub fn unix_seconds(self) -> i64 {
         self.0
     }
@@ -54,7 +54,7 @@ impl Time {
         self.0 == Self::GO_ZERO
     }
 
-    /// Whether a field of this value is left out where Go leaves out a zero time.
+    /// Returns whether a field with this value is omitted, as Go omits a zero time.
     pub(crate) fn is_absent_or_zero(time: &Option<Self>) -> bool {
         time.is_none_or(Self::is_zero)
     }
@@ -105,7 +105,7 @@ impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TimeVisitor;
 
-        // An error of the visitor's own is reported at the text, one that comes after it at what follows.
+        // An error from the visitor has the position of the text; a later one would have the position after it.
         impl Visitor<'_> for TimeVisitor {
             type Value = Time;
 
@@ -122,24 +122,24 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// What is left to read of a text.
+/// The unparsed rest of a text.
 struct Digits<'a>(&'a [u8]);
 
 impl Digits<'_> {
-    /// A number of exactly that many digits.
+    /// Parses a number of exactly `digits` digits.
     fn number(&mut self, digits: usize) -> Option<i64> {
         let (head, rest) = self.0.split_at_checked(digits)?;
         self.0 = rest;
         head.iter().try_fold(0, |number, byte| byte.is_ascii_digit().then(|| number * 10 + i64::from(byte - b'0')))
     }
 
-    /// What follows this byte.
+    /// Skips a byte, which must be next.
     fn after(&mut self, byte: u8) -> Option<&mut Self> {
         self.0 = self.0.strip_prefix(&[byte])?;
         Some(self)
     }
 
-    /// A fraction of a second, if there is one; it has at least one digit.
+    /// Skips an optional fraction of a second, of at least one digit.
     fn skip_fraction(&mut self) -> Option<()> {
         if let [b'.' | b',', rest @ ..] = self.0 {
             let end = rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
@@ -149,7 +149,7 @@ impl Digits<'_> {
         Some(())
     }
 
-    /// The offset from UTC in seconds, which is the end of the text.
+    /// Parses the offset from UTC, which ends the text, into seconds.
     fn offset(&mut self) -> Option<i64> {
         let sign = match self.0 {
             b"Z" => return Some(0),
@@ -173,8 +173,10 @@ fn days_in_month(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Days from 1970-01-01 to a date. Years are counted from March, so that the leap day is a year's last, in eras of 400
-/// years, which all have the same number of days.
+/// Returns the days from 1970-01-01 to a date.
+///
+/// Years start in March, so that the leap day is the last day of a year, in eras of 400 years, which all have the same
+/// number of days.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
@@ -182,7 +184,7 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
-/// The date that is that many days after 1970-01-01.
+/// Returns the year, month and day of a number of days after 1970-01-01.
 fn date(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -199,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_day_of_ten_thousand_years_is_written_and_read_back() {
+    fn every_day_of_ten_thousand_years_is_printed_and_parsed_back() {
         let mut expected = (0, 1, 1);
         for days in Time::MIN / DAY..=Time::MAX / DAY {
             assert_eq!(date(days), expected);
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_rfc_3339_is_refused() {
+    fn a_text_that_is_not_rfc_3339_is_refused() {
         for text in [
             "",
             "yesterday",

@@ -1,7 +1,7 @@
-//! The version-neutral types: what a metadata file says, whatever version or format it says it in.
+//! The version-neutral types of a metadata file's content.
 //!
-//! They hold everything that a foreign file may hold, including what [validation](mod@crate::validate) would refuse
-//! (an attribute with two values, a pool without a name), so that reading and writing again loses nothing. The JSON
+//! They can hold everything that another writer's file can, including values that [validation](mod@crate::validate)
+//! refuses (an attribute with two values, a pool without a name), so that decoding and encoding loses nothing. The JSON
 //! names and their order are those of `metadata.resource.k8s.io`; see [`crate::v1beta1`] and [`crate::v1alpha1`] for
 //! documents with a version.
 
@@ -13,14 +13,15 @@ use crate::attribute::DeviceAttribute;
 use crate::lenient;
 use crate::object_meta::ObjectMeta;
 
-/// What one driver tells a container about the devices of one claim.
+/// The content of a metadata file: one driver's devices of one claim.
 ///
-/// A file written for KEP-5304 has exactly one entry in `requests`.
+/// It is the version-neutral form of the API's `DeviceMetadata`. A file written for KEP-5304 has exactly one entry in
+/// `requests`.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct DeviceMetadata {
-    /// Name, namespace, UID and generation of the claim, and whatever else a foreign writer put there.
+pub struct Metadata {
+    /// The name, namespace, UID and generation of the claim, and other fields that another writer set.
     pub metadata: ObjectMeta,
-    /// The entry of `pod.spec.resourceClaims` that the claim was generated for; only for claims from a template.
+    /// The entry of `pod.spec.resourceClaims` for which the claim was generated; only for claims from a template.
     pub pod_claim_name: Option<String>,
     /// The requests of the claim that this file describes.
     pub requests: Vec<Request>,
@@ -38,7 +39,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The request's name without a subrequest: what a pod spec refers to, and the directory of the file.
+    /// Returns the request's name without a subrequest: the name in the pod spec, and of the file's directory.
     pub fn base_name(&self) -> &str {
         self.name.split('/').next().unwrap_or_default()
     }
@@ -57,15 +58,15 @@ pub struct Device {
     /// The device's name in its pool.
     #[serde(default, deserialize_with = "lenient::value")]
     pub name: String,
-    /// The device's attributes by their name, which is bare (`model`) or has a domain (`example.com/model`).
+    /// The device's attributes by name, with or without a domain (`example.com/model`, `model`).
     #[serde(default, deserialize_with = "lenient::object_map", skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, DeviceAttribute>,
-    /// Interface, addresses and hardware address of a network device.
+    /// The interface, addresses and hardware address of a network device.
     #[serde(default, deserialize_with = "lenient::optional_object", skip_serializing_if = "Option::is_none")]
     pub network_data: Option<NetworkDeviceData>,
 }
 
-/// What a network device looks like in the pod's network namespace.
+/// A network device in the pod's network namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", from = "NetworkDeviceDataNames")]
 pub struct NetworkDeviceData {
@@ -80,9 +81,10 @@ pub struct NetworkDeviceData {
     pub hardware_address: String,
 }
 
-/// The names that [`NetworkDeviceData`] is read under: the API's, and those of KEP-5304's prose (`addresses`,
-/// `hwAddress`), which count only where the API's name says nothing. To a reader of the API the prose's names are
-/// unknown fields, so one of another shape is passed over and not an error.
+/// The field names from which [`NetworkDeviceData`] is deserialized.
+///
+/// The names of KEP-5304's prose (`addresses`, `hwAddress`) count only if the API's field is empty. They are unknown
+/// fields to the API, so a value of another type is ignored.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct NetworkDeviceDataNames {

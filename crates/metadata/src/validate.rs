@@ -1,8 +1,7 @@
-//! Validation: what the schema asks of a document's values, as a step of its own.
+//! Validates the values of a metadata document.
 //!
-//! Decoding never validates and encoding never does either: a reader can use what is there, and say what is wrong
-//! with it as well. The rules, their limits and the field paths are those of the Go types; everything that is wrong
-//! is reported at once.
+//! Decoding and encoding do not validate, so that a reader can use an invalid document and also report its errors. The
+//! rules, their limits and the field paths are those of the Go types. All errors are reported at once.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,28 +10,28 @@ use crate::attribute::DeviceAttribute;
 use crate::name::{self, NameProblem};
 use crate::object_meta::ObjectMeta;
 use crate::show::{Printable, Quoted};
-use crate::types::{Device, DeviceMetadata, NetworkDeviceData};
+use crate::types::{Device, Metadata, NetworkDeviceData};
 
-/// How many attributes a device may have.
+/// The maximum number of attributes of a device.
 pub const MAX_ATTRIBUTES: usize = 32;
-/// How many bytes an element of a `strings` list may have.
+/// The maximum length of an element of a `strings` list in bytes.
 pub const MAX_LIST_STRING: usize = 64;
-/// How many bytes an interface name may have.
+/// The maximum length of an interface name in bytes.
 pub const MAX_INTERFACE_NAME: usize = 256;
-/// How many addresses a device may have.
+/// The maximum number of addresses of a device.
 pub const MAX_IPS: usize = 16;
-/// How many bytes a hardware address may have.
+/// The maximum length of a hardware address in bytes.
 pub const MAX_HARDWARE_ADDRESS: usize = 128;
 
-/// How many errors are told in detail.
+/// The maximum number of errors that are reported one by one.
 pub const MAX_ERRORS: usize = 100;
 
-/// One value that breaks a rule.
+/// A field whose value breaks a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
-    /// Where: `requests[0].devices[1].attributes[model]`.
+    /// The path of the field, for example `requests[0].devices[1].attributes[model]`.
     pub field: String,
-    /// Which rule.
+    /// The rule that it breaks.
     pub problem: FieldProblem,
 }
 
@@ -40,51 +39,51 @@ pub struct FieldError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FieldProblem {
-    /// Nothing is there, but something must be.
+    /// A required value is missing.
     #[error("required value is missing")]
     Required,
-    /// A name that does not follow its rule.
+    /// A name is invalid.
     #[error("{} is not valid: {problem}", Quoted(.value))]
     Name {
         /// The name.
         value: String,
-        /// Its rule.
+        /// The rule that it breaks.
         problem: NameProblem,
     },
-    /// Too many bytes.
+    /// A value is too long.
     #[error("too long: {length} bytes, at most {limit} are allowed")]
     TooLong {
-        /// How many bytes there are.
+        /// Its length in bytes.
         length: usize,
-        /// How many there may be.
+        /// The maximum length in bytes.
         limit: usize,
     },
-    /// Too many entries.
+    /// A list or map has too many entries.
     #[error("too many: {count}, at most {limit} are allowed")]
     TooMany {
-        /// How many there are.
+        /// The number of entries.
         count: usize,
-        /// How many there may be.
+        /// The maximum number of entries.
         limit: usize,
     },
-    /// The same value twice in a list in which all must differ.
-    #[error("{} is there already", Quoted(.0))]
+    /// A list of unique values has a value twice.
+    #[error("{} is a duplicate", Quoted(.0))]
     Duplicate(String),
-    /// A negative number.
+    /// A number is negative.
     #[error("{0} is not valid: must not be negative")]
     Negative(i64),
-    /// A value that is not one of those allowed.
+    /// A value is not one of the allowed values.
     #[error("{} is not valid: must be one of {}", Quoted(.value), .allowed.join(", "))]
     NotSupported {
         /// The value.
         value: String,
-        /// What is allowed.
+        /// The allowed values.
         allowed: &'static [&'static str],
     },
-    /// An attribute with no value.
+    /// An attribute has no value.
     #[error("has no value: exactly one of int, bool, string, version, ints, bools, strings, versions must be set")]
     NoValue,
-    /// An attribute with several values.
+    /// An attribute has several values.
     #[error("has {} values ({}): exactly one must be set", .0.len(), .0.join(", "))]
     SeveralValues(Vec<&'static str>),
 }
@@ -95,7 +94,7 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// Everything that is wrong with a document; never empty.
+/// The errors of a document; at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValidationError {
     errors: Vec<FieldError>,
@@ -103,12 +102,12 @@ pub struct ValidationError {
 }
 
 impl ValidationError {
-    /// The errors, in the order of the document; the first [`MAX_ERRORS`] of them.
+    /// Returns the first [`MAX_ERRORS`] errors, in the order of the document.
     pub fn errors(&self) -> &[FieldError] {
         &self.errors
     }
 
-    /// How many more there are.
+    /// Returns the number of further errors.
     pub fn omitted(&self) -> usize {
         self.omitted
     }
@@ -129,22 +128,22 @@ impl fmt::Display for ValidationError {
 
 impl std::error::Error for ValidationError {}
 
-/// Checks every rule of the schema and reports all that is wrong, once for each field.
+/// Validates metadata against every rule of the schema and returns all errors.
 ///
 /// ```
-/// use drakkar_metadata::{DeviceMetadata, Request, validate};
+/// use drakkar_metadata::{Metadata, Request, validate};
 ///
-/// let metadata = DeviceMetadata {
+/// let metadata = Metadata {
 ///     pod_claim_name: Some("GPU".into()),
 ///     requests: vec![Request::default()],
-///     ..DeviceMetadata::default()
+///     ..Metadata::default()
 /// };
 /// let error = validate(&metadata).unwrap_err();
 /// assert_eq!(error.errors().len(), 2);
 /// assert_eq!(error.errors()[0].field, "podClaimName");
 /// assert_eq!(error.errors()[1].to_string(), "requests[0].name: required value is missing");
 /// ```
-pub fn validate(metadata: &DeviceMetadata) -> Result<(), ValidationError> {
+pub fn validate(metadata: &Metadata) -> Result<(), ValidationError> {
     let mut errors = Errors::default();
     object_meta(&metadata.metadata, &mut errors);
     if let Some(name) = &metadata.pod_claim_name {
@@ -161,7 +160,7 @@ pub fn validate(metadata: &DeviceMetadata) -> Result<(), ValidationError> {
     if errors.is_empty() { Ok(()) } else { Err(ValidationError { errors, omitted }) }
 }
 
-/// What has been found wrong so far. Fields are named only when they are: most documents are right.
+/// The errors found so far. Paths are formatted only for errors, because most documents are valid.
 #[derive(Default)]
 struct Errors {
     errors: Vec<FieldError>,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::lenient;
 use crate::object_meta::ObjectMeta;
-use crate::types::{DeviceMetadata, Request};
+use crate::types::{Metadata, Request};
 
 /// The API group of metadata documents.
 pub const GROUP: &str = "metadata.resource.k8s.io";
@@ -21,17 +21,17 @@ pub const KIND: &str = "DeviceMetadata";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Version {
-    /// `metadata.resource.k8s.io/v1alpha1`, which every consumer in existence reads.
+    /// `metadata.resource.k8s.io/v1alpha1`, which every known consumer reads.
     V1Alpha1,
     /// `metadata.resource.k8s.io/v1beta1`, since Kubernetes 1.37.
     V1Beta1,
 }
 
 impl Version {
-    /// Every version, newest first: the order in which a stream has them by convention.
+    /// All versions, newest first, which is the conventional order in a stream.
     pub const ALL: &'static [Self] = &[Self::V1Beta1, Self::V1Alpha1];
 
-    /// The short name, for example `v1beta1`.
+    /// Returns the short name, for example `v1beta1`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::V1Alpha1 => "v1alpha1",
@@ -39,7 +39,7 @@ impl Version {
         }
     }
 
-    /// The `apiVersion` of a document of this version.
+    /// Returns the `apiVersion` of a document of this version.
     pub const fn api_version(self) -> &'static str {
         match self {
             Self::V1Alpha1 => "metadata.resource.k8s.io/v1alpha1",
@@ -47,7 +47,7 @@ impl Version {
         }
     }
 
-    /// The version with this `apiVersion`, if it is one of ours.
+    /// Returns the version with this `apiVersion`, or `None` if it is unknown.
     pub fn from_api_version(api_version: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|version| version.api_version() == api_version)
     }
@@ -59,17 +59,17 @@ impl fmt::Display for Version {
     }
 }
 
-/// A name that is no version of the file format.
+/// An invalid version, or list of versions, of the file format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VersionError {
-    /// The text names no version.
+    /// The version is unknown.
     #[error("unknown metadata version {0:?}: known are v1beta1 and v1alpha1")]
     Unknown(String),
-    /// A version is named twice.
+    /// The list has a version twice.
     #[error("metadata version {0} is named twice")]
     Repeated(Version),
-    /// No version is named.
+    /// The list is empty.
     #[error("no metadata version given: name at least one of v1beta1 and v1alpha1")]
     None,
 }
@@ -77,7 +77,7 @@ pub enum VersionError {
 impl FromStr for Version {
     type Err = VersionError;
 
-    /// Takes the short name (`v1beta1`) or the whole `apiVersion`.
+    /// Parses the short name (`v1beta1`) or the `apiVersion`.
     fn from_str(text: &str) -> Result<Self, VersionError> {
         Self::ALL
             .iter()
@@ -87,7 +87,7 @@ impl FromStr for Version {
     }
 }
 
-/// The versions of a stream, in the order in which they are written: at least one, none twice.
+/// The versions of the documents in a stream, in order: at least one, no duplicates.
 ///
 /// ```
 /// use drakkar_metadata::{Version, Versions};
@@ -100,7 +100,7 @@ impl FromStr for Version {
 pub struct Versions(Vec<Version>);
 
 impl Versions {
-    /// Takes versions in the order in which they are to be written.
+    /// Creates a list of versions, in the order of the stream.
     pub fn new(versions: impl IntoIterator<Item = Version>) -> Result<Self, VersionError> {
         let mut list: Vec<Version> = Vec::new();
         for version in versions {
@@ -112,13 +112,13 @@ impl Versions {
         if list.is_empty() { Err(VersionError::None) } else { Ok(Self(list)) }
     }
 
-    /// The versions, in order.
+    /// Returns the versions in order.
     pub fn as_slice(&self) -> &[Version] {
         &self.0
     }
 }
 
-/// `v1alpha1` alone: every consumer in existence reads it.
+/// `v1alpha1` alone, because every known consumer reads it.
 impl Default for Versions {
     fn default() -> Self {
         Self(vec![Version::V1Alpha1])
@@ -134,7 +134,7 @@ impl From<Version> for Versions {
 impl FromStr for Versions {
     type Err = VersionError;
 
-    /// Takes a list separated by commas.
+    /// Parses a list separated by commas.
     fn from_str(text: &str) -> Result<Self, VersionError> {
         let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
         Self::new(names.map(str::parse).collect::<Result<Vec<_>, _>>()?)
@@ -148,7 +148,7 @@ impl fmt::Display for Versions {
     }
 }
 
-/// A version as a type; [`v1alpha1`](crate::v1alpha1) and [`v1beta1`](crate::v1beta1) have the two that there are.
+/// A version as a type: [`v1alpha1`](crate::v1alpha1) or [`v1beta1`](crate::v1beta1).
 pub trait SchemaVersion: sealed::Sealed {
     /// The version.
     const VERSION: Version;
@@ -162,7 +162,7 @@ macro_rules! schema_version {
     ($module:ident, $marker:ident, $version:ident, $doc:literal) => {
         #[doc = $doc]
         ///
-        /// The two versions have the same schema, so they share the types of what is in them.
+        /// Both versions have the same schema, so they share the types of their content.
         pub mod $module {
             pub use crate::attribute::DeviceAttribute;
             pub use crate::types::{Device, NetworkDeviceData, Request};
@@ -186,25 +186,26 @@ macro_rules! schema_version {
 schema_version!(v1alpha1, V1Alpha1, V1Alpha1, "`metadata.resource.k8s.io/v1alpha1`.");
 schema_version!(v1beta1, V1Beta1, V1Beta1, "`metadata.resource.k8s.io/v1beta1`.");
 
-/// A metadata document of version `V`. It converts from and to the neutral [`DeviceMetadata`], and so to any other
-/// version.
+/// A metadata document of version `V`.
+///
+/// It converts from and to the version-neutral [`Metadata`], and thereby to any other version.
 ///
 /// ```
-/// use drakkar_metadata::{DeviceMetadata, v1alpha1, v1beta1};
+/// use drakkar_metadata::{Metadata, v1alpha1, v1beta1};
 ///
 /// let old: v1alpha1::DeviceMetadata =
 ///     serde_json::from_str(r#"{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/v1alpha1"}"#)?;
-/// let new = v1beta1::DeviceMetadata::from(DeviceMetadata::from(old));
+/// let new = v1beta1::DeviceMetadata::from(Metadata::from(old));
 /// assert_eq!(serde_json::to_value(&new)?["apiVersion"], "metadata.resource.k8s.io/v1beta1");
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Document<V> {
-    /// See [`DeviceMetadata::metadata`].
+    /// See [`Metadata::metadata`].
     pub metadata: ObjectMeta,
-    /// See [`DeviceMetadata::pod_claim_name`].
+    /// See [`Metadata::pod_claim_name`].
     pub pod_claim_name: Option<String>,
-    /// See [`DeviceMetadata::requests`].
+    /// See [`Metadata::requests`].
     pub requests: Vec<Request>,
     version: PhantomData<V>,
 }
@@ -216,14 +217,14 @@ impl<V: SchemaVersion> Document<V> {
     pub const API_VERSION: &str = V::VERSION.api_version();
 }
 
-impl<V: SchemaVersion> From<DeviceMetadata> for Document<V> {
-    fn from(neutral: DeviceMetadata) -> Self {
-        let DeviceMetadata { metadata, pod_claim_name, requests } = neutral;
+impl<V: SchemaVersion> From<Metadata> for Document<V> {
+    fn from(neutral: Metadata) -> Self {
+        let Metadata { metadata, pod_claim_name, requests } = neutral;
         Self { metadata, pod_claim_name, requests, version: PhantomData }
     }
 }
 
-impl<V: SchemaVersion> From<Document<V>> for DeviceMetadata {
+impl<V: SchemaVersion> From<Document<V>> for Metadata {
     fn from(document: Document<V>) -> Self {
         let Document { metadata, pod_claim_name, requests, version: _ } = document;
         Self { metadata, pod_claim_name, requests }
@@ -236,22 +237,23 @@ impl<V: SchemaVersion> Serialize for Document<V> {
     }
 }
 
-/// Demands the version's own `kind` and `apiVersion`. To read whatever version a file has, use [`crate::decode`].
+/// Deserializes a document of exactly this version. [`crate::decode`] accepts a file of any known version.
 impl<'de, V: SchemaVersion> Deserialize<'de> for Document<V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let typed = Typed::deserialize(deserializer)?;
-        let (kind, api_version) = (typed.kind.as_deref(), typed.api_version.as_deref());
+        let kind = typed.kind.as_deref();
+        let api_version = typed.api_version.as_deref();
         if kind != Some(KIND) || api_version != Some(Self::API_VERSION) {
             return Err(serde::de::Error::custom(format_args!(
                 "expected kind {KIND} of {}, found kind {kind:?} of {api_version:?}",
                 Self::API_VERSION
             )));
         }
-        Ok(DeviceMetadata::from(typed).into())
+        Ok(Metadata::from(typed).into())
     }
 }
 
-/// A document as it is read: type and content in one pass.
+/// A document's `kind`, `apiVersion` and content, deserialized in one pass.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Typed {
@@ -264,15 +266,15 @@ pub(crate) struct Typed {
     requests: Vec<Request>,
 }
 
-impl From<Typed> for DeviceMetadata {
+impl From<Typed> for Metadata {
     fn from(typed: Typed) -> Self {
         let Typed { kind: _, api_version: _, metadata, pod_claim_name, requests } = typed;
         Self { metadata, pod_claim_name, requests }
     }
 }
 
-/// The neutral metadata, written as a document of a version that is chosen at run time.
-pub(crate) struct AsVersion<'a>(pub(crate) Version, pub(crate) &'a DeviceMetadata);
+/// Serializes metadata as a document of a version that is chosen at run time.
+pub(crate) struct AsVersion<'a>(pub(crate) Version, pub(crate) &'a Metadata);
 
 impl Serialize for AsVersion<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -3,18 +3,15 @@
 //! The server has two generations of checks, and words some of them differently. Where it does, there are two functions
 //! here, and the newer one is the `declared` one.
 
+use drakkar_metadata::name::syntax::{MAX_C_IDENTIFIER, MAX_DRIVER_NAME};
 use serde_json::Value;
 
 use super::field::{Bad, Errors, Path};
 use super::names::{self, Wording};
 use super::value::{get, list, text, texts};
 
-/// The bytes in a driver name, and in the domain of an attribute's name.
-const DRIVER_BYTES: usize = 63;
-/// The bytes in a pool name.
+/// The maximum length of a pool name in bytes.
 const POOL_BYTES: usize = 253;
-/// The bytes in the name of an attribute or a capacity, without its domain.
-const IDENTIFIER_BYTES: usize = 32;
 /// The binding conditions that a device may have, and as many failure conditions.
 const BINDING_CONDITIONS: usize = 4;
 
@@ -48,8 +45,8 @@ pub(super) fn driver(value: &str, path: &Path, errors: &mut Errors) {
     if value.is_empty() {
         return errors.required(path, "");
     }
-    if value.len() > DRIVER_BYTES {
-        errors.too_long(path, DRIVER_BYTES);
+    if value.len() > MAX_DRIVER_NAME {
+        errors.too_long(path, MAX_DRIVER_NAME);
     }
     errors.invalid_each(path, value, names::subdomain(&value.to_lowercase(), Wording::Characters));
 }
@@ -58,10 +55,10 @@ pub(super) fn declared_driver(value: &str, path: &Path, errors: &mut Errors) {
     if value.is_empty() {
         return errors.required(path, "");
     }
-    if value.chars().count() > DRIVER_BYTES {
-        errors.too_long_characters(path, DRIVER_BYTES);
-    } else if value.len() > DRIVER_BYTES {
-        errors.too_long(path, DRIVER_BYTES);
+    if value.chars().count() > MAX_DRIVER_NAME {
+        errors.too_long_characters(path, MAX_DRIVER_NAME);
+    } else if value.len() > MAX_DRIVER_NAME {
+        errors.too_long(path, MAX_DRIVER_NAME);
     }
     errors.invalid_each(path, value, names::subdomain_caseless(value));
 }
@@ -130,8 +127,8 @@ pub(super) fn fully_qualified_name(value: &str, path: &Path, errors: &mut Errors
             if domain.is_empty() {
                 errors.invalid(path, "", "prefix must not be empty");
             } else {
-                if domain.len() > DRIVER_BYTES {
-                    errors.too_long(path, DRIVER_BYTES);
+                if domain.len() > MAX_DRIVER_NAME {
+                    errors.too_long(path, MAX_DRIVER_NAME);
                 }
                 let problems = names::subdomain(domain, Wording::Bytes).into_iter();
                 errors.invalid_each(path, domain, problems.map(|problem| format!("prefix: {problem}")));
@@ -147,8 +144,8 @@ pub(super) fn fully_qualified_name(value: &str, path: &Path, errors: &mut Errors
 }
 
 fn identifier(value: &str, path: &Path, errors: &mut Errors) {
-    if value.len() > IDENTIFIER_BYTES {
-        errors.too_long(path, IDENTIFIER_BYTES);
+    if value.len() > MAX_C_IDENTIFIER {
+        errors.too_long(path, MAX_C_IDENTIFIER);
     }
     errors.invalid_each(path, value, names::c_identifier(value));
 }

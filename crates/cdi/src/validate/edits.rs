@@ -1,4 +1,4 @@
-//! What is wrong with container edits, of a spec or of a device.
+//! Validates the container edits of a spec or of a device.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use super::{Findings, Level, MAX_CLOS_ID, Problem};
 use crate::path;
 use crate::spec::{ContainerEdits, DeviceNode, Hook, IntelRdt, Mount, NetDevice};
 
-/// When a hook can run.
+/// The points of a container's lifecycle at which a hook can run.
 pub const HOOK_NAMES: &[&str] =
     &["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"];
 const NODE_TYPES: &[&str] = &["b", "c", "u", "p"];
@@ -28,7 +28,7 @@ pub(super) fn check(path: &str, edits: &ContainerEdits, findings: &mut Findings)
 
 fn env(path: &str, env: &[String], findings: &mut Findings) {
     for (index, variable) in env.iter().enumerate() {
-        if variable.find('=').is_none_or(|place| place == 0) {
+        if variable.find('=').is_none_or(|position| position == 0) {
             findings.runtime(format!("{path}[{index}]"), Problem::Env(variable.clone()));
         }
     }
@@ -53,7 +53,8 @@ fn device_node(path: &str, node: &DeviceNode, findings: &mut Findings) {
 }
 
 fn net_devices(path: &str, devices: &[NetDevice], findings: &mut Findings) {
-    let (mut hosts, mut names) = (HashSet::new(), HashSet::new());
+    let mut hosts = HashSet::new();
+    let mut names = HashSet::new();
     for (index, device) in devices.iter().enumerate() {
         let fields =
             [("hostInterfaceName", &device.host_interface_name, &mut hosts), ("name", &device.name, &mut names)];
@@ -87,7 +88,7 @@ fn mounts(path: &str, mounts: &[Mount], findings: &mut Findings) {
         findings.path(&format!("{path}.hostPath"), &mount.host_path, path::check);
         let target = format!("{path}.containerPath");
         findings.path(&target, &mount.container_path, path::check_target);
-        // The later of two would silently replace the earlier.
+        // The later of two mounts would silently hide the earlier.
         if !mount.container_path.is_empty() {
             findings.unique(&target, Level::Strict, &mount.container_path, &mut targets);
         }
@@ -110,7 +111,7 @@ fn intel_rdt(path: &str, rdt: &IntelRdt, findings: &mut Findings) {
     findings.text(&format!("{path}.memBwSchema"), &rdt.mem_bw_schema);
     for (field, value) in [("enableCMT", rdt.enable_cmt), ("enableMBM", rdt.enable_mbm)] {
         if value.is_some() {
-            findings.runtime(format!("{path}.{field}"), Problem::Dropped);
+            findings.runtime(format!("{path}.{field}"), Problem::Removed);
         }
     }
     findings.texts(&format!("{path}.schemata"), rdt.schemata.as_deref().unwrap_or_default());

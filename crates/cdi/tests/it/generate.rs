@@ -1,4 +1,4 @@
-//! Generated specs for property tests: valid ones, with every field there is.
+//! Generated specs for property tests: valid ones, with all fields.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 use proptest::{option, sample};
 
-/// Any text that runtimes can read, with what JSON and Go escape more often than chance would have it.
+/// Any text that runtimes can parse, with the characters that JSON and Go escape more often than in random text.
 fn text() -> impl Strategy<Value = String> {
     let readable = |c: &char| !matches!(c, '\u{7f}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}');
     prop_oneof![
@@ -78,7 +78,7 @@ prop_compose! {
     }
 }
 
-/// Mounts at places of their own, none of them the kernel's.
+/// Mounts with unique targets, none of them in `/proc` or `/sys`.
 fn mounts() -> impl Strategy<Value = Vec<Mount>> {
     (vec(mount(), 0..3), btree_set(path(), 3)).prop_map(|(mut mounts, targets)| {
         for (mount, target) in mounts.iter_mut().zip(targets) {
@@ -114,7 +114,7 @@ fn net_devices() -> impl Strategy<Value = Vec<NetDevice>> {
     })
 }
 
-/// Edits of which each field is there one time in `rarity`, so that every minimum version comes up.
+/// Edits in which each field is set once in `rarity` cases, so that every minimum version occurs.
 fn edits(rarity: u32) -> impl Strategy<Value = ContainerEdits> {
     let seldom = move || prop::bool::weighted(1.0 / f64::from(rarity));
     let all = (
@@ -152,7 +152,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// A spec that neither runtimes nor we object to, declared with its minimum version.
+    /// A spec that is valid at the strict level, with its minimum version.
     pub(crate) fn valid_spec()(
         kind in "[a-z][a-z0-9]{0,5}(\\.[a-z0-9]([a-z0-9-]{0,3}[a-z0-9])?){0,2}/[A-Za-z]([A-Za-z0-9_-]{0,8}(\\.v)?[A-Za-z0-9])?",
         annotations in annotations(),

@@ -4,7 +4,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::wildcard_enum_match_arm,
-    reason = "a test fails by panicking, on whatever else there is"
+    reason = "tests fail by panicking"
 )]
 
 mod generate;

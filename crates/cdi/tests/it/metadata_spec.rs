@@ -37,7 +37,7 @@ fn the_file_is_byte_for_byte_the_golden_one(#[case] uid: &str, #[case] paths: &[
     validate_strict(&spec).unwrap();
 }
 
-/// The names of Kubernetes' own tests (A.1).
+/// The names in Kubernetes' tests (A.1).
 #[test]
 fn names_are_those_of_kubernetes() {
     let device = device("example.com", "1234-claim-uid", "gpu-request").unwrap();
@@ -65,14 +65,14 @@ fn mounts_keep_the_order_given() {
 
 /// G35.
 #[test]
-fn a_driver_that_cdi_cannot_name_is_refused_before_anything_is_written() {
+fn a_driver_name_that_is_invalid_in_cdi_is_refused() {
     let error = device("3d.example.com", DIGIT, "gpu").unwrap_err().to_string();
     assert!(error.starts_with("CDI vendor \"3d.example.com\": must start with a letter"), "{error}");
 }
 
-/// Kubernetes lets upper case through and so do runtimes; only our own strict level objects.
+/// Kubernetes and runtimes allow upper case; only the strict level refuses it.
 #[test]
-fn a_driver_in_upper_case_works_and_is_only_frowned_upon() {
+fn a_driver_in_upper_case_is_refused_only_at_the_strict_level() {
     let spec = device("GPU.example.com", LETTER, "gpu").unwrap().spec(HOST, [KEP]).unwrap();
     let findings = findings(&spec);
     assert_eq!(findings.len(), 1);
@@ -99,7 +99,7 @@ fn a_file_name_is_never_longer_than_linux_allows() {
 #[case::infix_in_uid("d_metadata_a_metadata_b_r.json", ["d", "a_metadata_b", "r"])]
 #[case::named_like_the_class("metadata_metadata_metadata_metadata.json", ["metadata", "metadata", "metadata"])]
 #[case::suffix_in_uid("d_metadata_a.json_r.json", ["d", "a.json", "r"])]
-fn a_file_name_is_taken_apart(#[case] name: &str, #[case] parts: [&str; 3]) {
+fn a_file_name_is_parsed(#[case] name: &str, #[case] parts: [&str; 3]) {
     let device = MetadataDevice::from_file_name(name).unwrap();
     assert_eq!([device.driver().as_str(), device.claim_uid().as_str(), device.request().as_str()], parts);
     assert_eq!(device.file_name(), name);
@@ -126,7 +126,7 @@ fn a_file_name_is_taken_apart(#[case] name: &str, #[case] parts: [&str; 3]) {
 #[case::way_up_in_uid("d_metadata_../../etc_r.json")]
 #[case::digit("3d_metadata_u_r.json")]
 #[case::newline("d_metadata_u_r.json\n")]
-fn another_file_name_is_not_ours(#[case] name: &str) {
+fn another_file_name_is_not_that_of_a_metadata_device(#[case] name: &str) {
     assert_eq!(MetadataDevice::from_file_name(name), None);
 }
 
@@ -142,7 +142,7 @@ fn another_file_name_is_not_ours(#[case] name: &str) {
 #[case::nul("/var/x\0y", PathProblem::Control)]
 #[case::delete("/var/x\u{7f}y", PathProblem::Control)]
 #[case::no_character("/var/x\u{fffe}y", PathProblem::Control)]
-fn a_path_that_not_everybody_understands_is_refused(#[case] path: &str, #[case] problem: PathProblem) {
+fn a_path_that_runtimes_resolve_differently_is_refused(#[case] path: &str, #[case] problem: PathProblem) {
     let host = gpu().spec(path, [KEP]).unwrap_err();
     let container = gpu().spec(HOST, [KEP, path]).unwrap_err();
     for (error, named) in [(host, "host path"), (container, "path in the container")] {
@@ -158,7 +158,7 @@ fn a_path_that_not_everybody_understands_is_refused(#[case] path: &str, #[case] 
 }
 
 #[test]
-fn a_path_that_is_not_text_is_refused() {
+fn a_path_that_is_not_utf8_is_refused() {
     let error = gpu().spec(OsStr::from_bytes(b"/var/\xff"), [KEP]).unwrap_err();
     assert!(matches!(error, MetadataSpecError::Path { problem: PathProblem::NotUtf8, .. }));
 }
@@ -168,22 +168,22 @@ fn a_path_that_is_not_text_is_refused() {
 #[case("/proc/self/x")]
 #[case("/sys")]
 #[case("/sys/x")]
-fn nothing_is_mounted_into_the_kernels_file_systems(#[case] path: &str) {
+fn nothing_is_mounted_in_proc_or_sys(#[case] path: &str) {
     let error = gpu().spec(HOST, [path]).unwrap_err();
     assert!(matches!(error, MetadataSpecError::Path { problem: PathProblem::Kernel, .. }));
-    // As a source they are only files.
+    // They are allowed as a source.
     gpu().spec(format!("{path}/file"), [KEP]).unwrap();
 }
 
 #[test]
-fn a_directory_that_only_begins_like_one_of_the_kernels_is_fine() {
+fn a_directory_whose_name_only_starts_with_proc_is_allowed() {
     gpu().spec(HOST, ["/process/x", "/system/x", "/proc-x"]).unwrap();
 }
 
 #[test]
-fn at_least_one_mount_and_no_two_at_one_place() {
+fn there_is_at_least_one_mount_and_targets_are_unique() {
     let error = gpu().spec::<&str>(HOST, []).unwrap_err();
     assert!(matches!(error, MetadataSpecError::NoContainerPath { .. }), "{error}");
     let error = gpu().spec(HOST, [KEP, KUBERNETES, KEP]).unwrap_err();
-    assert!(error.to_string().ends_with("-metadata.json\" is there twice"), "{error}");
+    assert!(error.to_string().ends_with("-metadata.json\" is repeated"), "{error}");
 }

@@ -1,10 +1,10 @@
-//! Names: what each kind lets through, and what it says of the rest.
+//! Names: what each kind accepts, and its errors.
 
 use drakkar_cdi::{Class, DeviceName, NameProblem, QualifiedName, Vendor};
 use drakkar_metadata::name::DriverName;
 use rstest::rstest;
 
-/// Whether a text can be a vendor or class, and a device name.
+/// Checks whether a text can be a vendor or class, and a device name.
 #[rstest]
 #[case::letter("a", true, true)]
 #[case::upper_case("A", true, true)]
@@ -50,7 +50,7 @@ fn names_follow_the_patterns(#[case] text: &str, #[case] qualifier: bool, #[case
 #[case("-a", "CDI vendor \"-a\": must start with a letter")]
 #[case("a-", "CDI vendor \"a-\": must end with a letter or digit")]
 #[case("a/b", "CDI vendor \"a/b\": must not have '/': only letters, digits and '-', '_', '.'")]
-fn a_bad_vendor_is_told_what_to_change(#[case] text: &str, #[case] message: &str) {
+fn the_error_of_an_invalid_vendor_has_a_remedy(#[case] text: &str, #[case] message: &str) {
     assert_eq!(Vendor::new(text).unwrap_err().to_string(), message);
 }
 
@@ -58,11 +58,11 @@ fn a_bad_vendor_is_told_what_to_change(#[case] text: &str, #[case] message: &str
 #[case("", "CDI device name \"\": must not be empty")]
 #[case("-a", "CDI device name \"-a\": must start with a letter or digit")]
 #[case("a=b", "CDI device name \"a=b\": must not have '=': only letters, digits and '-', '_', '.', ':'")]
-fn a_bad_device_name_is_told_what_to_change(#[case] text: &str, #[case] message: &str) {
+fn the_error_of_an_invalid_device_name_has_a_remedy(#[case] text: &str, #[case] message: &str) {
     assert_eq!(DeviceName::new(text).unwrap_err().to_string(), message);
 }
 
-/// G35: Kubernetes accepts such a driver, and no container could ever start.
+/// G35: Kubernetes accepts such a driver, but no container could start.
 #[test]
 fn a_driver_name_that_starts_with_a_digit_is_no_vendor() {
     let driver: DriverName = "3d.example.com".parse().unwrap();
@@ -130,12 +130,12 @@ fn a_qualified_name_has_three_parts(
 #[case("vendor.com/gpu_=0", "CDI class \"gpu_\": must end with a letter or digit")]
 #[case("v/a/b=0", "CDI class \"a/b\": must not have '/': only letters, digits and '-', '_', '.'")]
 #[case("v/a=0=1", "CDI device name \"0=1\": must not have '=': only letters, digits and '-', '_', '.', ':'")]
-fn another_text_is_no_qualified_name(#[case] text: &str, #[case] message: &str) {
+fn another_text_is_not_a_qualified_name(#[case] text: &str, #[case] message: &str) {
     assert_eq!(text.parse::<QualifiedName>().unwrap_err().to_string(), message);
 }
 
 #[test]
-fn a_long_name_is_cut_in_messages() {
+fn a_long_name_is_truncated_in_messages() {
     let message = Vendor::new("-".repeat(5000)).unwrap_err().to_string();
     assert!(message.len() < 200 && message.contains("(5000 bytes)"), "{message}");
 }

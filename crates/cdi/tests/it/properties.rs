@@ -1,4 +1,4 @@
-//! What holds for everything: round trips, and that no input makes anything panic.
+//! Properties of all inputs: round trips, and that no input causes a panic.
 
 use drakkar_cdi::{
     CdiVersion, Class, DeviceName, MetadataDevice, QualifiedName, Spec, Vendor, validate, validate_strict,
@@ -12,7 +12,7 @@ fn config(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// The texts that names are made of, and some that they are not.
+/// Texts that are valid names or nearly so.
 fn nearly_a_name() -> impl Strategy<Value = String> {
     prop_oneof!["[A-Za-z0-9_.:/=-]{0,12}", "[a-z]{1,3}/[a-z]{1,3}=[a-z0-9]{1,3}", any::<String>()]
 }
@@ -39,7 +39,7 @@ proptest! {
     }
 
     #[test]
-    fn a_mutated_spec_is_read_or_refused(
+    fn a_mutated_spec_is_parsed_or_refused(
         spec in valid_spec(),
         changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>(), 0_u8..3), 1..5),
     ) {
@@ -59,7 +59,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in any::<Vec<u8>>()) {
+    fn any_bytes_are_parsed_or_refused(bytes in any::<Vec<u8>>()) {
         let _ = Spec::parse(&bytes);
     }
 
@@ -76,7 +76,7 @@ proptest! {
     }
 
     #[test]
-    fn any_three_names_make_a_file_name_and_come_back(
+    fn any_file_name_is_parsed_back_into_its_names(
         driver in "[a-zA-Z]([a-zA-Z0-9-]{0,8}[a-zA-Z0-9])?(\\.[a-z0-9]{1,5}){0,3}",
         uid in "[a-zA-Z0-9]([a-zA-Z0-9_.:-]{0,40}[a-zA-Z0-9])?",
         request in "[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?",

@@ -1,4 +1,4 @@
-//! Reading and writing: strict in what is read, Go's bytes in what is written.
+//! Strict parsing, and serialization as in Go.
 
 use drakkar_cdi::{ContainerEdits, Device, IntelRdt, Spec, validate_strict};
 use rstest::rstest;
@@ -6,7 +6,7 @@ use rstest::rstest;
 use crate::support::{golden, small};
 
 #[test]
-fn every_field_is_written_in_the_order_of_go() {
+fn every_field_is_serialized_in_the_order_of_go() {
     let text = golden!("everything");
     let spec = Spec::parse(text.as_bytes()).unwrap();
     assert_eq!(String::from_utf8(spec.to_json()).unwrap(), text);
@@ -14,13 +14,13 @@ fn every_field_is_written_in_the_order_of_go() {
 }
 
 #[test]
-fn an_empty_spec_is_written_as_go_does_but_for_the_list_of_devices() {
+fn an_empty_spec_is_serialized_as_in_go_but_for_the_list_of_devices() {
     let text = "{\n  \"cdiVersion\": \"\",\n  \"kind\": \"\",\n  \"devices\": [],\n  \"containerEdits\": {}\n}";
     assert_eq!(String::from_utf8(Spec::default().to_json()).unwrap(), text);
 }
 
 #[test]
-fn an_empty_list_of_schemata_is_kept_for_the_version_and_not_written() {
+fn an_empty_list_of_schemata_counts_for_the_version_and_is_not_serialized() {
     let rdt = |schemata| ContainerEdits {
         intel_rdt: Some(IntelRdt { schemata, ..IntelRdt::default() }),
         ..ContainerEdits::default()
@@ -32,7 +32,7 @@ fn an_empty_list_of_schemata_is_kept_for_the_version_and_not_written() {
 }
 
 #[test]
-fn fields_of_older_versions_are_read_and_written() {
+fn fields_of_older_versions_are_parsed_and_serialized() {
     let text = br#"{"containerEdits": {"intelRdt": {"enableCMT": true, "enableMBM": false}}}"#;
     let spec = Spec::parse(text).unwrap();
     let rdt = spec.container_edits.intel_rdt.as_ref().unwrap();
@@ -74,10 +74,10 @@ fn null_is_absent() {
 #[case::hook(r#"{"containerEdits": {"hooks": [{"x": 1}]}}"#)]
 #[case::mount(r#"{"containerEdits": {"mounts": [{"x": 1}]}}"#)]
 #[case::prose_schema(r#"{"containerEdits": {"intelRdt": {"schema": []}}}"#)]
-fn an_unknown_key_refuses_the_file_at_every_level(#[case] text: &str) {
+fn an_unknown_key_is_an_error_at_every_level(#[case] text: &str) {
     let error = Spec::parse(text.as_bytes()).unwrap_err();
     assert!(error.to_string().starts_with("not a CDI spec in JSON: unknown field `"), "{error}");
-    assert_eq!(error.place().0, 1);
+    assert_eq!(error.position().0, 1);
 }
 
 #[rstest]
@@ -92,7 +92,7 @@ fn an_unknown_key_refuses_the_file_at_every_level(#[case] text: &str) {
 #[case::rdt(r#"{"containerEdits": {"intelRdt": {"closID": "", "closID": ""}}}"#)]
 #[case::spec_annotation(r#"{"annotations": {"a": "1", "a": "1"}}"#)]
 #[case::device_annotation(r#"{"devices": [{"annotations": {"a": "1", "\u0061": "2"}}]}"#)]
-fn a_key_that_is_there_twice_refuses_the_file_at_every_level(#[case] text: &str) {
+fn a_duplicate_key_is_an_error_at_every_level(#[case] text: &str) {
     let error = Spec::parse(text.as_bytes()).unwrap_err();
     assert!(error.to_string().starts_with("not a CDI spec in JSON: duplicate "), "{error}");
 }
@@ -107,7 +107,7 @@ fn a_key_that_is_there_twice_refuses_the_file_at_every_level(#[case] text: &str)
 #[case::mount(r#"{"containerEdits": {"mounts": [["/a", "/b"]]}}"#)]
 #[case::rdt(r#"{"containerEdits": {"intelRdt": []}}"#)]
 #[case::annotations(r#"{"annotations": []}"#)]
-fn a_list_is_no_object(#[case] text: &str) {
+fn a_list_is_not_an_object(#[case] text: &str) {
     let error = Spec::parse(text.as_bytes()).unwrap_err();
     assert!(error.to_string().contains("invalid type: sequence, expected an object"), "{error}");
 }
@@ -127,6 +127,6 @@ fn a_list_is_no_object(#[case] text: &str) {
 #[case::large_gid(r#"{"containerEdits": {"additionalGids": [4294967296]}}"#)]
 #[case::fraction(r#"{"containerEdits": {"hooks": [{"timeout": 1.5}]}}"#)]
 #[case::deep(&"[".repeat(100_000))]
-fn what_is_not_a_spec_is_refused(#[case] text: &str) {
+fn text_that_is_not_a_spec_is_refused(#[case] text: &str) {
     Spec::parse(text.as_bytes()).unwrap_err();
 }

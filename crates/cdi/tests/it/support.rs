@@ -1,8 +1,8 @@
-//! What the tests share: a spec that is right, and what is found wrong with one.
+//! Shared by the tests: a valid spec, and the findings of one.
 
 use drakkar_cdi::{ContainerEdits, Device, Level, Mount, Spec, validate, validate_strict};
 
-/// A golden file, byte for byte.
+/// Reads a golden file.
 macro_rules! golden {
     ($name:literal) => {
         include_str!(concat!("../golden/", $name, ".json"))
@@ -10,7 +10,7 @@ macro_rules! golden {
 }
 pub(crate) use golden;
 
-/// The smallest spec that neither runtimes nor we object to.
+/// Returns the smallest spec that is valid at the strict level.
 pub(crate) fn small() -> Spec {
     Spec {
         cdi_version: "0.3.0".into(),
@@ -34,8 +34,7 @@ pub(crate) fn mount(host_path: &str, container_path: &str) -> Mount {
     }
 }
 
-/// What both levels find, one line each, with `runtime` or `strict` in front; checks that the runtime level finds
-/// its part of it.
+/// Returns the findings of both levels, prefixed with `runtime` or `strict`, and checks that the runtime level has its part.
 pub(crate) fn findings(spec: &Spec) -> Vec<String> {
     let all = validate_strict(spec).map_or_else(|error| error.findings().to_vec(), |()| Vec::new());
     let runtime = validate(spec).map_or_else(|error| error.findings().to_vec(), |()| Vec::new());
@@ -44,7 +43,7 @@ pub(crate) fn findings(spec: &Spec) -> Vec<String> {
     all.iter().map(|finding| format!("{} {finding}", level(finding.level))).collect()
 }
 
-/// The one thing that is wrong.
+/// Returns the only finding.
 pub(crate) fn finding(spec: &Spec) -> String {
     let [finding] = findings(spec).try_into().unwrap_or_else(|other| panic!("not one finding: {other:#?}"));
     finding

@@ -1,4 +1,4 @@
-//! What runtimes enforce: every row of the checklist, with its place and what it says.
+//! The rules of runtimes: each with its field and message.
 
 use drakkar_cdi::{ContainerEdits, DeviceNode, Hook, IntelRdt, Mount, NetDevice, Spec, validate};
 use rstest::rstest;
@@ -6,14 +6,14 @@ use rstest::rstest;
 use crate::support::{device, finding, findings, mount, small};
 
 #[test]
-fn a_good_spec_has_nothing_wrong() {
+fn a_valid_spec_has_no_findings() {
     assert_eq!(findings(&small()), Vec::<String>::new());
 }
 
 #[rstest]
 #[case::unknown_version(
     |spec: &mut Spec| spec.cdi_version = "1.2.0".into(),
-    "cdiVersion: CDI version \"1.2.0\": not known, must be one of 0.1.0, 0.2.0, 0.3.0, 0.4.0, 0.5.0, 0.6.0, 0.7.0, 0.8.0, 1.0.0, 1.1.0"
+    "cdiVersion: CDI version \"1.2.0\": unknown, must be one of 0.1.0, 0.2.0, 0.3.0, 0.4.0, 0.5.0, 0.6.0, 0.7.0, 0.8.0, 1.0.0, 1.1.0"
 )]
 #[case::no_content_is_so_old(
     |spec: &mut Spec| spec.cdi_version = "0.2.0".into(),
@@ -54,7 +54,7 @@ fn a_good_spec_has_nothing_wrong() {
 )]
 #[case::same_device_twice(
     |spec: &mut Spec| spec.devices.extend([device("gpu1"), device("gpu0")]),
-    "devices[2].name: \"gpu0\" is there already"
+    "devices[2].name: \"gpu0\" is a duplicate"
 )]
 #[case::device_without_edits(
     |spec: &mut Spec| spec.devices[0].container_edits = ContainerEdits::default(),
@@ -148,11 +148,11 @@ const NAME_VALUE: &str = "must have the form NAME=value";
 )]
 #[case::net_device_host_twice(
     |edits: &mut ContainerEdits| edits.net_devices = vec![net("a", "b"), net("a", "c")],
-    "netDevices[1].hostInterfaceName: \"a\" is there already"
+    "netDevices[1].hostInterfaceName: \"a\" is a duplicate"
 )]
 #[case::net_device_name_twice(
     |edits: &mut ContainerEdits| edits.net_devices = vec![net("a", "b"), net("c", "b")],
-    "netDevices[1].name: \"b\" is there already"
+    "netDevices[1].name: \"b\" is a duplicate"
 )]
 #[case::clos_id_here(
     |edits: &mut ContainerEdits| edits.intel_rdt = clos_id("."),
@@ -176,11 +176,11 @@ const NAME_VALUE: &str = "must have the form NAME=value";
 )]
 #[case::dropped_cmt(
     |edits: &mut ContainerEdits| edits.intel_rdt = Some(IntelRdt { enable_cmt: Some(false), ..IntelRdt::default() }),
-    "intelRdt.enableCMT: dropped in CDI 1.1.0: newer runtimes refuse a file that has it; use enableMonitoring"
+    "intelRdt.enableCMT: removed in CDI 1.1.0: newer runtimes refuse a file that has it; use enableMonitoring"
 )]
 #[case::dropped_mbm(
     |edits: &mut ContainerEdits| edits.intel_rdt = Some(IntelRdt { enable_mbm: Some(true), ..IntelRdt::default() }),
-    "intelRdt.enableMBM: dropped in CDI 1.1.0: newer runtimes refuse a file that has it; use enableMonitoring"
+    "intelRdt.enableMBM: removed in CDI 1.1.0: newer runtimes refuse a file that has it; use enableMonitoring"
 )]
 fn a_broken_edit_is_found_in_the_spec_and_in_a_device(
     #[case] change: fn(&mut ContainerEdits),
@@ -214,7 +214,7 @@ fn a_broken_edit_is_found_in_the_spec_and_in_a_device(
 #[case::same_interface_name_on_both_sides(|edits: &mut ContainerEdits| {
     edits.net_devices = vec![net("a", "b"), net("b", "a")];
 })]
-fn what_is_allowed_is_not_found(#[case] change: fn(&mut ContainerEdits)) {
+fn allowed_values_have_no_findings(#[case] change: fn(&mut ContainerEdits)) {
     let mut spec = small();
     change(&mut spec.container_edits);
     spec.cdi_version = spec.minimum_version().to_string();
@@ -230,10 +230,10 @@ fn net_devices_of_two_blocks_may_be_the_same() {
     assert_eq!(findings(&spec), Vec::<String>::new());
 }
 
-/// Runtimes read JSON with a YAML parser, which refuses these characters where they are not escaped, and neither Go's
-/// writer nor ours escapes them.
+/// Runtimes parse JSON with a YAML parser, which refuses these characters unless they are escaped, and neither Go's
+/// serializer nor this crate's escapes them.
 #[rstest]
-fn a_character_that_runtimes_cannot_read_is_found_anywhere(
+fn a_character_that_runtimes_cannot_parse_is_found_anywhere(
     #[values('\u{7f}', '\u{80}', '\u{9f}', '\u{fffe}', '\u{ffff}')] c: char,
 ) {
     let text = format!("a{c}b");
@@ -277,11 +277,11 @@ fn a_character_that_runtimes_cannot_read_is_found_anywhere(
     let expected: Vec<&str> =
         ["annotations[key]", &annotation].into_iter().chain(edits.iter().map(String::as_str)).collect();
     assert_eq!(fields, expected);
-    assert!(error.to_string().contains(&format!("must not have {c:?}: runtimes cannot read a file with it")));
+    assert!(error.to_string().contains(&format!("must not have {c:?}: runtimes cannot parse a file with it")));
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_at_once_and_in_order() {
+fn all_findings_are_reported_in_order() {
     let spec = Spec {
         devices: vec![device("-"), device("-")],
         container_edits: ContainerEdits { mounts: vec![Mount::default()], ..ContainerEdits::default() },

@@ -1,16 +1,16 @@
-//! What we demand of our own files beyond what runtimes enforce.
+//! The strict rules, beyond those of runtimes.
 
 use drakkar_cdi::{ContainerEdits, DeviceNode, Hook, Mount, Spec};
 use rstest::rstest;
 
 use crate::support::{finding, findings, mount, small};
 
-const CLEAN: &str = "must be clean: no '.' or '..', no slash doubled or at the end";
+const CLEAN: &str = "must be clean: no '.' or '..', no doubled or trailing slash";
 
 #[rstest]
 #[case::version_too_high(
     |spec: &mut Spec| spec.cdi_version = "0.6.0".into(),
-    "cdiVersion: version 0.6.0 is higher than needed: 0.3.0 does, and older runtimes know it"
+    "cdiVersion: version 0.6.0 is higher than needed: 0.3.0 suffices, and older runtimes know it"
 )]
 #[case::version_prefix(
     |spec: &mut Spec| spec.cdi_version = "v0.3.0".into(),
@@ -28,7 +28,7 @@ const CLEAN: &str = "must be clean: no '.' or '..', no slash doubled or at the e
     |spec: &mut Spec| spec.kind = format!("example.com/{}", "c".repeat(64)),
     format!("kind: \"{}\" is not valid: must be no more than 63 bytes, has 64", "c".repeat(64))
 )]
-fn a_name_or_version_of_ours_is_held_to_the_specification(
+fn strict_names_and_versions_follow_the_specification(
     #[case] change: fn(&mut Spec),
     #[case] expected: impl AsRef<str>,
 ) {
@@ -76,11 +76,11 @@ fn hook(path: &str, timeout: Option<i64>) -> Hook {
 )]
 #[case::same_target(
     |edits: &mut ContainerEdits| edits.mounts = vec![mount("/a", "/b"), mount("/c", "/b")],
-    "mounts[1].containerPath: \"/b\" is there already"
+    "mounts[1].containerPath: \"/b\" is a duplicate"
 )]
 #[case::no_bind(
     |edits: &mut ContainerEdits| edits.mounts = vec![Mount { options: vec!["ro".into()], ..mount("/a", "/b") }],
-    "mounts[0].options: must have \"bind\" or \"rbind\": nothing adds it, and without it the mount fails"
+    "mounts[0].options: must have \"bind\" or \"rbind\": runtimes do not add it, and without it the mount fails"
 )]
 #[case::relative_node(
     |edits: &mut ContainerEdits| edits.device_nodes = vec![DeviceNode { path: "dev/x".into(), ..DeviceNode::default() }],
@@ -104,9 +104,9 @@ fn hook(path: &str, timeout: Option<i64>) -> Hook {
 )]
 #[case::folded(
     |edits: &mut ContainerEdits| edits.env = vec!["A=a\u{85}b".into()],
-    "env[0]: must not have '\\u{85}': runtimes read it as a space"
+    "env[0]: must not have '\\u{85}': runtimes parse it as a space"
 )]
-fn an_edit_of_ours_works_everywhere(#[case] change: fn(&mut ContainerEdits), #[case] expected: impl AsRef<str>) {
+fn strict_edits_work_in_every_runtime(#[case] change: fn(&mut ContainerEdits), #[case] expected: impl AsRef<str>) {
     let mut spec = small();
     change(&mut spec.container_edits);
     spec.cdi_version = spec.minimum_version().to_string();
@@ -133,7 +133,7 @@ fn an_edit_of_ours_works_everywhere(#[case] change: fn(&mut ContainerEdits), #[c
 #[case::umlaut("ä", false)]
 #[case::long_prefix(&format!("{}/n", "p".repeat(254)), false)]
 #[case::long_name(&"n".repeat(64), false)]
-fn annotations_are_held_to_the_rules_of_kubernetes(#[case] key: &str, #[case] valid: bool) {
+fn annotations_follow_the_rules_of_kubernetes(#[case] key: &str, #[case] valid: bool) {
     let mut spec = small();
     spec.cdi_version = "0.6.0".into();
     spec.devices[0].annotations = [(key.into(), "value".into())].into();
@@ -144,11 +144,11 @@ fn annotations_are_held_to_the_rules_of_kubernetes(#[case] key: &str, #[case] va
 }
 
 #[test]
-fn annotations_have_a_size() {
+fn annotations_have_a_maximum_size() {
     let mut spec = small();
     spec.cdi_version = "0.6.0".into();
     spec.annotations = [("a".into(), "x".repeat(256 * 1024 - 1))].into();
     assert_eq!(findings(&spec), Vec::<String>::new());
     spec.annotations.insert("b".into(), String::new());
-    assert_eq!(finding(&spec), "strict annotations: too long: 262145 bytes in all, at most 262144 are allowed");
+    assert_eq!(finding(&spec), "strict annotations: too long: 262145 bytes in total, at most 262144 are allowed");
 }

@@ -1,4 +1,4 @@
-//! Versions: which there are, and the lowest that each kind of content can be declared with.
+//! Versions, and the minimum version of each kind of content.
 
 use drakkar_cdi::{CdiVersion, ContainerEdits, DeviceNode, IntelRdt, Mount, NetDevice, Spec};
 use rstest::rstest;
@@ -6,7 +6,7 @@ use rstest::rstest;
 use crate::support::small;
 
 #[test]
-fn known_versions_ascend_and_read_back() {
+fn known_versions_are_ordered_and_parse_back() {
     assert!(CdiVersion::KNOWN.is_sorted());
     for version in CdiVersion::KNOWN {
         assert_eq!(version.to_string().parse(), Ok(version));
@@ -23,15 +23,15 @@ fn known_versions_ascend_and_read_back() {
 #[case::short("1.0")]
 #[case::space("1.0.0 ")]
 #[case::zeros("00.3.0")]
-fn other_versions_are_refused_with_the_list_of_those_there_are(#[case] text: &str) {
+fn unknown_versions_are_refused_with_the_list_of_known_ones(#[case] text: &str) {
     let error = text.parse::<CdiVersion>().unwrap_err().to_string();
-    assert!(error.starts_with(&format!("CDI version {text:?}: not known, must be one of 0.1.0, ")), "{error}");
+    assert!(error.starts_with(&format!("CDI version {text:?}: unknown, must be one of 0.1.0, ")), "{error}");
     assert!(error.ends_with(", 1.1.0"), "{error}");
 }
 
-/// Go's library looks at the last device only; see the note at `minimum_version`.
+/// Go's library considers only the last device; see the note at `minimum_version`.
 #[test]
-fn a_need_of_the_first_device_counts_too() {
+fn the_first_device_counts_for_the_minimum_version() {
     let mut spec = small();
     spec.devices.push(small().devices.remove(0));
     spec.devices[0].container_edits.mounts = vec![Mount { fs_type: "tmpfs".into(), ..Mount::default() }];
@@ -48,7 +48,7 @@ fn rdt(rdt: IntelRdt) -> ContainerEdits {
     edits(|edits| edits.intel_rdt = Some(rdt))
 }
 
-/// Every row of the table that is about edits, at the level of the spec, of the only device and of the last device.
+/// Each case is tested in the edits of the spec, of the only device and of the last device.
 #[rstest]
 #[case::net_device("1.1.0", edits(|edits| edits.net_devices = vec![NetDevice::default()]))]
 #[case::schemata("1.1.0", rdt(IntelRdt { schemata: Some(vec!["L3:0=f".into()]), ..IntelRdt::default() }))]
@@ -65,7 +65,7 @@ fn rdt(rdt: IntelRdt) -> ContainerEdits {
 }))]
 #[case::mount("0.3.0", edits(|edits| edits.mounts = vec![Mount::default()]))]
 #[case::env("0.3.0", edits(|_| {}))]
-fn edits_need_their_version_wherever_they_are(#[case] version: &str, #[case] edits: ContainerEdits) {
+fn edits_need_their_version_at_every_level(#[case] version: &str, #[case] edits: ContainerEdits) {
     let mut spec = small();
     spec.container_edits = edits.clone();
     assert_eq!(spec.minimum_version().as_str(), version, "spec");
@@ -96,7 +96,7 @@ fn names_and_annotations_need_their_version(#[case] version: &str, #[case] chang
 }
 
 #[test]
-fn the_highest_need_counts() {
+fn the_highest_requirement_is_the_minimum_version() {
     let mut spec = small();
     spec.devices[0].name = "0".into();
     spec.container_edits.mounts = vec![Mount { fs_type: "none".into(), ..Mount::default() }];

@@ -1,4 +1,4 @@
-//! `drakkar convert`: the same metadata in other versions.
+//! `drakkar convert`: converts a metadata file to other versions.
 
 use std::path::Path;
 

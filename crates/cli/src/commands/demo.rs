@@ -1,46 +1,50 @@
-//! `drakkar demo`: a node in one process, drivers in others, and a pod that gets devices from them.
+//! `drakkar demo`: an embedded node, drivers in processes of their own, and a pod with their devices.
 //!
-//! Everything is real but the hardware and the cluster: the drivers are processes on the framework that anybody's driver
-//! is on, the kubelet calls them over their sockets, and the containers are processes with mounts of their own. What is
-//! shown of a container was run in it.
+//! Everything but the hardware and the cluster is real: the drivers are processes that use the framework, the kubelet
+//! calls them over their sockets, and the containers are processes with their own mounts. The output of a command in a
+//! container comes from running it there.
 
-mod own;
+mod dry_run;
+mod own_driver;
 mod pod;
+mod print;
 mod samples;
-mod show;
-mod shown;
 
 use std::path::PathBuf;
 
 use drakkar_node::{Isolation, Node, NodeError, Runner};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use self::show::{Steps, say};
+use self::print::{Progress, print_line};
+pub(crate) use self::samples::run_sample_driver;
 use crate::args::DemoOptions;
 use crate::exit::{Code, Failure};
 
-/// Where a container finds this command.
+/// The path of this command in a container.
 const COMMAND_IN_CONTAINER: &str = "/drakkar";
 
 pub(crate) fn run(options: &DemoOptions) -> Result<(), Failure> {
     runtime()?.block_on(async {
-        // A signal ends the demo where it is: what runs goes with the node.
-        let mut interrupted = Signals::new()?;
+        // Dropping the node ends its processes and removes its files.
+        let mut signals = Signals::new()?;
         tokio::select! {
-            told = from_start_to_end(options) => told,
-            () = interrupted.any() => Ok(()),
+            result = run_to_end(options) => result,
+            () = signals.any() => Ok(()),
         }
     })
 }
 
-async fn from_start_to_end(options: &DemoOptions) -> Result<(), Failure> {
-    let mut steps = Steps::default();
-    let node = start(options, &mut steps).await?;
-    tell(&node, options, &mut steps).await?;
+async fn run_to_end(options: &DemoOptions) -> Result<(), Failure> {
+    let mut progress = Progress::default();
+    let node = start(options, &mut progress).await?;
+    match &options.driver {
+        Some(command) => own_driver::run(&node, command, options.keep, &mut progress).await?,
+        None => samples::run(&node, options.keep, &mut progress).await?,
+    }
     Ok(node.stop().await?)
 }
 
-/// The signals that end a program politely.
+/// The signals that end the demo.
 struct Signals([Signal; 3]);
 
 impl Signals {
@@ -60,83 +64,71 @@ impl Signals {
     }
 }
 
-/// A sample driver, as a process of its own.
-pub(crate) use self::samples::drive;
-
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    // Two threads: API server, scheduler and kubelet do not wait for each other.
+    // Two threads, so that API server, scheduler and kubelet do not block each other.
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }
 
-async fn start(options: &DemoOptions, steps: &mut Steps) -> Result<Node, Failure> {
+async fn start(options: &DemoOptions, progress: &mut Progress) -> Result<Node, Failure> {
     let isolation = match options.runtime.as_deref() {
         None => Isolation::Auto,
         Some("none") => Isolation::ShowOnly,
         Some(runtime) => Isolation::Oci(find_runtime(runtime)?),
     };
     let node = Node::builder().name("worker-0").isolation(isolation).start().await?;
-    steps.step("A node: API server, scheduler, kubelet, container runner")?;
-    tell_isolation(node.runner())?;
+    progress.complete("A node: API server, scheduler, kubelet, container runner")?;
+    print_isolation(node.runner())?;
     for note in node.runner().isolation_notes() {
-        say(&format!("({note})"))?;
+        print_line(&format!("({note})"))?;
     }
-    say("")?;
+    print_line("")?;
     Ok(node)
 }
 
-/// What containers are kept apart by, in lines of at most 80 columns, and what that is not.
-fn tell_isolation(runner: &Runner) -> Result<(), Failure> {
+/// Prints how containers are isolated, and what is not isolated, in lines of at most 80 columns.
+fn print_isolation(runner: &Runner) -> Result<(), Failure> {
     let means = runner.kept_apart_by();
     let (first, rest) = means.split_once("), ").map_or((means.as_str(), ""), |(first, rest)| (first, rest));
     if rest.is_empty() {
-        return say(&format!("Containers are kept apart by: {first}."));
+        return print_line(&format!("Container isolation: {first}."));
     }
-    say(&format!("Containers are kept apart by: {first}),"))?;
+    print_line(&format!("Container isolation: {first}),"))?;
     let processes = if *runner.isolation() == Isolation::UserNamespace { ", processes" } else { "" };
-    say(&format!("{rest}. Network{processes} and programs are the host's:"))?;
-    say("it is not a sandbox for code that you do not trust.")
+    print_line(&format!("{rest}. Network{processes} and programs are the host's:"))?;
+    print_line("this is not a sandbox for untrusted code.")
 }
 
-async fn tell(node: &Node, options: &DemoOptions, steps: &mut Steps) -> Result<(), Failure> {
-    match &options.driver {
-        Some(command) => own::tell(node, command, options.keep, steps).await,
-        None => samples::tell(node, options.keep, steps).await,
-    }
-}
-
-/// An OCI runtime, by its path or by its name.
+/// Finds an OCI runtime by its path, or by its name in `PATH`.
 fn find_runtime(name: &str) -> Result<PathBuf, Failure> {
     if name.contains('/') {
         return Ok(PathBuf::from(name));
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file());
-    found.ok_or_else(|| {
-        Failure::new(Code::NotFound, format!("there is no {name} in PATH: install it, or leave --runtime out"))
-    })
+    found.ok_or_else(|| Failure::new(Code::NotFound, format!("{name} is not in PATH: install it, or omit --runtime")))
 }
 
-/// Tells how to look around, and waits for the user to end it.
+/// Prints commands to explore the node, and waits until a signal ends the demo.
 async fn keep(node: &Node, pod: &drakkar_node::PodHandle<'_>, container: &str) -> Result<(), Failure> {
     let kubeconfig = node.write_admin_kubeconfig()?;
-    say("It goes on running. In another terminal:")?;
-    say("")?;
+    print_line("The node keeps running. In another terminal:")?;
+    print_line("")?;
     let directory = node.directory().display().to_string();
-    say(&format!("  export KUBECONFIG={}", kubeconfig.display()))?;
-    say("  kubectl get pods,resourceclaims,resourceslices")?;
-    say(&format!("  find {directory} -name '*.json'"))?;
+    print_line(&format!("  export KUBECONFIG={}", kubeconfig.display()))?;
+    print_line("  kubectl get pods,resourceclaims,resourceslices")?;
+    print_line(&format!("  find {directory} -name '*.json'"))?;
     if let Some(pid) = pod.process(container) {
-        say(&format!("  drakkar --root /proc/{pid}/root list"))?;
-        let others = if *node.runner().isolation() == Isolation::Root { "-p" } else { "-U --preserve-credentials" };
-        say(&format!("  nsenter -t {pid} -m {others} {COMMAND_IN_CONTAINER} list"))?;
+        print_line(&format!("  drakkar --root /proc/{pid}/root list"))?;
+        let namespaces = if *node.runner().isolation() == Isolation::Root { "-p" } else { "-U --preserve-credentials" };
+        print_line(&format!("  nsenter -t {pid} -m {namespaces} {COMMAND_IN_CONTAINER} list"))?;
     }
-    say("")?;
-    say("Ctrl-C ends it, and nothing is left behind.")?;
+    print_line("")?;
+    print_line("Ctrl-C ends it and removes everything.")?;
     std::future::pending().await
 }
 
 impl From<NodeError> for Failure {
     fn from(error: NodeError) -> Self {
-        Self::new(Code::Refused, format!("the demo did not go as it should: {error}"))
+        Self::new(Code::System, format!("the demo failed: {error}"))
     }
 }

@@ -1,7 +1,7 @@
-//! `drakkar env` and `drakkar exec`: all there is, as variables.
+//! `drakkar env` and `drakkar exec`: the metadata as environment variables.
 //!
-//! The names are an interface: they are in the help text and in docs/workloads.md, and they stay. Two things that
-//! would get the same name are an error and not a surprise.
+//! The variables' names are a stable interface, documented in the help text and in docs/workloads.md. Two values with the
+//! same name are an error.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -17,7 +17,7 @@ use drakkar_metadata::read::{Discovery, MetadataFile, ReadError};
 use drakkar_metadata::{Device, DeviceAttribute, Query, Reader};
 
 use crate::args::Variables as Names;
-use crate::exit::{Code, Failure, WHERE_METADATA_COMES_FROM};
+use crate::exit::{Code, Failure, NO_METADATA_HINT};
 use crate::output::{cell, plain};
 
 pub(crate) fn print(reader: &Reader, requests: &[Query], names: &Names, export: bool) -> Result<(), Failure> {
@@ -33,75 +33,76 @@ pub(crate) fn print(reader: &Reader, requests: &[Query], names: &Names, export: 
 pub(crate) fn exec(reader: &Reader, requests: &[Query], names: &Names, command: &[OsString]) -> Result<(), Failure> {
     let variables = Variables::read(reader, requests, names)?;
     let Some((program, arguments)) = command.split_first() else {
-        return Err(Failure::new(Code::Refused, "no program to run"));
+        return Err(Failure::new(Code::System, "no program to run"));
     };
     let environment = variables.by_name.into_iter().map(|(name, variable)| (name, variable.value));
-    // Returns only if the program could not take our place.
+    // Returns only on an error.
     let error = Command::new(program).args(arguments).envs(environment).exec();
     let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
-    Err(Failure::new(Code::Refused, format!("{}: {error}", program.display())).with_code(code))
+    Err(Failure::new(Code::System, format!("{}: {error}", program.display())).with_code(code))
 }
 
-/// What to do about a variable that cannot be set.
-const WITHOUT_ATTRIBUTES: &str = "name the requests that you want, or leave out attributes with --no-attributes";
+/// The hint for a variable that cannot be set.
+const SELECTION_HINT: &str = "select the requests that you need, or omit attributes with --no-attributes";
 
-/// Variables are named by what a pod calls a claim; two claims must not be mixed under one name.
-fn refuse_two_claims_of_one_name(files: &[MetadataFile]) -> Result<(), Failure> {
+/// Refuses two claims with the same name in the pod, because their variables would be mixed.
+fn refuse_ambiguous_claims(files: &[MetadataFile]) -> Result<(), Failure> {
     let mut first_of: HashMap<(&str, Option<&RequestName>), &MetadataFile> = HashMap::new();
     for file in files {
         let first = *first_of.entry((file.claim_label(), file.request.as_ref())).or_insert(file);
         if !first.is_of_same_claim(file) {
-            let message = format!("there are two claims that go by the name {} here", cell(file.claim_label()));
-            let hint = "name the one that you want; `drakkar list` shows how";
+            let message = format!("two claims have the name {}", cell(file.claim_label()));
+            let hint = "select one of them; `drakkar list` shows their unambiguous names";
             return Err(Failure::new(Code::Usage, message).hint(hint));
         }
     }
     Ok(())
 }
 
-/// How long all variables may be together. The kernel gives a program 6 MB for its arguments and variables at most.
+/// The maximum length of all variables. The kernel's limit for a program's arguments and environment is 6 MB.
 const MAX_LENGTH: usize = 6 * 1024 * 1024;
 
 /// Variables by name.
 #[derive(Debug, Default)]
 struct Variables {
     by_name: BTreeMap<String, Variable>,
-    /// How long they are together.
+    /// Their total length.
     length: usize,
 }
 
 #[derive(Debug)]
 struct Variable {
     value: String,
-    /// What it stands for, for the message when another wants the same name.
+    /// The origin of the value, for messages about conflicts.
     source: String,
 }
 
 impl Variables {
-    /// The variables of the requests, or of all there are.
+    /// Reads the variables of the requests, or of all requests if there are none.
     fn read(reader: &Reader, requests: &[Query], names: &Names) -> Result<Self, Failure> {
         let mut files = Vec::new();
         if requests.is_empty() {
-            let Discovery { files: found, problems, .. } = reader.discover();
+            let Discovery { files: discovered, problems, .. } = reader.discover();
             if let Some(failure) = Failure::all(&problems) {
                 return Err(failure);
             }
-            files = found;
+            files = discovered;
         }
         for query in requests {
             files.extend(reader.read(query)?.complete()?.files);
         }
         if files.is_empty() {
-            return Err(Failure::new(Code::NotFound, "no device metadata here, so there are no variables")
-                .hint(WHERE_METADATA_COMES_FROM));
+            return Err(
+                Failure::new(Code::NotFound, "no device metadata, so there are no variables").hint(NO_METADATA_HINT)
+            );
         }
         Self::of(files, names)
     }
 
     fn of(files: Vec<MetadataFile>, names: &Names) -> Result<Self, Failure> {
-        refuse_two_claims_of_one_name(&files)?;
+        refuse_ambiguous_claims(&files)?;
         let mut requests: BTreeMap<(Rc<str>, String), Vec<Device>> = BTreeMap::new();
-        // Two queries may name the same thing; it is counted once.
+        // Several queries may select the same request; it counts once.
         let mut seen: HashMap<PathBuf, HashSet<String>> = HashMap::new();
         let mut problems: Vec<ReadError> = Vec::new();
         for file in files {
@@ -141,7 +142,7 @@ impl Variables {
     }
 
     fn set_device(&mut self, base: &str, device: &Device, source: &str) -> Result<(), Failure> {
-        let facts = [
+        let properties = [
             ("DRIVER", Some(device.driver.as_str())),
             ("POOL", Some(device.pool.as_str())),
             ("DEVICE", Some(device.name.as_str())),
@@ -150,7 +151,7 @@ impl Variables {
             ("INTERFACE", device.interface_name()),
             ("MAC", device.hardware_address()),
         ];
-        for (name, value) in facts {
+        for (name, value) in properties {
             if let Some(value) = value.filter(|value| !value.is_empty()) {
                 self.set(format!("{base}_{name}"), value.to_owned(), source.to_owned())?;
             }
@@ -162,13 +163,13 @@ impl Variables {
     }
 
     fn set_attributes(&mut self, base: &str, device: &Device, source: &str) -> Result<(), Failure> {
-        // An attribute without a value is what is left of an empty list: there is nothing to set.
+        // An empty list is decoded as an attribute without a value.
         let has_value = |value: &DeviceAttribute| value.set_values().next().is_some();
         for (attribute, value) in device.attributes.iter().filter(|(_, value)| has_value(value)) {
             let source = format!("attribute {} of {source}, device {}", cell(attribute), cell(&device.name));
             let Some(value) = value.value() else {
                 let message = format!("{source} has several values");
-                return Err(Failure::new(Code::Invalid, message).hint(WITHOUT_ATTRIBUTES));
+                return Err(Failure::new(Code::Invalid, message).hint(SELECTION_HINT));
             };
             let name = format!("{base}_ATTR_{}", attribute_part(attribute));
             self.set(name, value.elements().join("\n"), source)?;
@@ -178,13 +179,13 @@ impl Variables {
 
     fn set(&mut self, name: String, value: String, source: String) -> Result<(), Failure> {
         if value.contains('\0') {
-            let message = format!("{source}: a NUL character cannot stand in a variable");
-            return Err(Failure::new(Code::Invalid, message).hint(WITHOUT_ATTRIBUTES));
+            let message = format!("{source}: a variable cannot contain a NUL character");
+            return Err(Failure::new(Code::Invalid, message).hint(SELECTION_HINT));
         }
         self.length += name.len() + value.len() + source.len();
         if self.length > MAX_LENGTH {
             let message = format!("more than {} MiB of variables, which no program can have", MAX_LENGTH / 1024 / 1024);
-            return Err(Failure::new(Code::Invalid, message).hint(WITHOUT_ATTRIBUTES));
+            return Err(Failure::new(Code::Invalid, message).hint(SELECTION_HINT));
         }
         match self.by_name.entry(name) {
             Entry::Vacant(entry) => {
@@ -193,21 +194,21 @@ impl Variables {
             }
             Entry::Occupied(entry) => {
                 let message = format!("{} would be both {} and {source}", cell(entry.key()), entry.get().source);
-                Err(Failure::new(Code::Invalid, message).hint(WITHOUT_ATTRIBUTES))
+                Err(Failure::new(Code::Invalid, message).hint(SELECTION_HINT))
             }
         }
     }
 }
 
-/// Letters in upper case; what is neither letter nor digit becomes an underscore.
+/// Converts a name to upper case, with underscores for other characters than letters and digits.
 fn name_part(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
 }
 
-/// The same for an attribute, with its words parted: `pciBusID` is `PCI_BUS_ID`.
+/// Converts an attribute's name, with its words separated: `pciBusID` is `PCI_BUS_ID`.
 fn attribute_part(name: &str) -> String {
     let characters: Vec<char> = name.chars().collect();
-    let mut parted = String::new();
+    let mut separated = String::new();
     for (index, c) in characters.iter().enumerate() {
         let before = index.checked_sub(1).map(|index| characters[index]);
         let after = characters.get(index + 1);
@@ -218,16 +219,16 @@ fn attribute_part(name: &str) -> String {
                     || (before.is_ascii_uppercase() && after.is_some_and(char::is_ascii_lowercase))
             });
         if starts_word {
-            parted.push('_');
+            separated.push('_');
         }
-        parted.push(*c);
+        separated.push(*c);
     }
-    name_part(&parted)
+    name_part(&separated)
 }
 
-/// A word for the shell, whatever is in it.
+/// Quotes a value for the shell.
 fn quote(value: &str) -> String {
-    // zsh takes `=name` for the path of a program, at the beginning and behind a colon.
+    // Not `=`: zsh expands `=name` to the path of a program, at the start and after a colon.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:,@%+".contains(&byte);
     if !value.is_empty() && value.bytes().all(is_plain) {
         return value.to_owned();
@@ -240,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_get_names_that_people_expect() {
+    fn attribute_names_are_split_into_words() {
         for (attribute, name) in [
             ("model", "MODEL"),
             ("pciBusID", "PCI_BUS_ID"),
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn quoting_leaves_nothing_to_the_shell() {
+    fn quoted_values_are_not_expanded_by_the_shell() {
         assert_eq!(quote("0000:03:00.0"), "0000:03:00.0");
         assert_eq!(quote(""), "''");
         assert_eq!(quote("a b"), "'a b'");

@@ -1,4 +1,4 @@
-//! `drakkar get`: the bare value, for scripts.
+//! `drakkar get`: prints bare values, for scripts.
 
 use std::io::Write;
 
@@ -16,8 +16,8 @@ pub(crate) fn run(
     raw: bool,
 ) -> Result<(), Failure> {
     let request = reader.read(query)?.complete()?;
-    let is_wanted = |candidate: &&Device| device.is_none_or(|name| *name == candidate.name.as_str());
-    let devices: Vec<&Device> = request.devices().filter(is_wanted).collect();
+    let is_selected = |candidate: &&Device| device.is_none_or(|name| *name == candidate.name.as_str());
+    let devices: Vec<&Device> = request.devices().filter(is_selected).collect();
     if devices.is_empty() {
         let names = join(request.devices().map(|device| device.name.as_str()));
         let message = match device {
@@ -36,12 +36,12 @@ pub(crate) fn run(
         let Some(value) = value.value() else {
             let name = cell(&device.name);
             let message = format!("device {name} of {query}: {attribute} does not have exactly one value");
-            return Err(Failure::new(Code::Invalid, message).hint(format!("`drakkar read {query}` shows what it has")));
+            return Err(Failure::new(Code::Invalid, message).hint(format!("`drakkar read {query}` shows its values")));
         };
         if !raw && value.elements().iter().any(|element| element.contains(is_control)) {
             let name = cell(&device.name);
-            let message = format!("device {name} of {query}: {attribute} has a control character in it");
-            let hint = "--raw prints it as it is; a newline in a value then looks like the end of it";
+            let message = format!("device {name} of {query}: {attribute} contains a control character");
+            let hint = "--raw prints it unchanged; a newline in a value then looks like the end of the value";
             return Err(Failure::new(Code::Invalid, message).hint(hint));
         }
     }
@@ -56,16 +56,16 @@ pub(crate) fn run(
     Ok(plain(print)?)
 }
 
-/// Whether a character ends a line or is obeyed by a terminal: no value in the field has one.
+/// Returns whether a character ends a line or controls a terminal. Real values have no such characters.
 fn is_control(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// The names, as many as anybody reads.
+/// Joins the names, up to a limit.
 fn join<'a>(mut names: impl Iterator<Item = &'a str>) -> String {
-    const SHOWN: usize = 64;
-    let mut names: Vec<String> = names.by_ref().take(SHOWN + 1).map(cell).collect();
-    if let Some(more) = names.get_mut(SHOWN) {
+    const MAX_NAMES: usize = 64;
+    let mut names: Vec<String> = names.by_ref().take(MAX_NAMES + 1).map(cell).collect();
+    if let Some(more) = names.get_mut(MAX_NAMES) {
         "…".clone_into(more);
     }
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }

@@ -1,4 +1,4 @@
-//! Files that are named on the command line.
+//! Reads the files that are named on the command line.
 
 use std::io::Read;
 use std::path::Path;
@@ -8,10 +8,10 @@ use drakkar_metadata::read::{MAX_FILE_SIZE, ReadError};
 
 use crate::exit::{Code, Failure};
 
-/// Where such files are.
+/// Reads files below a root directory.
 #[derive(Debug)]
 pub(crate) struct Input {
-    /// Where absolute paths are looked for.
+    /// Reads absolute paths.
     root: Reader,
 }
 
@@ -20,7 +20,7 @@ impl Input {
         Ok(Self { root: Reader::with_root(root)? })
     }
 
-    /// The content of a file, or of standard input for `-`; never empty.
+    /// Reads a file, or standard input for `-`. An empty file is an error.
     pub(crate) fn read(&self, file: &Path) -> Result<Vec<u8>, Failure> {
         let bytes = if file == Path::new("-") {
             read_standard_input()?
@@ -40,17 +40,15 @@ impl Input {
 fn failure(error: ReadError) -> Failure {
     match error {
         // `drakkar validate <(command)`, for example.
-        ReadError::NotAFile { .. } => {
-            Failure::from(error).hint("a dash in the place of a file's name reads standard input")
-        }
+        ReadError::NotAFile { .. } => Failure::from(error).hint("use - as the file name to read standard input"),
         error => error.into(),
     }
 }
 
 fn read_standard_input() -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    let refused = |error| Failure::new(Code::Refused, format!("standard input: {error}"));
-    std::io::stdin().lock().take(MAX_FILE_SIZE + 1).read_to_end(&mut bytes).map_err(refused)?;
+    let system = |error| Failure::new(Code::System, format!("standard input: {error}"));
+    std::io::stdin().lock().take(MAX_FILE_SIZE + 1).read_to_end(&mut bytes).map_err(system)?;
     if bytes.len() as u64 > MAX_FILE_SIZE {
         let limit = MAX_FILE_SIZE / 1024 / 1024;
         let message = format!("standard input: more than {limit} MiB, which no metadata file has");

@@ -1,4 +1,4 @@
-//! `drakkar list`: everything that this container has.
+//! `drakkar list`: lists all devices of this container.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -12,31 +12,31 @@ use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use crate::args::Output;
-use crate::exit::{Code, Failure, WHERE_METADATA_COMES_FROM};
+use crate::exit::{Code, Failure, NO_METADATA_HINT};
 use crate::output::table::{Sink, Table};
 use crate::output::{cell, plain, styled, write_yaml};
 
 pub(crate) fn run(reader: &Reader, output: Output) -> Result<(), Failure> {
     let Discovery { files, problems, .. } = reader.discover();
     if files.is_empty() && problems.is_empty() {
-        let message = format!("no device metadata here: nothing below {KUBERNETES_DIR} or {KEP_DIR}");
-        return Err(Failure::new(Code::NotFound, message).hint(WHERE_METADATA_COMES_FROM));
+        let message = format!("no device metadata: nothing below {KUBERNETES_DIR} or {KEP_DIR}");
+        return Err(Failure::new(Code::NotFound, message).hint(NO_METADATA_HINT));
     }
     match output {
         Output::Table => styled(|output| write_table(output, &files))?,
         Output::Json => plain(|output| {
-            serde_json::to_writer_pretty(&mut *output, &Listed(&files))?;
+            serde_json::to_writer_pretty(&mut *output, &FileList(&files))?;
             output.write_all(b"\n")
         })?,
-        Output::Yaml => plain(|output| write_yaml(output, &Listed(&files)))?,
+        Output::Yaml => plain(|output| write_yaml(output, &FileList(&files)))?,
     }
-    // A driver that has yet to deliver is nothing wrong; what is broken is.
+    // A file that is not written yet is not an error; a broken one is.
     let is_broken = |error: &ReadError| error.class() != ErrorClass::NotWritten;
     let broken = files.into_iter().filter_map(|file| file.content.err()).filter(is_broken);
     Failure::all(&broken.chain(problems).collect::<Vec<_>>()).map_or(Ok(()), Err)
 }
 
-/// Writes a line for each device, and one for each request and file without any.
+/// Writes a line for each device, and for each request and file without devices.
 fn write_table(output: &mut dyn Write, files: &[MetadataFile]) -> io::Result<()> {
     let ambiguous = ambiguous_labels(files);
     let table = Table::new(["CLAIM", "REQUEST", "DRIVER", "DEVICE", "DETAILS"]);
@@ -68,7 +68,7 @@ fn rows_of(file: &MetadataFile, ambiguous: &HashSet<&str>, sink: &mut Sink<'_, 5
     Ok(())
 }
 
-/// The labels that several claims go by; such a claim is named in full, as one would on the command line.
+/// Returns the names that several claims have. Such a claim is printed in its unambiguous form.
 fn ambiguous_labels(files: &[MetadataFile]) -> HashSet<&str> {
     let mut first_of: HashMap<&str, &MetadataFile> = HashMap::new();
     let mut ambiguous = HashSet::new();
@@ -81,7 +81,7 @@ fn ambiguous_labels(files: &[MetadataFile]) -> HashSet<&str> {
     ambiguous
 }
 
-/// The claim in the form that is never ambiguous.
+/// Returns the unambiguous form of a claim's name, as accepted on the command line.
 fn qualified_claim(file: &MetadataFile) -> String {
     match &file.claim {
         ClaimKey::Claim(name) => format!("{CLAIMS_SUBDIR}/{name}"),
@@ -89,7 +89,7 @@ fn qualified_claim(file: &MetadataFile) -> String {
     }
 }
 
-/// The one thing that somebody who looks for this device most likely wants.
+/// Returns the most useful facts about a device: its address, interface or number of attributes.
 fn details(device: &Device) -> String {
     let mut details = Vec::new();
     if let Some(uuid) = device.mdev_uuid() {
@@ -115,16 +115,16 @@ fn status(error: &ReadError) -> &'static str {
     }
 }
 
-/// All files as one list, which is written file by file.
-struct Listed<'a>(&'a [MetadataFile]);
+/// A list of files that is serialized one by one.
+struct FileList<'a>(&'a [MetadataFile]);
 
-impl Serialize for Listed<'_> {
+impl Serialize for FileList<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.0.iter().map(Document::of))
     }
 }
 
-/// A file as scripts see it.
+/// A file in the JSON and YAML output.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Document<'a> {
@@ -176,16 +176,15 @@ impl<'a> Document<'a> {
     }
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-/// A request's name as each of its devices has it: cut if it is longer than any can be, since a file may have
-/// thousands of devices.
+/// Truncates a request's name that is too long to be valid, because it is repeated for each device of a file.
 fn short(request: &str) -> Cow<'_, str> {
-    const LONGEST: usize = 256;
-    if request.len() > LONGEST { cell(request).into() } else { request.into() }
+    const MAX_LENGTH: usize = 256;
+    if request.len() > MAX_LENGTH { cell(request).into() } else { request.into() }
 }
 
 /// The devices of all requests, each with the name of its request.

@@ -1,4 +1,4 @@
-//! `drakkar completions` and `drakkar man`, both made from the definition of the command line.
+//! `drakkar completions` and `drakkar man`, both generated from the definition of the command line.
 
 use std::path::Path;
 
@@ -21,8 +21,8 @@ pub(crate) fn man(command: Option<&str>, directory: Option<&Path>) -> Result<(),
     if let Some(directory) = directory {
         for page in &pages {
             let path = directory.join(format!("{}.1", page_name(page)));
-            let refused = |error| Failure::new(Code::Refused, format!("{}: {error}", path.display()));
-            std::fs::write(&path, render(page)?).map_err(refused)?;
+            let system = |error| Failure::new(Code::System, format!("{}: {error}", path.display()));
+            std::fs::write(&path, render(page)?).map_err(system)?;
         }
         return Ok(());
     }
@@ -30,13 +30,13 @@ pub(crate) fn man(command: Option<&str>, directory: Option<&Path>) -> Result<(),
     match pages.iter().find(|page| page_name(page) == name) {
         Some(page) => Ok(print_bytes(&render(page)?)?),
         None => {
-            let message = format!("there is no command {}", command.unwrap_or_default());
-            Err(Failure::new(Code::Usage, message).hint("`drakkar help` lists them"))
+            let message = format!("unknown command {}", command.unwrap_or_default());
+            Err(Failure::new(Code::Usage, message).hint("`drakkar help` lists the commands"))
         }
     }
 }
 
-/// The command and each of its subcommands, which clap has named as their pages are: `drakkar-get`.
+/// Returns the command and its subcommands. clap's display names are the names of the pages: `drakkar-get`.
 fn pages() -> Vec<Command> {
     let mut root = Arguments::command().disable_help_subcommand(true);
     root.build();

@@ -1,10 +1,10 @@
-//! `drakkar read`: all about one request.
+//! `drakkar read`: shows the metadata of a request.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
 use drakkar_metadata::read::{ReadError, RequestMetadata};
-use drakkar_metadata::{Device, DeviceMetadata, Format, KIND, Query, Reader, Request, Version, encode};
+use drakkar_metadata::{Device, Format, KIND, Metadata, Query, Reader, Request, Version, encode};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -29,13 +29,13 @@ pub(crate) fn run(reader: &Reader, query: &Query, output: Output, to: Option<Ver
     problems(&request.problems)
 }
 
-/// What could be read has been shown; what could not is told, and is the exit code.
+/// Reports the files that could not be read, after the others are printed.
 pub(crate) fn problems(problems: &[ReadError]) -> Result<(), Failure> {
     Failure::all(problems).map_or(Ok(()), Err)
 }
 
-/// One document, and its version: the file as it is if there is only one, all of them merged otherwise.
-fn document(request: &RequestMetadata, to: Option<Version>) -> (&DeviceMetadata, Version) {
+/// Returns the document to print and its version: the file's own if there is only one, otherwise all files merged.
+fn document(request: &RequestMetadata, to: Option<Version>) -> (&Metadata, Version) {
     let mut written = request.files.iter().filter_map(|file| file.content.as_ref().ok());
     let first = written.next();
     let version = match first.map(|decoded| decoded.format) {
@@ -55,7 +55,7 @@ fn document(request: &RequestMetadata, to: Option<Version>) -> (&DeviceMetadata,
 struct Document<'a> {
     kind: &'static str,
     api_version: &'static str,
-    /// As a value, because parts of it are kept as JSON text.
+    /// A JSON value, because parts of the metadata are kept as JSON text.
     metadata: Value,
     #[serde(skip_serializing_if = "Option::is_none")]
     pod_claim_name: Option<&'a str>,
@@ -64,7 +64,7 @@ struct Document<'a> {
 }
 
 impl<'a> Document<'a> {
-    fn of(metadata: &'a DeviceMetadata, version: Version) -> Self {
+    fn of(metadata: &'a Metadata, version: Version) -> Self {
         Self {
             kind: KIND,
             api_version: version.api_version(),

@@ -1,11 +1,11 @@
-//! `drakkar validate`: what is wrong with a file, all of it.
+//! `drakkar validate`: reports all errors in metadata files.
 //!
-//! Stricter than reading: a reader is content with the first document that it can use, this looks at every one.
+//! It is stricter than reading: a reader uses the first document of a known version, this checks every document.
 
 use std::path::PathBuf;
 
 use drakkar_metadata::show::Printable;
-use drakkar_metadata::{DecodeError, Decoded, Decoder, DeviceMetadata, Format, validate};
+use drakkar_metadata::{DecodeError, Decoded, Decoder, Format, Metadata, validate};
 
 use super::input::Input;
 use crate::exit::{Code, Failure};
@@ -32,17 +32,17 @@ pub(crate) fn run(input: &Input, files: &[PathBuf]) -> Result<(), Failure> {
     }
     print(&report)?;
     if broken > 0 {
-        let of =
+        let subject =
             if files.len() == 1 { "the file is".to_owned() } else { format!("{broken} of {} files are", files.len()) };
-        failures.push(Failure::new(Code::Invalid, format!("{of} not valid")));
+        failures.push(Failure::new(Code::Invalid, format!("{subject} not valid")));
     }
     Failure::join(failures).map_or(Ok(()), Err)
 }
 
-/// What is to say about a file.
+/// The result of validating a file.
 #[derive(Debug, Default)]
 struct Findings {
-    good: Vec<Format>,
+    formats: Vec<Format>,
     notes: Vec<String>,
     errors: Vec<String>,
 }
@@ -56,18 +56,18 @@ impl Findings {
         let mut lines = self.errors.clone();
         lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
         if self.is_ok() {
-            let formats: Vec<String> = self.good.iter().map(ToString::to_string).collect();
+            let formats: Vec<String> = self.formats.iter().map(ToString::to_string).collect();
             lines.push(format!("ok ({})", formats.join(", ")));
         }
         lines
     }
 }
 
-/// How many documents of a file are looked at: there is one for each version.
+/// The maximum number of documents that are checked. A file has one per version.
 const MAX_DOCUMENTS: usize = 100;
 
-/// Whether two documents say the same about devices; what they say of the claim beside that is no reader's concern.
-fn says_the_same(one: &DeviceMetadata, other: &DeviceMetadata) -> bool {
+/// Returns whether two documents have the same devices. Readers do not depend on the claim's other metadata.
+fn has_same_devices(one: &Metadata, other: &Metadata) -> bool {
     one.requests == other.requests && one.pod_claim_name == other.pod_claim_name
 }
 
@@ -93,18 +93,18 @@ fn check(bytes: &[u8]) -> Findings {
                 findings.errors.push(format!("{}: and {} more", decoded.format, invalid.omitted()));
             }
         }
-        findings.good.push(decoded.format);
+        findings.formats.push(decoded.format);
         match &first {
             None => first = Some(decoded),
             Some(first) if first.format == Format::EarlyDraft => {}
-            Some(first) if !says_the_same(&first.metadata, &decoded.metadata) => findings.errors.push(format!(
-                "{} says something else than {}: readers of different versions would see different devices",
+            Some(first) if !has_same_devices(&first.metadata, &decoded.metadata) => findings.errors.push(format!(
+                "{} differs from {}: readers of different versions would see different devices",
                 decoded.format, first.format
             )),
             Some(_) => {}
         }
     }
-    if findings.good.is_empty() && findings.errors.is_empty() {
+    if findings.formats.is_empty() && findings.errors.is_empty() {
         findings.errors.push(DecodeError::NothingFound.to_string());
     }
     findings

@@ -1,4 +1,4 @@
-//! `drakkar wait`: until the drivers have delivered.
+//! `drakkar wait`: waits until the drivers have written the metadata.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use drakkar_metadata::{Query, Reader};
 use crate::exit::{Code, Failure};
 use crate::output::cell;
 
-/// How much of what is missing is told.
-const SHOWN: usize = 5;
+/// The maximum number of missing attributes in the message.
+const MAX_MISSING: usize = 5;
 
 pub(crate) fn run(reader: &Reader, query: &Query, attributes: &[String], timeout: Duration) -> Result<(), Failure> {
     let mut missing = Vec::new();
@@ -18,11 +18,11 @@ pub(crate) fn run(reader: &Reader, query: &Query, attributes: &[String], timeout
         missing.is_empty()
     });
     let Err(error) = outcome else { return Ok(()) };
-    let is_there = matches!(&error, ReadError::TimedOut { last, .. } if matches!(**last, ReadError::NotReady { .. }));
-    if is_there {
-        // The metadata is there; which attribute it lacks, only we know.
-        let others = missing.len().saturating_sub(SHOWN);
-        missing.truncate(SHOWN);
+    let is_written = matches!(&error, ReadError::TimedOut { last, .. } if matches!(**last, ReadError::NotReady { .. }));
+    if is_written {
+        // The library does not know which attributes are missing.
+        let others = missing.len().saturating_sub(MAX_MISSING);
+        missing.truncate(MAX_MISSING);
         let more = if others > 0 { format!("; and {others} more") } else { String::new() };
         return Err(Failure::new(Code::NotWritten, format!("{error}: {}{more}", missing.join("; "))));
     }
@@ -34,7 +34,7 @@ fn missing_attributes(request: &RequestMetadata, attributes: &[String]) -> Vec<S
         return Vec::new();
     }
     if request.devices().next().is_none() {
-        return vec!["there is no device yet".to_owned()];
+        return vec!["no device yet".to_owned()];
     }
     let mut missing = Vec::new();
     for device in request.devices() {

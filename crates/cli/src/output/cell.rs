@@ -1,17 +1,17 @@
-//! One piece of text within a line: made safe, and no wider than anybody can read.
+//! Text within a line: safe to print and with a maximum width.
 
 use drakkar_metadata::show::shown;
 use unicode_width::UnicodeWidthChar;
 
-/// How many columns a cell has at most. The longest name in Kubernetes has 253 characters; what is longer is to be had
-/// whole as JSON or by `drakkar get`.
+/// The maximum width of a cell in columns. The longest name in Kubernetes has 253 characters; `drakkar get` and JSON output
+/// are not truncated.
 pub(super) const MAX_WIDTH: usize = 256;
 
-/// Text that is safe to print and has at most [`MAX_WIDTH`] columns; an ellipsis stands for the rest.
+/// Returns text that is safe to print, truncated with an ellipsis to [`MAX_WIDTH`] columns.
 pub(crate) fn cell(text: &str) -> String {
     let mut cut = String::new();
     let mut used = 0;
-    // Where to cut so that the ellipsis fits.
+    // The length at which the ellipsis still fits.
     let mut end = 0;
     for shown in shown(text) {
         let piece = shown.to_string();
@@ -29,7 +29,7 @@ pub(crate) fn cell(text: &str) -> String {
     cut
 }
 
-/// How many columns of a terminal some text takes.
+/// Returns the width of a text in columns of a terminal.
 pub(super) fn width(text: &str) -> usize {
     text.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_is_cut_by_what_a_terminal_shows() {
+    fn a_cell_is_truncated_by_its_width_on_a_terminal() {
         assert_eq!(cell("a\u{1b}é"), "a\\u{1b}é");
         let longest = "x".repeat(MAX_WIDTH);
         assert_eq!(cell(&longest), longest);
@@ -47,7 +47,7 @@ mod tests {
         let wide = cell(&"日".repeat(1000));
         assert!(width(&wide) <= MAX_WIDTH && wide.ends_with('…'), "{wide}");
         assert!(width(&cell(&"\u{7}".repeat(1000))) <= MAX_WIDTH);
-        // Marks take no columns, and are cut all the same.
+        // Combining marks have no width, and are truncated as well.
         assert!(cell(&format!("a{}", "\u{300}".repeat(100_000))).len() < 4 * MAX_WIDTH);
     }
 }

@@ -1,25 +1,25 @@
-//! Text for a terminal: without what a terminal would obey, and still JSON if it was.
+//! Escapes control characters for a terminal, so that JSON stays valid JSON.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use drakkar_metadata::show::{Shown, shown};
 
-/// Text without what a terminal would obey; what is not Unicode is replaced.
+/// Escapes control characters; bytes that are not UTF-8 are replaced.
 #[cfg(feature = "demo")]
 pub(crate) fn terminal_safe(bytes: &[u8]) -> String {
     escape(&String::from_utf8_lossy(bytes))
 }
 
-/// Text in which everything but lines and what shows itself is escaped as in a JSON string, so that JSON stays JSON.
+/// Escapes unsafe characters other than newlines and tabs as in a JSON string, so that JSON stays valid.
 fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for shown in shown(text) {
         match shown {
-            Shown::AsItIs(c) | Shown::Escaped(c @ ('\n' | '\t')) => safe.push(c),
+            Shown::Verbatim(c) | Shown::Escaped(c @ ('\n' | '\t')) => safe.push(c),
             Shown::Escaped(c) => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
-                    // A String takes everything.
+                    // Writing to a String never fails.
                     let _ = write!(safe, "\\u{unit:04x}");
                 }
             }
@@ -28,10 +28,10 @@ fn escape(text: &str) -> String {
     safe
 }
 
-/// Makes safe what is written through it; what is not Unicode is replaced.
+/// A writer that escapes control characters; bytes that are not UTF-8 are replaced.
 pub(super) struct SafeWriter<W> {
     output: W,
-    /// The beginning of a character whose rest is still to come.
+    /// The first bytes of an incomplete character.
     started: Vec<u8>,
 }
 
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_escaped_as_json_has_it() {
+    fn control_characters_are_escaped_as_in_json() {
         let raw = "{\n\t\"a\": \"\u{1b}[2J \u{9b}31m \u{202e} \u{e0041} é\"\n}\n";
         let safe = escape(raw);
         assert_eq!(safe, "{\n\t\"a\": \"\\u001b[2J \\u009b31m \\u202e \\udb40\\udc41 é\"\n}\n");
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_that_comes_in_two_writes_is_one() {
+    fn a_character_can_be_split_between_two_writes() {
         let mut written = Vec::new();
         let mut writer = SafeWriter::new(&mut written);
         for byte in "é\u{202e}日\u{1b}".bytes() {

@@ -1,4 +1,4 @@
-//! Columns of text, as wide as what is in them.
+//! Tables with columns as wide as their content.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -6,11 +6,11 @@ use std::io::{self, Write};
 use super::cell::{cell, width};
 use super::style;
 
-/// How wide a column is made for its cells; wider ones push the rest of their own line to the right. So one long name
-/// does not make every other line as long.
+/// The maximum width of a column. A wider cell shifts the rest of its own line only, so that one long name does not widen
+/// every line.
 const MAX_COLUMN: usize = 48;
 
-/// Rows under a header. Cells may hold anything: they are made safe to print and cut to what can be read.
+/// A table with a header. Cells can contain untrusted text: they are escaped and truncated.
 #[derive(Debug)]
 pub(crate) struct Table<const COLUMNS: usize> {
     header: [&'static str; COLUMNS],
@@ -20,7 +20,7 @@ pub(crate) struct Table<const COLUMNS: usize> {
 /// A row of a table.
 pub(crate) type Row<'a, const COLUMNS: usize> = [Cow<'a, str>; COLUMNS];
 
-/// What takes the rows of a table, one by one.
+/// Receives the rows of a table, one by one.
 pub(crate) type Sink<'a, const COLUMNS: usize> = dyn FnMut(Row<'_, COLUMNS>) -> io::Result<()> + 'a;
 
 impl<const COLUMNS: usize> Table<COLUMNS> {
@@ -28,13 +28,13 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
         Self { header, indent: 0 }
     }
 
-    /// Moves the table to the right.
+    /// Indents the table.
     pub(crate) fn indent(mut self, columns: usize) -> Self {
         self.indent = columns;
         self
     }
 
-    /// Writes the table. The rows are asked for twice, to measure and to write them, and none is kept.
+    /// Writes the table. `rows` is called twice, to measure and to write the rows, so that none has to be kept.
     pub(crate) fn write(
         &self,
         output: &mut dyn Write,
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn one_long_cell_makes_one_long_line() {
+    fn a_long_cell_makes_only_its_own_line_long() {
         let long = "x".repeat(100_000);
         let plain = rendered(&[[&long, "a", "1"], ["y", "b", "2"]]);
         let lengths: Vec<usize> = plain.lines().map(|line| line.chars().count()).collect();

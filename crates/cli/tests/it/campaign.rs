@@ -1,8 +1,7 @@
-//! A long attack on the command: random roots that a container could have made, looked at with little memory and
-//! little time.
+//! A randomized attack on the command: random roots that a container could have made, read with limited memory and time.
 //!
-//! A few trees with every `cargo test`; with `DRAKKAR_CAMPAIGN_SECONDS=600` as many as there is time for, and with
-//! `DRAKKAR_CAMPAIGN_SEED` the same ones again.
+//! `cargo test` runs a few trees; `DRAKKAR_CAMPAIGN_SECONDS=600` runs as many as fit into the time, and
+//! `DRAKKAR_CAMPAIGN_SEED` repeats the trees of a seed.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
@@ -20,17 +19,17 @@ use snapbox::cmd::cargo_bin;
 use crate::hostile::limited;
 use crate::support::{Container, claim, device, metadata};
 
-/// How many trees there are where no time is given.
+/// The number of trees if no time is given.
 const TREES: usize = 2;
-/// What takes longer hangs. A look ends after ten seconds of its own; the machine may be busy with other things.
-const HANGS: Duration = Duration::from_secs(120);
+/// The timeout of a command. A search ends after ten seconds; the machine may be busy.
+const HANG_TIMEOUT: Duration = Duration::from_secs(120);
 const BASES: [&str; 3] = [
     "var/run/kubernetes.io/dra-device-attributes/resourceclaims",
     "var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates",
     "var/run/dra-device-attributes",
 ];
 
-/// Numbers that a seed determines (`SplitMix64`), and how large things are to be.
+/// Random numbers from a seed (`SplitMix64`), and a factor for sizes.
 struct Random {
     state: u64,
     scale: usize,
@@ -61,7 +60,7 @@ impl Random {
     }
 }
 
-/// Something that stands where a metadata file should be.
+/// Returns unusual content of a metadata file.
 fn odd_content(random: &mut Random) -> Vec<u8> {
     let document = |devices: &str| {
         format!(
@@ -102,8 +101,8 @@ fn odd_content(random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// Opens a file of the tree for writing if nothing else is in its place: a link leads out of the tree for us, and a FIFO
-/// has no reader. Only one thread at a time changes a tree.
+/// Opens a file of the tree for writing if it is missing or a regular file: a link could lead out of the tree, and opening a
+/// FIFO without a reader blocks. Only one thread at a time changes a tree.
 fn open_for_writing(file: &Path) -> io::Result<File> {
     match fs::symlink_metadata(file) {
         Ok(found) if !found.is_file() => Err(io::ErrorKind::AlreadyExists.into()),
@@ -115,26 +114,26 @@ fn put(file: &Path, content: &[u8]) -> io::Result<()> {
     open_for_writing(file)?.write_all(content)
 }
 
-/// What holds on to something for as long as the tree is looked at.
+/// Locks and sockets that are held while a tree is tested.
 #[derive(Default)]
 struct Held {
     locks: Vec<File>,
     sockets: Vec<UnixListener>,
 }
 
-/// A directory somewhere below one of the bases, which is there afterwards.
+/// Creates a random directory below one of the bases.
 fn some_directory(root: &Path, random: &mut Random) -> PathBuf {
     let mut path = root.join(random.pick(&BASES));
     for _ in 0..random.below(4) {
         path.push(random.pick(&["c", "d", "r", "gpu.example.com", "Bad Name", "a\n\u{1b}b"]));
     }
-    // A file or a link may be in the way; then that is what is there.
+    // It fails if a file or a link is in the way, which is fine.
     let _ = fs::create_dir_all(&path);
     path
 }
 
-/// Puts one odd thing into the tree. Errors mean that something else is there already, and that is as good.
-fn add_something(root: &Path, random: &mut Random, held: &mut Held) {
+/// Adds a random object to the tree. Errors mean that another object is in the way, which is fine.
+fn add_object(root: &Path, random: &mut Random, held: &mut Held) {
     let directory = some_directory(root, random);
     let name = format!("{}-metadata.json", random.pick(&["a.x", "b.x", "", "\u{202e}", "a\nb"]));
     let file = directory.join(&name);
@@ -202,7 +201,7 @@ fn add_something(root: &Path, random: &mut Random, held: &mut Held) {
     }
 }
 
-/// Changes the tree while it is looked at.
+/// Changes the tree while commands read it.
 fn keep_changing(root: &Path, seed: u64, done: &AtomicBool) {
     let mut random = Random { state: seed, scale: 1 };
     while !done.load(Ordering::Acquire) {
@@ -218,16 +217,16 @@ fn keep_changing(root: &Path, seed: u64, done: &AtomicBool) {
     }
 }
 
-/// The end of a command, and what it printed.
-struct Ended {
+/// The result of a command.
+struct Completed {
     status: ExitStatus,
     stdout: String,
     stderr: String,
     took: Duration,
 }
 
-/// Runs a command to its end, which must come.
-fn run(mut process: Process) -> Ended {
+/// Runs a command, and fails if it hangs.
+fn run(mut process: Process) -> Completed {
     let mut stdout = tempfile::tempfile().unwrap();
     let mut stderr = tempfile::tempfile().unwrap();
     process.stdin(Stdio::null()).stdout(stdout.try_clone().unwrap()).stderr(stderr.try_clone().unwrap());
@@ -237,10 +236,10 @@ fn run(mut process: Process) -> Ended {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        if start.elapsed() > HANGS {
+        if start.elapsed() > HANG_TIMEOUT {
             child.kill().unwrap();
             child.wait().unwrap();
-            panic!("{process:?} did not end within {HANGS:?}");
+            panic!("{process:?} did not end within {HANG_TIMEOUT:?}");
         }
         thread::sleep(Duration::from_millis(1));
     };
@@ -251,10 +250,10 @@ fn run(mut process: Process) -> Ended {
         file.take(4_000_000).read_to_end(&mut bytes).unwrap();
         String::from_utf8_lossy(&bytes).into_owned()
     };
-    Ended { status, stdout: text(&mut stdout), stderr: text(&mut stderr), took }
+    Completed { status, stdout: text(&mut stdout), stderr: text(&mut stderr), took }
 }
 
-/// The command with the tree as its own root: in a mount namespace, with the tree's `/var/run` in the place of ours.
+/// Returns the command in a mount namespace in which `/var/run` is that of the tree.
 fn in_namespace(root: &Path, arguments: &[&str]) -> Process {
     let script = "mount --bind \"$ROOT/var/run\" \"$(readlink -f /var/run)\" && ulimit -d 65536 && exec \"$0\" \"$@\"";
     let mut process = Process::new("unshare");
@@ -263,7 +262,7 @@ fn in_namespace(root: &Path, arguments: &[&str]) -> Process {
     process
 }
 
-fn look_at(root: &Path, file: &str, namespaces: bool, random: &mut Random, calls: &mut usize) {
+fn run_commands(root: &Path, file: &str, namespaces: bool, random: &mut Random, calls: &mut usize) {
     let commands: [&[&str]; 13] = [
         &["list"],
         &["list", "-o", "json"],
@@ -282,16 +281,16 @@ fn look_at(root: &Path, file: &str, namespaces: bool, random: &mut Random, calls
     for arguments in commands {
         let by_namespace = namespaces && random.below(3) == 0;
         let process = if by_namespace { in_namespace(root, arguments) } else { limited(root, arguments) };
-        let ended = run(process);
+        let completed = run(process);
         *calls += 1;
-        let Ended { status, stdout, stderr, took } = &ended;
+        let Completed { status, stdout, stderr, took } = &completed;
         let shown: String = stderr.chars().take(2000).collect();
         let context = format!("{arguments:?} (own root: {by_namespace}) in {took:?}: {status}\n{shown}");
         assert!(matches!(status.code(), Some(0..=5 | 126)), "{context}");
         assert!(!stderr.contains(|c: char| c.is_control() && c != '\n'), "{context}");
-        let used_up = ["which no container has", "the time was over"].iter().any(|text| stderr.contains(text));
+        let is_over_limit = ["which no container has", "the search timed out"].iter().any(|text| stderr.contains(text));
         match arguments[0] {
-            "list" if !used_up => assert!(stdout.contains("good"), "{context}"),
+            "list" if !is_over_limit => assert!(stdout.contains("good"), "{context}"),
             "get" if arguments[1] == "zz/r" => {
                 assert_eq!((status.code(), stdout.as_str()), (Some(0), "good\n"), "{context}");
             }
@@ -305,7 +304,7 @@ fn look_at(root: &Path, file: &str, namespaces: bool, random: &mut Random, calls
 }
 
 #[test]
-fn hostile_roots_cost_little_and_hide_no_good_claim() {
+fn hostile_roots_have_a_bounded_cost_and_hide_no_valid_claim() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let clock = SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
     let seed = number("DRAKKAR_CAMPAIGN_SEED").unwrap_or(u64::from(clock));
@@ -316,9 +315,9 @@ fn hostile_roots_cost_little_and_hide_no_good_claim() {
     let namespaces = run(in_namespace_probe()).status.success();
     let mut trees = 0;
     let mut calls = 0;
-    let mut things = 0;
-    let goes_on = |trees: usize| seconds.map_or(trees < TREES, |limit| start.elapsed() < Duration::from_secs(limit));
-    while goes_on(trees) {
+    let mut objects = 0;
+    let is_running = |trees: usize| seconds.map_or(trees < TREES, |limit| start.elapsed() < Duration::from_secs(limit));
+    while is_running(trees) {
         let container = Container::new();
         let root = container.root();
         let good = metadata("zz", "good-uid", "r", vec![device("a.example.com", "good")]);
@@ -326,7 +325,7 @@ fn hostile_roots_cost_little_and_hide_no_good_claim() {
         let mut held = Held::default();
         let count = 1 + random.below(25);
         for _ in 0..count {
-            add_something(root, &mut random, &mut held);
+            add_object(root, &mut random, &mut held);
         }
         let file = format!("/{}/c/r/a.x-metadata.json", BASES[0]);
         let done = AtomicBool::new(false);
@@ -336,7 +335,7 @@ fn hostile_roots_cost_little_and_hide_no_good_claim() {
                 scope.spawn(|| keep_changing(root, changing, &done));
             }
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                look_at(root, &file, namespaces, &mut random, &mut calls);
+                run_commands(root, &file, namespaces, &mut random, &mut calls);
             }));
             done.store(true, Ordering::Release);
             outcome
@@ -346,11 +345,11 @@ fn hostile_roots_cost_little_and_hide_no_good_claim() {
             panic!("seed {seed}, tree {trees}: see {}", kept.display());
         }
         trees += 1;
-        things += count;
+        objects += count;
     }
     let took = start.elapsed().as_secs_f32();
     eprintln!(
-        "campaign hostile_roots: seed {seed}, {calls} calls, {trees} trees, {things} things, namespaces {namespaces}, in {took:.1} s"
+        "campaign hostile_roots: seed {seed}, {calls} calls, {trees} trees, {objects} objects, namespaces {namespaces}, in {took:.1} s"
     );
 }
 

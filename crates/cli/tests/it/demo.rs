@@ -15,13 +15,13 @@ fn the_demo_runs_in_eighty_columns_and_leaves_nothing_behind() {
     let assert = drakkar().arg("demo").env("TMPDIR", temporary.path()).assert().success().stderr_eq("");
     let output = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
     for wanted in [
-        "Containers are kept apart by: namespaces (",
+        "Container isolation: namespaces (",
         "11 capabilities",
-        "it is not a sandbox for code that you do not trust.",
+        "this is not a sandbox for untrusted code.",
         "gpus   gpu      gpu.example.com  gpu-0   pci 0000:03:00.0",
         "networkData.ips              strings  10.9.0.5/24",
         "hardwareAddress: 02:00:00:00:00:05",
-        "Nothing is left",
+        "No leftovers",
     ] {
         assert!(output.contains(wanted), "{wanted} is not in:\n{output}");
     }
@@ -31,9 +31,9 @@ fn the_demo_runs_in_eighty_columns_and_leaves_nothing_behind() {
     assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0);
 }
 
-/// Whoever looks around finds what the demo says is there; a signal ends it, and nothing is left.
+/// The commands that the demo prints work; a signal ends it without leftovers.
 #[test]
-fn the_demo_can_go_on_running_to_look_around() {
+fn the_demo_can_keep_running() {
     let temporary = short_directory();
     let mut demo = Demo::start(&["--keep"], temporary.path());
     let lines = BufReader::new(demo.0.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -54,23 +54,22 @@ fn the_demo_can_go_on_running_to_look_around() {
     assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0);
 }
 
-/// A driver of one's own, in place of the samples.
+/// The user's own driver, instead of the samples.
 #[test]
-fn the_demo_runs_with_a_driver_of_ones_own() {
+fn the_demo_runs_with_the_users_own_driver() {
     let temporary = short_directory();
     let driver =
         format!("{} sample-driver gpu --enable-device-metadata", snapbox::cmd::cargo_bin!("drakkar").display());
     let assert = drakkar().args(["demo", "--driver", &driver]).env("TMPDIR", temporary.path()).assert().success();
     let output = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
-    for wanted in ["Driver gpu.example.com is registered", "demo   device   gpu.example.com  gpu-0", "Nothing is left"]
-    {
+    for wanted in ["Driver gpu.example.com is registered", "demo   device   gpu.example.com  gpu-0", "No leftovers"] {
         assert!(output.contains(wanted), "{wanted} is not in:\n{output}");
     }
 }
 
-/// A driver that keeps files for itself, as the official example driver does: a checkpoint, and a CDI spec for all claims.
+/// The official example driver keeps files of its own: a checkpoint, and a CDI spec for all claims.
 #[test]
-fn a_driver_may_keep_files_for_itself() {
+fn a_driver_may_keep_files_of_its_own() {
     let output = demo_with_driver(
         r#"echo '{"checksum": 1, "v1": {"preparedClaims": {}}}' > "$plugin/checkpoint.json"
            echo '{"cdiVersion": "0.3.0", "kind": "k8s.gpu.example.com/gpu", "devices": [{"name": "common", "containerEdits":
@@ -78,8 +77,8 @@ fn a_driver_may_keep_files_for_itself() {
     );
     let output = String::from_utf8(output.success().get_output().stdout.clone()).unwrap();
     for wanted in [
-        "Nothing is left",
-        "The driver keeps for itself:",
+        "No leftovers",
+        "The driver keeps these files of its own:",
         "cdi/k8s.gpu.example.com-common.json",
         "kubelet/plugins/gpu.example.com/checkpoint.json",
     ] {
@@ -87,16 +86,16 @@ fn a_driver_may_keep_files_for_itself() {
     }
 }
 
-/// What belongs to the claim and is not removed with it fails the demo.
+/// A file of the claim that is not removed with it fails the demo.
 #[test]
-fn what_a_driver_leaves_of_the_claim_is_told() {
+fn leftovers_of_the_claim_are_reported() {
     let left = demo_with_driver(r#"mkdir -p "$plugin/prepared"; touch "$plugin/prepared/default_demo.json""#).failure();
     let errors = String::from_utf8(left.get_output().stderr.clone()).unwrap();
-    let file = "this is left of the pod: kubelet/plugins/gpu.example.com/prepared/default_demo.json";
+    let file = "leftovers of the pod: kubelet/plugins/gpu.example.com/prepared/default_demo.json";
     assert!(errors.contains(file) && !errors.contains("prepared,"), "{errors}");
 }
 
-/// The demo with a sample driver that runs this script before, with its plugin directory in `plugin`.
+/// Runs the demo with a sample driver, after a script that has the plugin directory in `$plugin`.
 fn demo_with_driver(script: &str) -> snapbox::cmd::OutputAssert {
     let temporary = short_directory();
     let driver = format!(
@@ -107,14 +106,14 @@ fn demo_with_driver(script: &str) -> snapbox::cmd::OutputAssert {
     drakkar().args(["demo", "--driver", &driver]).env("TMPDIR", temporary.path()).assert()
 }
 
-/// Where containers cannot be run, what they would be given is shown.
+/// Without a container runtime, the demo is a dry run.
 #[test]
-fn the_demo_shows_what_containers_would_be_given() {
+fn a_dry_run_shows_what_containers_would_get() {
     let temporary = short_directory();
     let assert = drakkar().args(["demo", "--runtime", "none"]).env("TMPDIR", temporary.path()).assert().success();
     let output = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
     let mount = "at /var/run/dra-device-attributes/net/eth/net.example.com-metadata.json (ro,";
-    for wanted in ["Containers are kept apart by: show only", mount, "Nothing is left"] {
+    for wanted in ["Container isolation: show only", mount, "No leftovers"] {
         assert!(output.contains(wanted), "{wanted} is not in:\n{output}");
     }
     let no_runtime = drakkar().args(["demo", "--runtime", "no-such-runtime"]).assert().code(3);
@@ -122,16 +121,16 @@ fn the_demo_shows_what_containers_would_be_given() {
 }
 
 #[test]
-fn a_driver_that_ends_is_told_of_at_once_with_what_it_said() {
+fn a_driver_that_exits_is_reported_at_once_with_its_output() {
     let temporary = short_directory();
     let driver = "echo no such device >&2; exit 3";
     let assert = drakkar().args(["demo", "--driver", driver]).env("TMPDIR", temporary.path()).assert().failure();
     let errors = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
-    assert!(errors.contains("the driver has ended: exit status: 3"), "{errors}");
+    assert!(errors.contains("the driver exited: exit status: 3"), "{errors}");
     assert!(errors.contains("no such device"), "{errors}");
 }
 
-/// A demo that goes on running; it ends with the test.
+/// A demo that keeps running; dropping it ends it.
 struct Demo(Child);
 
 impl Demo {
@@ -149,7 +148,7 @@ impl Drop for Demo {
     }
 }
 
-/// The lines up to the one that has this.
+/// Returns the lines up to the first that contains a text.
 fn until(lines: impl Iterator<Item = String>, last: &str) -> Vec<String> {
     let mut seen = Vec::new();
     for line in lines {
@@ -159,10 +158,10 @@ fn until(lines: impl Iterator<Item = String>, last: &str) -> Vec<String> {
             return seen;
         }
     }
-    panic!("{last} does not come: {seen:#?}");
+    panic!("no line with {last}: {seen:#?}");
 }
 
-/// A directory with a short path: sockets are in it.
+/// Creates a directory with a short path, because it has sockets.
 fn short_directory() -> TempDir {
     TempDir::with_prefix_in("d", PathBuf::from("/tmp")).unwrap()
 }

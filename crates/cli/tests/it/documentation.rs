@@ -1,8 +1,7 @@
-//! docs/workloads.md tells the truth: every snippet in it is run, in a container as the page describes it, and prints
-//! what the page says.
+//! Runs every snippet of docs/workloads.md, in a container as the page describes it, and compares the output.
 //!
-//! Paths in a snippet that begin with `/var/run/` are made to begin with the test's root, and `drakkar` is on the
-//! path with `DRAKKAR_ROOT` set. A snippet's expected output is the `text` block behind it.
+//! Paths in a snippet that start with `/var/run/` are prefixed with the test's root, and `drakkar` is in `PATH` with
+//! `DRAKKAR_ROOT` set. A snippet's expected output is the `text` block that follows it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,7 +16,7 @@ use crate::support::{Container, gpus};
 struct Snippet {
     language: String,
     code: String,
-    /// The `text` block behind it.
+    /// The `text` block that follows it.
     expected: Option<String>,
     line: usize,
 }
@@ -46,14 +45,14 @@ fn snippets() -> Vec<Snippet> {
     snippets
 }
 
-/// The snippets of a language that say what they print; all must.
+/// Returns the snippets of a language with their expected output, which each must have.
 fn with_output(language: &str) -> Vec<(Snippet, String)> {
     let of_language = snippets().into_iter().filter(|snippet| snippet.language == language);
     of_language
         .map(|mut snippet| {
             let expected = snippet.expected.take();
             let line = snippet.line;
-            (snippet, expected.unwrap_or_else(|| panic!("the snippet at line {line} does not say what it prints")))
+            (snippet, expected.unwrap_or_else(|| panic!("the snippet at line {line} has no output")))
         })
         .collect()
 }
@@ -81,22 +80,22 @@ fn assert_prints(snippet: &Snippet, output: &Output, expected: &str) {
 fn is_missing(program: &str) -> bool {
     let missing = Process::new(program).arg("--version").output().is_err();
     if missing {
-        println!("skipped: there is no {program} on this machine");
+        println!("skipped: {program} is not installed");
     }
     missing
 }
 
 #[test]
-fn the_page_has_a_snippet_in_every_language_and_none_that_is_not_run() {
+fn the_page_has_snippets_in_these_languages_only() {
     let mut languages: Vec<String> = snippets().into_iter().map(|snippet| snippet.language).collect();
     languages.sort();
     languages.dedup();
-    // `console` and `dockerfile` show how to build: .ci/run does the former, and there is no container engine here.
+    // `console` and `dockerfile` show how to build: .ci/run runs the former, and tests have no container engine.
     assert_eq!(languages, ["c", "console", "dockerfile", "json", "python", "rust", "sh", "yaml"]);
 }
 
 #[test]
-fn the_shell_snippets_do_what_the_page_says() {
+fn the_shell_snippets_print_the_documented_output() {
     let no_jq = is_missing("jq");
     let container = Container::with_gpus();
     let snippets = with_output("sh");
@@ -111,7 +110,7 @@ fn the_shell_snippets_do_what_the_page_says() {
 }
 
 #[test]
-fn the_python_snippet_does_what_the_page_says() {
+fn the_python_snippet_prints_the_documented_output() {
     if is_missing("python3") {
         return;
     }
@@ -128,7 +127,7 @@ fn the_python_snippet_does_what_the_page_says() {
 }
 
 #[test]
-fn the_rust_snippet_is_the_example_and_does_what_the_page_says() {
+fn the_rust_snippet_is_the_example_and_prints_the_documented_output() {
     let container = Container::with_gpus();
     let snippets = with_output("rust");
     let [(snippet, expected)] = &snippets[..] else { panic!("one snippet in Rust") };
@@ -145,8 +144,8 @@ fn the_rust_snippet_is_the_example_and_does_what_the_page_says() {
     assert_prints(snippet, &output, expected);
 }
 
-/// An example of `drakkar-metadata`, if the tests of the whole workspace were built and it is not older than its source.
-/// Cargo, if asked for it alone, would build it and all that its crate is tested with once more, in other features.
+/// Returns an example of `drakkar-metadata` that a build of the whole workspace has made, if it is not older than its
+/// source. `cargo run --example` would build it and its crate again, with other features.
 fn built_example(name: &str) -> Option<PathBuf> {
     let test = std::env::current_exe().ok()?;
     let program = test.ancestors().nth(2)?.join("examples").join(name);
@@ -156,7 +155,7 @@ fn built_example(name: &str) -> Option<PathBuf> {
 }
 
 #[test]
-fn the_c_snippet_does_what_the_page_says() {
+fn the_c_snippet_prints_the_documented_output() {
     if is_missing("cc") {
         return;
     }
@@ -174,13 +173,13 @@ fn the_c_snippet_does_what_the_page_says() {
 }
 
 #[test]
-fn the_file_that_the_page_shows_is_the_one_that_drivers_write() {
+fn the_documented_file_is_the_one_that_drivers_write() {
     let shown = snippets().into_iter().find(|snippet| snippet.language == "json").unwrap();
     assert_eq!(shown.code.as_bytes(), encode(&gpus(), &Versions::default()));
 }
 
 #[test]
-fn the_pod_that_the_page_shows_has_the_names_that_the_page_uses() {
+fn the_documented_pod_has_the_names_of_the_snippets() {
     let shown = snippets().into_iter().find(|snippet| snippet.language == "yaml").unwrap();
     let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(&shown.code).unwrap();
     let [template, pod] = &documents[..] else { panic!("a template and a pod") };

@@ -58,7 +58,7 @@ fn a_shell_gets_back_exactly_what_the_driver_wrote() {
 }
 
 #[test]
-fn a_variable_that_would_stand_for_two_things_is_refused() {
+fn two_values_with_the_same_variable_name_are_refused() {
     let container = Container::new();
     let mut metadata = metadata("c", "u", "r", vec![device("a.example.com", "d")]);
     let attributes = &mut metadata.requests[0].devices[0].attributes;
@@ -67,7 +67,7 @@ fn a_variable_that_would_stand_for_two_things_is_refused() {
     container.write(&claim("c", "r", "a.example.com"), encode(&metadata, &Versions::default()));
     container.drakkar(["env"]).assert().code(5).stdout_eq("").stderr_eq(str![[r#"
 drakkar: DRA_C_R_0_ATTR_A_B_C would be both attribute a-b/c of c/r, device d and attribute a.b/c of c/r, device d
-hint: name the requests that you want, or leave out attributes with --no-attributes
+hint: select the requests that you need, or omit attributes with --no-attributes
 
 "#]]);
 }
@@ -80,8 +80,8 @@ fn a_value_that_no_variable_can_hold_is_refused() {
     container.write(&claim("c", "r", "a.example.com"), encode(&metadata, &Versions::default()));
     for arguments in [vec!["env"], vec!["exec", "--", "true"]] {
         container.drakkar(arguments).assert().code(5).stdout_eq("").stderr_eq(str![[r#"
-drakkar: attribute nul of c/r, device d: a NUL character cannot stand in a variable
-hint: name the requests that you want, or leave out attributes with --no-attributes
+drakkar: attribute nul of c/r, device d: a variable cannot contain a NUL character
+hint: select the requests that you need, or omit attributes with --no-attributes
 
 "#]]);
     }
@@ -132,8 +132,8 @@ fn two_claims_of_one_name_are_not_mixed() {
     container.write(&claim("same", "r", "a.example.com"), of("same", "u1", "direct"));
     container.write(&template("same", "r", "a.example.com"), of("pod-same-x", "u2", "generated"));
     container.drakkar(["env"]).assert().code(2).stdout_eq("").stderr_eq(str![[r#"
-drakkar: there are two claims that go by the name same here
-hint: name the one that you want; `drakkar list` shows how
+drakkar: two claims have the name same
+hint: select one of them; `drakkar list` shows their unambiguous names
 
 "#]]);
     container.drakkar(["env", "resourceclaimtemplates/same/r"]).assert().success().stdout_eq(str![[r#"
@@ -151,7 +151,7 @@ fn a_request_that_is_named_twice_is_counted_once() {
 }
 
 #[test]
-fn an_attribute_without_a_value_is_not_there() {
+fn an_attribute_without_a_value_is_not_set() {
     let container = Container::new();
     let mut metadata = metadata("c", "u", "r", vec![device("a.example.com", "d")]);
     metadata.requests[0].devices[0].attributes.insert("links".into(), DeviceAttribute::default());
@@ -162,7 +162,7 @@ fn an_attribute_without_a_value_is_not_there() {
 }
 
 #[test]
-fn lists_become_lines() {
+fn elements_of_a_list_are_lines() {
     let container = Container::new();
     let mut metadata = metadata("c", "u", "r", vec![device("a.example.com", "d")]);
     let versions = DeviceAttribute::versions(["1.0.0", "2.0.0"]);

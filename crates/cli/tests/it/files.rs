@@ -17,7 +17,7 @@ fn directory_with(files: &[(&str, &[u8])]) -> TempDir {
 }
 
 #[test]
-fn validate_names_the_versions_of_a_good_file() {
+fn validate_lists_the_versions_of_a_valid_file() {
     let both: Versions = "v1beta1,v1alpha1".parse().unwrap();
     let directory = directory_with(&[("good.json", &encode(&gpus(), &both))]);
     drakkar().current_dir(&directory).args(["validate", "good.json"]).assert().success().stdout_eq(str![[r#"
@@ -27,7 +27,7 @@ good.json: ok (metadata.resource.k8s.io/v1beta1, metadata.resource.k8s.io/v1alph
 }
 
 #[test]
-fn validate_reports_everything_that_is_wrong_with_every_file() {
+fn validate_reports_every_error_of_every_file() {
     let mut wrong = gpus();
     wrong.pod_claim_name = Some("NO".into());
     wrong.requests[0].devices[0].driver.clear();
@@ -45,7 +45,7 @@ good.json: ok (metadata.resource.k8s.io/v1beta1)
 bad.json: metadata.resource.k8s.io/v1alpha1: podClaimName: "NO" is not valid: must be lower-case letters, digits and '-', starting and ending with a letter or digit
 bad.json: metadata.resource.k8s.io/v1alpha1: requests[0].devices[0].driver: required value is missing
 bad.json: metadata.resource.k8s.io/v1alpha1: requests[0].devices[1].attributes[none]: has no value: exactly one of int, bool, string, version, ints, bools, strings, versions must be set
-bad.json: metadata.resource.k8s.io/v1alpha1 says something else than metadata.resource.k8s.io/v1beta1: readers of different versions would see different devices
+bad.json: metadata.resource.k8s.io/v1alpha1 differs from metadata.resource.k8s.io/v1beta1: readers of different versions would see different devices
 ugly.json: not valid JSON: key must be a string (line 1, column 2)
 
 "#]])
@@ -57,7 +57,7 @@ drakkar: 2 of 4 files are not valid
 }
 
 #[test]
-fn validate_reads_standard_input_and_notes_versions_from_the_future() {
+fn validate_reads_standard_input_and_notes_unknown_versions() {
     let future = r#"{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/v7"}"#;
     let file = [future.as_bytes(), &encode(&gpus(), &Versions::default())].concat();
     drakkar().args(["validate", "-"]).stdin(file).assert().success().stdout_eq(str![[r#"
@@ -78,7 +78,7 @@ drakkar: -: not written yet
 }
 
 #[test]
-fn files_with_absolute_paths_are_looked_for_below_the_root() {
+fn absolute_paths_are_read_below_the_root() {
     let container = Container::with_gpus();
     let file =
         "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/devices/gpu/gpu.example.com-metadata.json";
@@ -91,17 +91,17 @@ drakkar: [..]/link.json: No such file or directory (os error 2)
 }
 
 #[test]
-fn what_is_no_file_is_not_read_and_standard_input_is_pointed_out() {
+fn a_directory_is_refused_with_a_hint_about_standard_input() {
     let directory = directory_with(&[]);
     drakkar().current_dir(&directory).args(["validate", "."]).assert().code(5).stderr_eq(str![[r#"
 drakkar: .: is a directory, not a file
-hint: a dash in the place of a file's name reads standard input
+hint: use - as the file name to read standard input
 ...
 "#]]);
 }
 
 #[test]
-fn a_file_with_very_much_wrong_in_it_is_told_in_brief() {
+fn a_file_with_many_errors_has_a_short_report() {
     let broken = r#"{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/v1beta1","requests":1}"#;
     let output = drakkar().args(["validate", "-"]).stdin(broken.repeat(5000)).output().unwrap();
     assert_eq!(output.status.code(), Some(5));
@@ -115,7 +115,7 @@ fn a_file_with_very_much_wrong_in_it_is_told_in_brief() {
 }
 
 #[test]
-fn convert_writes_the_versions_that_are_asked_for() {
+fn convert_writes_the_requested_versions() {
     let directory = directory_with(&[("old.json", &encode(&gpus(), &Version::V1Alpha1.into()))]);
     let convert = |to: &str| {
         let output = drakkar().current_dir(&directory).args(["convert", "old.json", "--to", to]).output().unwrap();
@@ -138,7 +138,7 @@ fn convert_reads_the_formats_that_were_never_released() {
 }
 
 #[test]
-fn convert_says_what_is_wrong_with_its_input() {
+fn convert_reports_errors_in_its_input() {
     drakkar().args(["convert", "-", "--to", "v1beta1"]).stdin("{}").assert().code(5).stdout_eq("").stderr_eq(str![[
         r#"
 drakkar: -: document 1 has no usable apiVersion

@@ -1,4 +1,4 @@
-//! What the command says of itself, and what it says to those who get it wrong.
+//! Help texts, usage errors, completions and man pages.
 
 use std::process::{Command as Process, Stdio};
 
@@ -18,7 +18,7 @@ fn help_of(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn help_teaches_by_example_and_lists_the_exit_codes() {
+fn help_has_examples_and_exit_codes() {
     let help = help_of(&[]);
     for wanted in COMMANDS.iter().copied().chain(["Examples:", "Exit codes:", "drakkar get my-claim/gpu pciBusID"]) {
         assert!(help.contains(wanted), "{wanted} is not in:\n{help}");
@@ -30,13 +30,13 @@ fn help_teaches_by_example_and_lists_the_exit_codes() {
 }
 
 #[test]
-fn help_fits_eighty_columns_as_it_was_written() {
+fn help_fits_eighty_columns() {
     for command in COMMANDS {
         let help = help_of(&[command]);
         for line in help.lines() {
             assert!(line.chars().count() <= 80, "{command}: {line}");
         }
-        // A sentence that was broken by force leaves a stub on a line of its own, at the margin.
+        // A sentence that clap wraps leaves a short line at the margin.
         let is_text = |line: &&str| line.starts_with(|c: char| c.is_alphabetic());
         for line in help.split_once("Options:").unwrap().1.lines().filter(is_text) {
             assert!(line.len() >= 25 || line.ends_with([':', '.']), "{command}: {line:?}");
@@ -45,22 +45,22 @@ fn help_fits_eighty_columns_as_it_was_written() {
 }
 
 #[test]
-fn a_root_that_is_set_to_nothing_is_not_a_mistake() {
+fn an_empty_root_variable_is_ignored() {
     let output = drakkar().args(["list"]).env("DRAKKAR_ROOT", "").output().unwrap();
     assert_ne!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
-fn every_example_in_the_help_is_a_command_line_that_is_understood() {
+fn every_example_in_the_help_is_a_valid_command_line() {
     let mut checked = 0;
     let directory = TempDir::new().unwrap();
     for command in COMMANDS {
         for line in help_of(&[command]).lines().filter_map(|line| line.strip_prefix("  drakkar ")) {
-            // Only what drakkar itself is given: up to a pipe, a redirection or the explanation beside it. What it
-            // would write into the system, it writes elsewhere.
+            // Only drakkar's own arguments: up to a pipe, a redirection or the explanation. It must not write into the
+            // system's directories.
             let end = ["  ", " |", " >", " &&"].iter().filter_map(|mark| line.find(mark)).min().unwrap_or(line.len());
             let line = line[..end].replace("/usr/local/share/man/man1", directory.path().to_str().unwrap());
-            // A demo that goes on running would not end, and a driver that is only an example is not there.
+            // `demo --keep` would not end, and the driver in the example does not exist.
             let only_parse = (command == "demo").then_some("--help");
             let output = drakkar()
                 .args(line.split_whitespace().chain(only_parse))
@@ -76,9 +76,9 @@ fn every_example_in_the_help_is_a_command_line_that_is_understood() {
 }
 
 #[test]
-fn mistakes_get_usage_errors_that_say_what_is_wrong() {
+fn usage_errors_name_the_mistake() {
     drakkar().assert().code(2).stderr_eq(str![[r#"
-What this container knows of the devices it got from Kubernetes DRA
+Read the metadata of this container's Kubernetes DRA devices
 ...
 "#]]);
     drakkar().args(["lst"]).assert().code(2).stderr_eq(str![[r#"
@@ -108,7 +108,7 @@ error: unrecognized subcommand 'lst'
 }
 
 #[test]
-fn a_root_that_is_not_there_is_named() {
+fn a_missing_root_is_named() {
     drakkar().args(["--root", "/no/such/root", "list"]).assert().code(3).stderr_eq(str![[r#"
 drakkar: /no/such/root: No such file or directory (os error 2)
 
@@ -116,7 +116,7 @@ drakkar: /no/such/root: No such file or directory (os error 2)
 }
 
 #[test]
-fn a_reader_that_goes_away_is_not_an_error() {
+fn a_broken_pipe_is_not_an_error() {
     let container = Container::with_gpus();
     let mut child = Process::new(cargo_bin!("drakkar"))
         .args(["schema", "v1beta1"])
@@ -132,7 +132,7 @@ fn a_reader_that_goes_away_is_not_an_error() {
 }
 
 #[test]
-fn completions_are_made_for_every_shell() {
+fn completions_are_generated_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = drakkar().args(["completions", shell]).output().unwrap();
         let script = String::from_utf8(output.stdout).unwrap();
@@ -142,7 +142,7 @@ fn completions_are_made_for_every_shell() {
     }
     let script = drakkar().args(["completions", "bash"]).output().unwrap().stdout;
     let Ok(mut bash) = Process::new("bash").arg("-n").stdin(Stdio::piped()).spawn() else {
-        return println!("no bash here: the script for it was not checked");
+        return println!("skipped: bash is not installed");
     };
     std::io::Write::write_all(&mut bash.stdin.take().unwrap(), &script).unwrap();
     assert!(bash.wait().unwrap().success());

@@ -1,5 +1,4 @@
-//! Files that were made to harm whoever looks at them: what the command prints, how much memory it takes, and that
-//! what is good beside them is still shown.
+//! Hostile files: the command prints safe output in bounded memory, and still shows valid files beside them.
 
 use std::path::Path;
 use std::process::{Command as Process, Output};
@@ -9,8 +8,8 @@ use snapbox::cmd::cargo_bin;
 
 use crate::support::{Container, claim, device, metadata};
 
-/// The command with at most 64 MB of memory of its own. What is counted is what it allocates, not the size of the
-/// program, which an unoptimized build has much of.
+/// Returns the command with a limit of 64 MB of allocated memory. The size of the program, which is large in an unoptimized
+/// build, does not count.
 pub(crate) fn limited(root: &Path, arguments: &[&str]) -> Process {
     let mut process = Process::new("sh");
     process.args(["-c", "ulimit -d 65536 && exec \"$0\" \"$@\""]).arg(cargo_bin!("drakkar")).args(arguments);
@@ -31,7 +30,7 @@ fn with_good_claim() -> Container {
 }
 
 #[test]
-fn a_name_of_any_length_is_cut_in_a_table_and_hides_no_good_claim() {
+fn a_long_name_is_truncated_in_a_table_and_hides_no_valid_claim() {
     let container = with_good_claim();
     let name = "n".repeat(100_000);
     let mut bad = metadata("c", "u", "r", vec![device("a.example.com", &name)]);
@@ -52,12 +51,12 @@ fn a_name_of_any_length_is_cut_in_a_table_and_hides_no_good_claim() {
     assert!(read.status.success(), "{}", describe(&read));
     assert!(String::from_utf8(read.stdout).unwrap().lines().all(|line| line.chars().count() < 1000));
 
-    // Whole, it is to be had for scripts.
+    // Scripts get the whole name.
     container.drakkar(["get", "c/r", "name"]).assert().success().stdout_eq(format!("{name}\n"));
 }
 
 #[test]
-fn memory_is_bounded_whatever_the_files_say() {
+fn memory_is_bounded_for_any_content() {
     let container = with_good_claim();
     let long = "n".repeat(60_000);
     for file in 0..3 {
@@ -88,9 +87,9 @@ fn memory_is_bounded_whatever_the_files_say() {
     }
 }
 
-/// Elements of a list are small in a file and large in memory.
+/// Elements of a list take little space in a file and much in memory.
 #[test]
-fn memory_is_bounded_for_lists_of_nothing() {
+fn memory_is_bounded_for_long_lists() {
     for element in ["\"\"", "1", "true"] {
         let container = with_good_claim();
         let elements = vec![element; 250_000].join(",");
@@ -121,7 +120,7 @@ fn memory_is_bounded_for_lists_of_nothing() {
 }
 
 #[test]
-fn a_value_with_a_newline_or_an_escape_forges_nothing() {
+fn a_value_with_a_control_character_is_refused_without_raw() {
     for evil in ["a\nforged", "a\u{1b}[2J", "a\u{9b}0m", "a\rb", "a\u{2028}b"] {
         let container = Container::new();
         let mut bad = metadata("c", "u", "r", vec![device("a.example.com", "d")]);
@@ -137,7 +136,7 @@ fn a_value_with_a_newline_or_an_escape_forges_nothing() {
     }
 }
 
-/// Every shell that there is gets back exactly what the driver wrote, also where its expansions differ.
+/// Shells differ in their expansions.
 #[test]
 fn every_shell_gets_back_exactly_what_the_driver_wrote() {
     let values = [
@@ -183,7 +182,7 @@ fn every_shell_gets_back_exactly_what_the_driver_wrote() {
     for shell in ["sh", "bash", "dash", "zsh", "ksh"] {
         let arguments: &[&str] = if shell == "zsh" { &["-f", "-c"] } else { &["-c"] };
         let Ok(output) = Process::new(shell).args(arguments).arg(&script).current_dir(container.root()).output() else {
-            println!("skipped: there is no {shell} on this machine");
+            println!("skipped: {shell} is not installed");
             continue;
         };
         let got = String::from_utf8(output.stdout.clone()).unwrap();

@@ -1,11 +1,6 @@
-//! The command as people and scripts use it: started as a process, judged by what it prints and how it ends.
+//! Tests of the command as users and scripts run it: as a process, by its output and exit code.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test that cannot go on fails, and one that cannot run says so"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod campaign;
 #[cfg(feature = "demo")]

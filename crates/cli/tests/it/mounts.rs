@@ -1,5 +1,5 @@
-//! The real thing that the other tests stand in for: one file of the host, mounted read-only at both paths of a
-//! container that has nothing but the command, and updated in place from outside while the command waits in it.
+//! A host file that is really mounted, read-only, at both paths of a container, and updated in place from outside while the
+//! command waits in the container.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -11,7 +11,7 @@ use snapbox::cmd::cargo_bin;
 use crate::support::{Container, claim, kep, nic};
 use crate::wait::until_watching;
 
-/// Mounts `$1` at every further argument, read-only, then runs a shell script in a mount namespace of its own.
+/// Mounts a file read-only at the other arguments, then runs a script: the arguments are script, file, mount points.
 const MOUNT: &str = r#"
 set -eu
 script=$1 file=$2; shift 2
@@ -25,8 +25,8 @@ exec sh -euc "$script"
 #[test]
 fn an_update_on_the_host_wakes_a_container_that_has_the_file_mounted_twice() {
     let container = Container::new();
-    let (file, twin) = (claim("net", "eth", "net.example.com"), kep("net", "eth", "net.example.com"));
-    let targets = [container.write(&file, ""), container.write(&twin, "")];
+    let files = [claim("net", "eth", "net.example.com"), kep("net", "eth", "net.example.com")];
+    let targets = files.map(|file| container.write(&file, ""));
     let host_file = container.root().join("host.json");
     fs::write(&host_file, "").unwrap();
 
@@ -59,6 +59,6 @@ fn an_update_on_the_host_wakes_a_container_that_has_the_file_mounted_twice() {
         String::from_utf8_lossy(&listed.stdout),
         "CLAIM  REQUEST  DRIVER           DEVICE  DETAILS\nnet    eth      net.example.com  eth1    net1 10.9.0.5/24\n"
     );
-    // The mounts were the namespace's own, so it was the host's file that the container saw.
+    // Outside the mount namespace the mount points are still empty.
     assert_eq!(fs::read(&targets[0]).unwrap(), b"");
 }

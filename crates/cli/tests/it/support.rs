@@ -1,14 +1,14 @@
-//! A container's root directory with metadata files in it, and the command that looks at it.
+//! A container's root directory with metadata files, and the command to read them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use drakkar_metadata::path::ContainerFile;
-use drakkar_metadata::{Device, DeviceMetadata, NetworkDeviceData, ObjectMeta, Request, Versions, encode};
+use drakkar_metadata::{Device, Metadata, NetworkDeviceData, ObjectMeta, Request, Versions, encode};
 use snapbox::cmd::{Command, cargo_bin};
 use tempfile::TempDir;
 
-/// A directory that stands for a container's root.
+/// A directory that plays a container's root.
 pub(crate) struct Container(TempDir);
 
 impl Container {
@@ -20,17 +20,17 @@ impl Container {
         self.0.path()
     }
 
-    /// Leaves it on disk, to be looked at.
+    /// Keeps the directory on disk, for inspection.
     pub(crate) fn keep(self) -> PathBuf {
         self.0.keep()
     }
 
-    /// The command, looking at this container.
+    /// Returns the command with this container's root.
     pub(crate) fn drakkar<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
         drakkar().env("DRAKKAR_ROOT", self.root()).args(arguments)
     }
 
-    /// Where a path of the container is outside.
+    /// Returns the path outside the container.
     pub(crate) fn outside(&self, path: impl AsRef<Path>) -> PathBuf {
         self.root().join(path.as_ref().strip_prefix("/").unwrap())
     }
@@ -42,14 +42,14 @@ impl Container {
         path
     }
 
-    /// The same file a second time, as a second mount of it would be.
+    /// Links a file to a second path, like a second mount of it.
     pub(crate) fn link(&self, file: &ContainerFile, again: &ContainerFile) {
         let path = self.outside(again.path());
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::hard_link(self.outside(file.path()), path).unwrap();
     }
 
-    /// The pod of docs/workloads.md: claim `devices` from a template, request `gpu`, two devices, in both layouts.
+    /// Creates the container of docs/workloads.md: claim `devices` from a template, request `gpu`, two devices, both layouts.
     pub(crate) fn with_gpus() -> Self {
         let container = Self::new();
         let file = template("devices", "gpu", "gpu.example.com");
@@ -59,7 +59,7 @@ impl Container {
     }
 }
 
-/// The command, free of what the environment of the test says.
+/// Returns the command, independent of the test's environment.
 pub(crate) fn drakkar() -> Command {
     Command::new(cargo_bin!("drakkar")).env_remove("DRAKKAR_ROOT").env("NO_COLOR", "1")
 }
@@ -92,8 +92,8 @@ pub(crate) fn device(driver: &str, name: &str) -> Device {
     Device { driver: driver.into(), pool: "worker-0".into(), name: name.into(), ..Device::default() }
 }
 
-pub(crate) fn metadata(claim: &str, uid: &str, request: &str, devices: Vec<Device>) -> DeviceMetadata {
-    DeviceMetadata {
+pub(crate) fn metadata(claim: &str, uid: &str, request: &str, devices: Vec<Device>) -> Metadata {
+    Metadata {
         metadata: ObjectMeta {
             name: claim.into(),
             namespace: "default".into(),
@@ -107,7 +107,7 @@ pub(crate) fn metadata(claim: &str, uid: &str, request: &str, devices: Vec<Devic
 }
 
 /// The metadata that docs/workloads.md shows.
-pub(crate) fn gpus() -> DeviceMetadata {
+pub(crate) fn gpus() -> Metadata {
     let gpu = |name, address: &str| Device {
         attributes: [
             ("model".into(), "LATEST-GPU-MODEL".into()),
@@ -117,13 +117,13 @@ pub(crate) fn gpus() -> DeviceMetadata {
         ..device("gpu.example.com", name)
     };
     let devices = vec![gpu("gpu-0", "0000:03:00.0"), gpu("gpu-1", "0000:04:00.0")];
-    DeviceMetadata {
+    Metadata {
         pod_claim_name: Some("devices".into()),
         ..metadata("trainer-devices-x7x2k", "3f0c6a50-9c5c-4b52-8f0b-4f4c1f0d7f11", "gpu", devices)
     }
 }
 
-pub(crate) fn nic() -> DeviceMetadata {
+pub(crate) fn nic() -> Metadata {
     let network_data = NetworkDeviceData {
         interface_name: "net1".into(),
         ips: vec!["10.9.0.5/24".into(), "fd00:9::5/64".into()],

@@ -12,7 +12,7 @@ use snapbox::str;
 use crate::support::{Container, claim, nic};
 
 #[test]
-fn wait_returns_at_once_when_everything_is_there() {
+fn wait_returns_at_once_if_the_metadata_is_complete() {
     Container::with_gpus().drakkar(["wait", "devices/gpu"]).assert().success().stdout_eq("").stderr_eq("");
 }
 
@@ -30,18 +30,18 @@ fn wait_ends_when_the_driver_writes_the_file_in_place() {
 }
 
 #[test]
-fn wait_gives_up_and_says_what_is_missing() {
+fn wait_times_out_and_reports_what_is_missing() {
     let container = Container::new();
     let query = ["wait", "net/eth", "--timeout", "50ms"];
     container.drakkar(query).assert().code(3).stderr_eq(str![[r#"
-drakkar: gave up after [..] s: no metadata for net/eth: looked in [..]
-hint: `drakkar list` shows what this container has
+drakkar: timed out after [..] s: no metadata for net/eth: looked in [..]
+hint: `drakkar list` shows the requests of this container
 
 "#]]);
 
     container.write(&claim("net", "eth", "net.example.com"), "");
     container.drakkar(query).assert().code(4).stderr_eq(str![[r#"
-drakkar: gave up after [..] s: [..]/resourceclaims/net/eth/net.example.com-metadata.json: not written yet
+drakkar: timed out after [..] s: [..]/resourceclaims/net/eth/net.example.com-metadata.json: not written yet
 
 "#]]);
 
@@ -52,7 +52,7 @@ drakkar: gave up after [..] s: [..]/resourceclaims/net/eth/net.example.com-metad
         .assert()
         .code(4)
         .stderr_eq(str![[r#"
-drakkar: gave up after [..] s: net/eth does not have what was waited for: device eth1 has no mtu
+drakkar: timed out after [..] s: net/eth does not meet the condition: device eth1 has no mtu
 
 "#]]);
 
@@ -69,7 +69,7 @@ fn spawn(container: &Container, arguments: &[&str]) -> Child {
         .unwrap()
 }
 
-/// Until the process sleeps with a watch on something: what the kernel shows of its inotify descriptor.
+/// Waits until the process has an inotify watch, as its file descriptors in `/proc` show.
 pub(crate) fn until_watching(child: &Child) {
     let deadline = Instant::now() + Duration::from_secs(180);
     let directory = format!("/proc/{}/fdinfo", child.id());
@@ -81,7 +81,7 @@ pub(crate) fn until_watching(child: &Child) {
         if infos.any(is_watching) {
             return;
         }
-        assert!(Instant::now() < deadline, "the command never watched anything");
+        assert!(Instant::now() < deadline, "the command added no watch");
         std::thread::yield_now();
     }
 }

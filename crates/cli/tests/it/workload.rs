@@ -6,7 +6,7 @@ use snapbox::str;
 use crate::support::{Container, claim, device, gpus, kep, metadata, nic, template};
 
 #[test]
-fn list_shows_each_device_once_although_both_layouts_are_mounted() {
+fn list_shows_each_device_once_if_both_layouts_are_mounted() {
     Container::with_gpus().drakkar(["list"]).assert().success().stderr_eq("").stdout_eq(str![[r#"
 CLAIM    REQUEST  DRIVER           DEVICE  DETAILS
 devices  gpu      gpu.example.com  gpu-0   pci 0000:03:00.0
@@ -16,7 +16,7 @@ devices  gpu      gpu.example.com  gpu-1   pci 0000:04:00.0
 }
 
 #[test]
-fn list_shows_what_is_still_to_come_and_is_content() {
+fn list_shows_files_that_are_not_written_yet_without_an_error() {
     let container = Container::with_gpus();
     container.write(&claim("net", "eth", "net.example.com"), "");
     container.drakkar(["list"]).assert().success().stdout_eq(str![[r#"
@@ -29,7 +29,7 @@ net      eth      net.example.com  -       not written yet
 }
 
 #[test]
-fn a_claim_with_a_request_that_is_still_to_come_is_one_claim() {
+fn a_claim_with_a_request_that_is_not_written_yet_is_one_claim() {
     let container = Container::new();
     let written = encode(&metadata("c", "u", "gpu", vec![device("a.example.com", "d")]), &Versions::default());
     container.write(&claim("c", "gpu", "a.example.com"), written);
@@ -46,7 +46,7 @@ c      nic      b.example.com  -       not written yet
 }
 
 #[test]
-fn list_shows_what_can_be_read_and_says_what_is_broken() {
+fn list_shows_valid_files_and_reports_broken_ones() {
     let container = Container::with_gpus();
     container.write(&claim("net", "eth", "net.example.com"), "{\"kind\":");
     container
@@ -69,14 +69,14 @@ drakkar: [..]/resourceclaims/net/eth/net.example.com-metadata.json: not valid JS
 #[test]
 fn list_without_metadata_is_not_found() {
     Container::new().drakkar(["list"]).assert().code(3).stdout_eq("").stderr_eq(str![[r#"
-drakkar: no device metadata here: nothing below /var/run/kubernetes.io/dra-device-attributes or /var/run/dra-device-attributes
-hint: a container has some if its pod spec names a claim in resources.claims and the driver delivers it
+drakkar: no device metadata: nothing below /var/run/kubernetes.io/dra-device-attributes or /var/run/dra-device-attributes
+hint: a container has metadata if its resources.claims in the pod spec names a claim and the driver writes metadata
 
 "#]]);
 }
 
 #[test]
-fn list_as_json_has_all_there_is_to_know() {
+fn list_as_json_has_all_fields() {
     let container = Container::new();
     container.write(&claim("net", "eth", "net.example.com"), encode(&nic(), &Versions::default()));
     container.link(&claim("net", "eth", "net.example.com"), &kep("net", "eth", "net.example.com"));
@@ -120,7 +120,7 @@ fn list_as_json_has_all_there_is_to_know() {
 }
 
 #[test]
-fn list_does_not_let_a_driver_take_over_the_terminal() {
+fn output_has_no_control_characters_of_a_driver() {
     let container = Container::new();
     let mut evil = metadata("net", "uid", "eth", vec![device("net.example.com", "\u{1b}[2J\u{9b}0m")]);
     evil.requests[0].devices[0].attributes.insert("\u{7}".into(), "\r\n\u{1b}]0;x\u{7}".into());
@@ -165,14 +165,14 @@ fn read_as_json_is_the_file_itself() {
 }
 
 #[test]
-fn read_can_speak_another_version() {
+fn read_can_convert_to_another_version() {
     let output =
         Container::with_gpus().drakkar(["read", "devices/gpu", "-o", "json", "--to", "v1beta1"]).output().unwrap();
     assert_eq!(output.stdout, encode(&gpus(), &"v1beta1".parse().unwrap()));
 }
 
 #[test]
-fn read_as_yaml_says_the_same() {
+fn read_as_yaml_has_the_same_content() {
     let output = Container::with_gpus().drakkar(["read", "devices/gpu", "-o", "yaml"]).output().unwrap();
     let yaml: serde_json::Value = serde_saphyr::from_slice(&output.stdout).unwrap();
     let json: serde_json::Value = serde_json::from_slice(&encode(&gpus(), &Versions::default())).unwrap();
@@ -243,7 +243,7 @@ LATEST-GPU-MODEL
 }
 
 #[test]
-fn get_says_what_there_is_when_what_was_asked_for_is_not() {
+fn get_lists_the_alternatives_if_an_attribute_or_device_is_missing() {
     let container = Container::with_gpus();
     container.drakkar(["get", "devices/gpu", "modell"]).assert().code(3).stdout_eq("").stderr_eq(str![[r#"
 drakkar: device gpu-0 of devices/gpu has no modell; its attributes are: model, resource.kubernetes.io/pciBusID
@@ -255,7 +255,7 @@ drakkar: devices/gpu has no device gpu-7; it has: gpu-0, gpu-1
 "#]]);
     container.drakkar(["get", "devices/gpus", "model"]).assert().code(3).stderr_eq(str![[r#"
 drakkar: no metadata for devices/gpus: looked in [..]
-hint: `drakkar list` shows what this container has
+hint: `drakkar list` shows the requests of this container
 
 "#]]);
 }
@@ -281,13 +281,13 @@ fn get_refuses_an_attribute_with_two_values() {
     container.write(&claim("net", "eth", "net.example.com"), encode(&two, &Versions::default()));
     container.drakkar(["get", "net/eth", "two"]).assert().code(5).stdout_eq("").stderr_eq(str![[r#"
 drakkar: device eth1 of net/eth: two does not have exactly one value
-hint: `drakkar read net/eth` shows what it has
+hint: `drakkar read net/eth` shows its values
 
 "#]]);
 }
 
 #[test]
-fn a_name_that_a_claim_and_a_pod_claim_share_must_be_made_clear() {
+fn a_name_of_a_claim_and_a_pod_claim_is_ambiguous() {
     let container = Container::new();
     let content = encode(&metadata("same", "u1", "r", vec![device("a.example.com", "d")]), &Versions::default());
     container.write(&claim("same", "r", "a.example.com"), content);
@@ -300,7 +300,7 @@ resourceclaimtemplates/same  r        a.example.com  e       0 attributes
 
 "#]]);
     container.drakkar(["get", "same/r", "name"]).assert().code(2).stderr_eq(str![[r#"
-drakkar: same/r is ambiguous: there is a claim and a pod claim of that name; say resourceclaims/same/r or resourceclaimtemplates/same/r
+drakkar: same/r is ambiguous: there is a claim and a pod claim of that name; use resourceclaims/same/r or resourceclaimtemplates/same/r
 
 "#]]);
     container.drakkar(["get", "resourceclaims/same/r", "name"]).assert().success().stdout_eq("d\n");

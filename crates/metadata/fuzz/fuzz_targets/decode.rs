@@ -1,12 +1,12 @@
 //! Any bytes as a metadata file.
 //!
-//! Decoding, validating and showing what is wrong never panic. What can be read can be written, in every order of
-//! versions, and comes back as it was; written once more it has the same bytes. The decoder without the older formats
-//! reads the same wherever the format is a released one.
+//! Decoding, validating and printing errors never panic. Decoded metadata can be encoded, in every order of versions, and
+//! decodes to the same value; encoded again it has the same bytes. The decoder without the older formats decodes released
+//! formats to the same value.
 
 #![no_main]
 
-use drakkar_metadata::{Decoder, DeviceMetadata, FieldsV1, Format, Time, Version, Versions, decode, encode, validate};
+use drakkar_metadata::{Decoder, Metadata, FieldsV1, Format, Time, Version, Versions, decode, encode, validate};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|stream: &[u8]| any_stream(stream));
@@ -33,25 +33,25 @@ fn any_stream(stream: &[u8]) {
         if let Err(error) = validate(&decoded.metadata) {
             assert!(!error.to_string().is_empty());
         }
-        comes_back_as_it_was(decoded.metadata);
+        round_trips(decoded.metadata);
     }
 }
 
-fn comes_back_as_it_was(read: DeviceMetadata) {
-    let read = as_written(read);
+fn round_trips(read: Metadata) {
+    let read = normalized(read);
     for order in [[Version::V1Beta1, Version::V1Alpha1], [Version::V1Alpha1, Version::V1Beta1]] {
         let versions = Versions::new(order).expect("two versions that differ");
         let file = encode(&read, &versions);
-        let again = decode(&file).expect("what we write, we read");
+        let again = decode(&file).expect("encoded metadata decodes");
         assert_eq!(again.format, Format::Released(order[0]));
         assert_eq!(encode(&again.metadata, &versions), file);
-        assert_eq!(as_written(again.metadata), read);
+        assert_eq!(normalized(again.metadata), read);
     }
 }
 
-/// The metadata without the two things that writing does not keep, in Go as here: a zero time is written like none,
-/// and `fieldsV1` is laid out anew.
-fn as_written(mut metadata: DeviceMetadata) -> DeviceMetadata {
+/// Normalizes what encoding does not preserve, in Go as here: a zero time is encoded like none, and `fieldsV1` is indented
+/// again.
+fn normalized(mut metadata: Metadata) -> Metadata {
     let meta = &mut metadata.metadata;
     drop_zero(&mut meta.creation_timestamp);
     drop_zero(&mut meta.deletion_timestamp);
@@ -70,7 +70,7 @@ fn drop_zero(time: &mut Option<Time>) {
     }
 }
 
-/// JSON without white space between its tokens, with the characters escaped that Go escapes.
+/// Returns JSON without white space between its tokens, with Go's escapes.
 fn compact(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     let (mut in_string, mut escaped) = (false, false);

@@ -1,7 +1,7 @@
 //! Any bytes as a path, a query or a name; and any names in a path.
 //!
-//! What parses is built again to exactly the same text. No path leaves the directory of its layout, whatever the
-//! names say, and none has a part that is `.` or `..`.
+//! A parsed value prints as exactly the same text. No path leaves the directory of its layout, and none has a part that is
+//! `.` or `..`.
 
 #![no_main]
 
@@ -83,7 +83,7 @@ fn names(text: &str) {
     }
 }
 
-/// Whether the text is such a name; if so, it is kept as it is.
+/// Returns whether the text is such a name, and checks that a name keeps its text.
 fn name<N>(text: &str) -> bool
 where
     N: FromStr<Err: Display> + AsRef<str> + Display,
@@ -101,7 +101,7 @@ where
     }
 }
 
-/// Claim, request, driver and UID or namespace, one per line, in every layout.
+/// Builds paths in every layout from claim, request, driver and UID or namespace, one per line.
 fn paths_from_names(text: &str) {
     let lines: Vec<&str> = text.lines().collect();
     let [claim, request, driver, other] = lines[..] else { return };
@@ -121,7 +121,7 @@ fn paths_from_names(text: &str) {
         parses_back(ContainerFile::Template { pod_claim, request: request.clone(), driver: driver.clone() });
     }
     if let Ok(uid) = other.parse::<ClaimUid>() {
-        // Not every UID is of the form by which it is found again.
+        // Parsing finds only UIDs that are UUIDs.
         stays_below_its_directory(&ContainerFile::EarlyDraft { driver, uid, request });
     }
 }
@@ -136,7 +136,7 @@ fn stays_below_its_directory(file: &ContainerFile) {
     let directory = match file {
         ContainerFile::Claim { .. } | ContainerFile::Template { .. } => KUBERNETES_DIR,
         ContainerFile::Kep { .. } | ContainerFile::Vep10 { .. } | ContainerFile::EarlyDraft { .. } => KEP_DIR,
-        other => panic!("nobody has said where {other:?} belongs"),
+        other => panic!("no directory is known for {other:?}"),
     };
     has_plain_parts_only(path.strip_prefix(directory).expect("a path starts with the directory of its layout"));
 }

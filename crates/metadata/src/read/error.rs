@@ -1,4 +1,4 @@
-//! What can go wrong when reading, and what kind of trouble it is.
+//! Errors of reading metadata files, and their classes.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,46 +10,46 @@ use crate::decode::DecodeError;
 use crate::name::{NameError, RequestName};
 use crate::show::{Printable, Quoted};
 
-/// Why metadata could not be read. Every message names the file or what was looked for.
+/// An error in reading metadata. Every message names the file or the query.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// There is no file for a request.
+    /// A request has no file.
     #[error("no metadata for {query}: looked in {}", list(.looked_in))]
     NotFound {
-        /// What was asked for.
+        /// The query.
         query: Box<Query>,
-        /// The directories that could have had it.
+        /// The directories that were searched.
         looked_in: Vec<PathBuf>,
     },
-    /// A name stands for a claim and for another claim's entry in the pod.
+    /// A name is that of a claim and of the pod's entry for another claim.
     #[error(
-        "{query} is ambiguous: there is a claim and a pod claim of that name; say resourceclaims/{0}/{1} or \
+        "{query} is ambiguous: there is a claim and a pod claim of that name; use resourceclaims/{0}/{1} or \
          resourceclaimtemplates/{0}/{1}",
         .query.claim_text(), .query.request_text()
     )]
     Ambiguous {
-        /// What was asked for.
+        /// The query.
         query: Box<Query>,
     },
-    /// The file is there but empty: the driver has not written it yet.
+    /// The file is empty: the driver has not written it yet.
     #[error("{}: not written yet", Printable::path(.path))]
     NotWritten {
         /// The file.
         path: PathBuf,
     },
-    /// Time ran out.
-    #[error("gave up after {}: {last}", seconds(.waited))]
+    /// The timeout of a wait expired.
+    #[error("timed out after {}: {last}", seconds(.waited))]
     TimedOut {
-        /// How long was waited.
+        /// The time spent waiting.
         waited: Duration,
-        /// What was missing to the last.
+        /// The last error before the timeout.
         last: Box<ReadError>,
     },
-    /// The metadata is there but not (yet) what was waited for.
-    #[error("{query} does not have what was waited for")]
+    /// The metadata exists but does not meet the condition of a wait.
+    #[error("{query} does not meet the condition")]
     NotReady {
-        /// What was asked for.
+        /// The query.
         query: Box<Query>,
     },
     /// A file's content cannot be read as metadata.
@@ -57,33 +57,33 @@ pub enum ReadError {
     Decode {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The decoder's error.
         error: DecodeError,
     },
-    /// A file or directory has a name that none can have.
+    /// A file or directory has an invalid name.
     #[error("{}: {error}", Printable::path(.path))]
     Name {
         /// The file or directory.
         path: PathBuf,
-        /// What is wrong with its name.
+        /// The error in the name.
         error: NameError,
     },
-    /// A file's name is not Unicode.
+    /// A file's name is not UTF-8.
     #[error("{}: the name is not UTF-8", Printable::path(.path))]
     NameNotUnicode {
         /// The file or directory.
         path: PathBuf,
     },
-    /// Something else is in the place of a file.
+    /// A path is not a regular file.
     #[error("{}: is {kind}, not a file", Printable::path(.path))]
     NotAFile {
-        /// What is in its place.
+        /// The path.
         path: PathBuf,
-        /// What it is.
+        /// The type of the file.
         kind: &'static str,
     },
-    /// The file is about another request than the directory it is in.
-    #[error("{}: is about {}, not about the request {request} whose directory it is in", Printable::path(.path), names(.found))]
+    /// The file describes another request than that of its directory.
+    #[error("{}: describes {}, not request {request} as its directory says", Printable::path(.path), names(.found))]
     OtherRequest {
         /// The file.
         path: PathBuf,
@@ -92,78 +92,78 @@ pub enum ReadError {
         /// The requests of the file.
         found: Vec<String>,
     },
-    /// There is more metadata than any container has.
-    #[error("{}: not read: with it there are more than {MAX_FILES} metadata files or {} MiB here, which no container has", Printable::path(.path), MAX_TOTAL_SIZE / 1024 / 1024)]
+    /// There are more files or bytes than a search reads.
+    #[error("{}: not read: there are more than {MAX_FILES} metadata files or {} MiB, which no container has", Printable::path(.path), MAX_TOTAL_SIZE / 1024 / 1024)]
     TooMuch {
         /// The first file that was not read.
         path: PathBuf,
     },
-    /// There are more entries than one look takes.
-    #[error("{}: not looked into: it has more entries than one look takes, {MAX_COST} for all directories", Printable::path(.path))]
+    /// There are more directory entries than a search reads.
+    #[error("{}: not searched: too many entries, a search reads at most {MAX_COST} in all directories", Printable::path(.path))]
     TooManyEntries {
-        /// The directory or file that was not looked into.
+        /// The directory or file that was not searched.
         path: PathBuf,
     },
-    /// The time for one look is over.
-    #[error("{}: not looked at: the time was over before it was its turn", Printable::path(.path))]
+    /// The deadline of a search has passed.
+    #[error("{}: not searched: the search timed out", Printable::path(.path))]
     OutOfTime {
-        /// The first directory or file that was not looked at.
+        /// The first directory or file that was not searched.
         path: PathBuf,
     },
-    /// There are more problems than anybody reads.
+    /// There are more problems than are listed one by one.
     #[error("and {count} more problems")]
     MoreProblems {
-        /// How many.
+        /// The number of further problems.
         count: usize,
-        /// The class of the worst.
+        /// The most severe class among them.
         class: ErrorClass,
     },
-    /// The file is larger than any metadata file.
+    /// The file is larger than [`MAX_FILE_SIZE`].
     #[error("{}: larger than {} MiB, which no metadata file is", Printable::path(.path), MAX_FILE_SIZE / 1024 / 1024)]
     TooLarge {
         /// The file.
         path: PathBuf,
     },
-    /// The file changed with every look.
-    #[error("{}: is being written all the time; no read of it could be trusted", Printable::path(.path))]
-    Unsettled {
+    /// The file changed during every read.
+    #[error("{}: keeps changing, so that no consistent read was possible", Printable::path(.path))]
+    Changing {
         /// The file.
         path: PathBuf,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("{}: {error}", Printable::path(.path))]
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// Several files have problems, and none could be read.
+    /// Several files have errors, and none could be read.
     #[error("{}", several(.0))]
     Several(
-        /// The problems, at least two.
+        /// The errors, at least two.
         Vec<ReadError>,
     ),
 }
 
-/// What kind of trouble an error is, for whoever has to decide what to do.
+/// The class of an error, by which a program decides what to do. Later classes are more severe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ErrorClass {
-    /// Nothing of that name is there; perhaps the claim or request is misspelt, or this container does not have it.
+    /// There is no such claim or request; perhaps it is misspelt, or this container does not use it.
     NotFound,
-    /// It is there and the driver has not written it yet: waiting helps.
+    /// The driver has not written the metadata yet: a retry helps.
     NotWritten,
-    /// The system refused to read what is there.
+    /// A file exists but cannot be read.
     Unreadable,
-    /// What is there is broken.
+    /// A file is broken.
     Invalid,
-    /// The question has two answers.
+    /// The query matches two claims.
     Ambiguous,
 }
 
 impl ReadError {
-    /// One error for many problems; the problem itself if there is only one.
+    /// Combines problems into one error; a single problem is returned as it is.
     pub(super) fn all(mut problems: Vec<ReadError>) -> Self {
         match problems.pop() {
             Some(only) if problems.is_empty() => only,
@@ -174,7 +174,7 @@ impl ReadError {
         }
     }
 
-    /// What kind of trouble it is; of several, the worst.
+    /// Returns the class of the error; of several errors, the most severe one.
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::NotFound { .. } => ErrorClass::NotFound,
@@ -191,7 +191,7 @@ impl ReadError {
             | Self::TooMuch { .. } => ErrorClass::Invalid,
             Self::Io { error, .. } if error.kind() == io::ErrorKind::NotFound => ErrorClass::NotFound,
             Self::MoreProblems { class, .. } => *class,
-            Self::Unsettled { .. } | Self::OutOfTime { .. } | Self::Io { .. } => ErrorClass::Unreadable,
+            Self::Changing { .. } | Self::OutOfTime { .. } | Self::Io { .. } => ErrorClass::Unreadable,
             Self::Several(problems) => problems.iter().map(Self::class).max().unwrap_or(ErrorClass::Invalid),
         }
     }

@@ -1,9 +1,8 @@
-//! File systems that are made of the kernel's own state, in which no metadata file is.
+//! Detects pseudo file systems, on which a metadata file never is.
 //!
-//! On most of them a regular file is a question to the kernel: opening or reading it consumes messages
-//! (`/proc/kmsg`), starts work or wakes hardware. There is no end to the ordinary file systems a container can be on
-//! (overlays, ZFS, Lustre, virtiofs), so the extraordinary ones are listed. One that is missing here is one that a
-//! container must have been given a mount of.
+//! On most of them opening or reading a regular file has side effects: it consumes messages (`/proc/kmsg`), starts work
+//! or wakes hardware. The list is of pseudo file systems because a container can be on any ordinary one (overlays, ZFS,
+//! Lustre, virtiofs). One that is missing in the list is a risk only if the container has a mount of it.
 
 use rustix::fd::AsFd;
 use rustix::fs::fstatfs;
@@ -12,8 +11,8 @@ use rustix::io::Errno;
 /// The magic number of procfs.
 const PROC: u32 = 0x9fa0;
 
-/// By the magic numbers that `statfs` gives.
-const OF_THE_KERNEL: [u32; 32] = [
+/// The magic numbers of pseudo file systems, as returned by `statfs`.
+const PSEUDO_FILE_SYSTEMS: [u32; 32] = [
     PROC,
     0x9fa1,      // openprom
     0x9fa2,      // usbdevice
@@ -27,7 +26,7 @@ const OF_THE_KERNEL: [u32; 32] = [
     0x4341_5d53, // smack
     0x444d_4142, // dma-buf
     0x454d_444d, // devmem
-    0x474d_454d, // memory of guests
+    0x474d_454d, // guest memory
     0x5049_4446, // pidfs
     0x5345_434d, // secret memory
     0x6165_676c, // pstore
@@ -35,7 +34,7 @@ const OF_THE_KERNEL: [u32; 32] = [
     0x6265_6572, // sysfs
     0x6367_7270, // cgroup2
     0x6462_6720, // debugfs
-    0x6573_5543, // control of FUSE
+    0x6573_5543, // FUSE control
     0x6759_6969, // rpc_pipefs
     0x6c6f_6f70, // binder
     0x6e66_7364, // nfsd
@@ -48,18 +47,18 @@ const OF_THE_KERNEL: [u32; 32] = [
     0xf97c_ff8c, // selinuxfs
 ];
 
-/// Whether what is open is on a file system of the kernel's own. Asking opens nothing: a handle without access will do.
-pub(super) fn is_of_the_kernel(handle: impl AsFd) -> Result<bool, Errno> {
-    Ok(OF_THE_KERNEL.contains(&magic(handle)?))
+/// Returns whether a handle is on a pseudo file system. A handle without access (`O_PATH`) suffices.
+pub(super) fn is_pseudo(handle: impl AsFd) -> Result<bool, Errno> {
+    Ok(PSEUDO_FILE_SYSTEMS.contains(&magic(handle)?))
 }
 
-/// Whether what is open is on procfs.
+/// Returns whether a handle is on procfs.
 pub(super) fn is_proc(handle: impl AsFd) -> Result<bool, Errno> {
     Ok(magic(handle)? == PROC)
 }
 
 fn magic(handle: impl AsFd) -> Result<u32, Errno> {
-    // The type has 32 or 64 bits and a sign or none, depending on the machine; all magic numbers have 32.
+    // The type's size and sign depend on the architecture; all magic numbers have 32 bits.
     #[allow(clippy::cast_possible_truncation, clippy::unnecessary_cast, reason = "see above")]
     Ok(fstatfs(handle)?.f_type as u32)
 }

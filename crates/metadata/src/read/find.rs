@@ -1,17 +1,17 @@
-//! Finding metadata files: by what a query says, or all there are.
+//! Finds metadata files: those of a query, or all of them.
 //!
-//! A request can have several files: one per driver, and each of them in one layout or in both. The same file in two
-//! layouts has the same inode, or at least the same claim UID, request and driver; it is reported once, under its
-//! path in the Kubernetes layout, with its other path beside it.
+//! A request can have several files: one per driver, each in one layout or in both. The same file in two layouts has the
+//! same inode, or at least the same claim UID, request and driver; it is reported once, with its path in the Kubernetes
+//! layout first.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::found::{FileKey, Found};
 use super::query::{ClaimKey, ClaimSelector, Query};
 use super::root::{Identity, ListError};
-use super::snapshot::Patience;
+use super::search::{FileKey, Search};
+use super::snapshot::Deadlines;
 use super::{ReadError, Reader};
 use crate::decode::Decoded;
 use crate::name::{ClaimName, DriverName, NameError, PodClaimName, RequestName};
@@ -20,52 +20,52 @@ use crate::path::{
 };
 use crate::types::Request;
 
-/// One driver's file about one request, and what is in it.
+/// A metadata file: one driver's devices of one request.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct MetadataFile {
-    /// Where it is.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Where else it is: the same file in the other layout. Of a file with very many paths, the first.
+    /// Other paths of the same file, such as in the other layout. The list is limited.
     pub also_at: Vec<PathBuf>,
-    /// How many paths of the same file are not in `also_at`, because there are so many.
+    /// The number of paths of the same file that exceed the limit of `also_at`.
     pub also_at_omitted: usize,
-    /// The claim, as the path has it, or, in the early draft, as the file has it.
+    /// The claim as in the path or, for the early draft, as in the file.
     pub claim: ClaimKey,
-    /// The request, as the path has it; `None` for a file of VEP 10, which has all requests of a claim.
+    /// The request as in the path; `None` for a file of VEP 10, which has all requests of a claim.
     pub request: Option<RequestName>,
-    /// The driver, as the file's name has it.
+    /// The driver as in the file's name.
     pub driver: String,
-    /// The content, or why there is none.
+    /// The content, or the error in reading it.
     pub content: Result<Decoded, ReadError>,
     identity: Option<Identity>,
 }
 
-/// Everything that a container can see.
+/// All metadata files in a container.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Discovery {
-    /// The files, those that are not written yet or broken included, in the order of claim, request and driver.
+    /// The files in order of claim, request and driver, including those that are not written yet or broken.
     pub files: Vec<MetadataFile>,
-    /// Directories that could not be looked into, and names that none can have.
+    /// The errors about directories that could not be read and invalid names.
     pub problems: Vec<ReadError>,
 }
 
 impl MetadataFile {
-    /// The name under which the pod's author knows the claim: that of the pod's entry for a claim from a template,
-    /// that of the claim otherwise.
+    /// Returns the claim's name in the pod spec: the name of the pod's entry for a claim from a template, else the
+    /// claim's own.
     pub fn claim_label(&self) -> &str {
         let from_content = self.content.as_ref().ok().and_then(|decoded| decoded.metadata.pod_claim_name.as_deref());
         from_content.unwrap_or(self.claim.as_str())
     }
 
-    /// The requests that the file describes; none if it has no content.
+    /// Returns the requests that the file describes; none if it could not be read.
     pub fn requests(&self) -> impl Iterator<Item = &Request> {
         self.content.iter().flat_map(|decoded| &decoded.metadata.requests)
     }
 
-    /// Whether another file is about the same claim: it goes by the same name, or has the same UID. A file that is not
-    /// written yet has none.
+    /// Returns whether another file is about the same claim: it has the same name or the same UID. A file that is not
+    /// written yet has no UID.
     pub fn is_of_same_claim(&self, other: &Self) -> bool {
         self.claim == other.claim || self.uid().is_some_and(|own| other.uid() == Some(own))
     }
@@ -75,8 +75,9 @@ impl MetadataFile {
         uid.filter(|uid| !uid.is_empty())
     }
 
-    /// What tells that two findings are one file: the inode, and, for copies, whose it is. The claim's name is part
-    /// of both because an early draft has several claims in one file.
+    /// Returns the keys that identify a file: its inode and, for copies, its owner.
+    ///
+    /// The inode's key includes the claim's name, because an early draft has several claims in one file.
     pub(super) fn keys(&self) -> impl Iterator<Item = FileKey> {
         let meta = self.content.as_ref().ok().map(|decoded| &decoded.metadata.metadata);
         let claim = meta.map(|meta| meta.name.clone()).unwrap_or_default();
@@ -111,144 +112,144 @@ impl MetadataFile {
 }
 
 impl Reader {
-    /// Everything that can be seen: every claim, request, driver and device.
+    /// Finds all metadata files: every claim, request, driver and device.
     ///
-    /// A look has budgets ([`MAX_COST`](super::MAX_COST), [`MAX_FILES`](super::MAX_FILES),
-    /// [`MAX_TOTAL_SIZE`](super::MAX_TOTAL_SIZE), [`MAX_CONTENT`](super::MAX_CONTENT), and ten seconds); what goes
-    /// beyond one is among the problems.
+    /// A search has limits ([`MAX_COST`](super::MAX_COST), [`MAX_FILES`](super::MAX_FILES),
+    /// [`MAX_TOTAL_SIZE`](super::MAX_TOTAL_SIZE), [`MAX_CONTENT`](super::MAX_CONTENT), and ten seconds); reaching one is
+    /// among the problems.
     ///
-    /// Applications that know their claim and request had better [`read`](Reader::read) those.
+    /// An application that knows its claim and request should [`read`](Reader::read) it instead.
     pub fn discover(&self) -> Discovery {
-        let mut found = Found::new(Patience::default());
+        let mut search = Search::new(Deadlines::default());
         let layouts = vec![Some(ClaimDirectory::Claims), Some(ClaimDirectory::Templates), None];
-        found.share(layouts, |found, layout| match layout {
-            Some(claims) => self.discover_kubernetes(claims, found),
-            None => self.discover_kep(found),
+        search.share_budget(layouts, |search, layout| match layout {
+            Some(claims) => self.discover_kubernetes(claims, search),
+            None => self.discover_kep(search),
         });
-        found.into_discovery()
+        search.into_discovery()
     }
 
-    /// The files that a query asks for, at least one, and what kept others from being found.
-    pub(super) fn find(&self, query: &Query, patience: Patience) -> Result<Discovery, ReadError> {
+    /// Finds the files of a query, at least one, and the problems with others.
+    pub(super) fn find(&self, query: &Query, deadlines: Deadlines) -> Result<Discovery, ReadError> {
         let direct = Directories::of(query);
-        let mut found = Found::new(patience);
+        let mut search = Search::new(deadlines);
         if let Some((claim, path)) = &direct.template {
-            self.files_of(path, claim, query, &mut found);
+            self.files_of(path, claim, query, &mut search);
         }
-        // Where a file tells the name of the generated claim, its twin in the KEP's layout is found without a search.
-        let generated = found.files.iter().find_map(|file| {
+        // The content has the name of the generated claim, and thereby the file's path in the KEP's layout.
+        let generated = search.files.iter().find_map(|file| {
             let name = &file.content.as_ref().ok()?.metadata.metadata.name;
             ClaimName::new(name.clone()).ok()
         });
-        let from_template = found.files.len();
+        let from_template = search.files.len();
         for (claim, path) in &direct.claim {
-            self.files_of(path, claim, query, &mut found);
+            self.files_of(path, claim, query, &mut search);
         }
         let ambiguous = || Err(ReadError::Ambiguous { query: Box::new(query.clone()) });
-        if from_template > 0 && found.files.len() > from_template {
+        if from_template > 0 && search.files.len() > from_template {
             return ambiguous();
         }
         if let Some(claim) = generated {
             let path = [KEP_DIR, claim.as_str(), query.request.as_str()].iter().collect::<PathBuf>();
-            self.files_of(&path, &ClaimKey::Claim(claim), query, &mut found);
+            self.files_of(&path, &ClaimKey::Claim(claim), query, &mut search);
         }
-        if found.files.is_empty() {
-            // By pod claim name in the KEP's layout, or in an older one: only the files themselves can tell. What is
-            // wrong with others is no concern of this query.
-            let mut all = Found::new(patience);
+        if search.files.is_empty() {
+            // A pod claim in the KEP's layout, or an older layout: only the content of the files has the names. Problems
+            // with other files are not part of the result.
+            let mut all = Search::new(deadlines);
             self.discover_kep(&mut all);
-            found.files = std::mem::take(&mut all.files);
-            found.files.retain(|file| file.belongs_to(query));
-            if found.files.is_empty() {
-                // It may be where there was no looking any more.
-                found.problems_of_budgets(all);
+            search.files = std::mem::take(&mut all.files);
+            search.files.retain(|file| file.belongs_to(query));
+            if search.files.is_empty() {
+                // The file may be where the search did not get to.
+                search.add_limit_problems(all);
             }
-            if let [first, others @ ..] = &found.files[..]
+            if let [first, others @ ..] = &search.files[..]
                 && others.iter().any(|file| !file.is_of_same_claim(first))
             {
                 return ambiguous();
             }
         }
-        let Discovery { mut files, problems } = found.into_discovery();
+        let Discovery { mut files, problems } = search.into_discovery();
         if files.is_empty() {
             let looked_in = direct.all().map(|path| self.root.outside(path)).collect();
             let not_found = ReadError::NotFound { query: Box::new(query.clone()), looked_in };
             return Err(if problems.is_empty() { not_found } else { ReadError::all(problems) });
         }
-        // By the names of the files: `a-b-metadata.json` comes before `a-metadata.json`.
+        // By file name: `a-b-metadata.json` comes before `a-metadata.json`.
         files.sort_by(|a, b| a.path.file_name().cmp(&b.path.file_name()));
         Ok(Discovery { files, problems })
     }
 
-    fn discover_kubernetes(&self, claims: ClaimDirectory, found: &mut Found) {
+    fn discover_kubernetes(&self, claims: ClaimDirectory, search: &mut Search) {
         let directory = Path::new(KUBERNETES_DIR).join(claims.name());
-        self.each_directory(&directory, found, |path, name, found| match claims.parse(name) {
-            Ok(claim) => self.requests_of(path, &claim, found),
-            Err(error) => found.problem(ReadError::Name { path: self.root.outside(path), error }),
+        self.each_directory(&directory, search, |path, name, search| match claims.parse(name) {
+            Ok(claim) => self.requests_of(path, &claim, search),
+            Err(error) => search.problem(ReadError::Name { path: self.root.outside(path), error }),
         });
     }
 
-    /// Everything below [`KEP_DIR`]: the KEP's layout, VEP 10's and the early draft's.
-    fn discover_kep(&self, found: &mut Found) {
-        let names = self.list(Path::new(KEP_DIR), found).unwrap_or_default();
-        found.share(names, |found, name| {
+    /// Finds all files below [`KEP_DIR`]: in the KEP's layout, VEP 10's and the early draft's.
+    fn discover_kep(&self, search: &mut Search) {
+        let names = self.list(Path::new(KEP_DIR), search).unwrap_or_default();
+        search.share_budget(names, |search, name| {
             let path = Path::new(KEP_DIR).join(&name);
-            let Some(name) = self.text(&path, &name, found) else { return };
+            let Some(name) = self.text(&path, &name, search) else { return };
             match draft_names(name).map(|(driver, _, request)| (driver, RequestName::new(request))) {
-                Some((driver, Ok(request))) => self.early_draft(&path, driver, &request, found),
-                Some((_, Err(error))) => found.problem(ReadError::Name { path: self.root.outside(&path), error }),
-                None => self.each_directory(&path, found, |below, below_name, found| {
-                    self.kep_directory(&path, name, below, below_name, found);
+                Some((driver, Ok(request))) => self.early_draft(&path, driver, &request, search),
+                Some((_, Err(error))) => search.problem(ReadError::Name { path: self.root.outside(&path), error }),
+                None => self.each_directory(&path, search, |below, below_name, search| {
+                    self.kep_directory(&path, name, below, below_name, search);
                 }),
             }
         });
     }
 
-    /// {claim}/{request}/{driver}-metadata.json, or {driver}/{claim}/metadata.json
-    fn kep_directory(&self, path: &Path, name: &str, below: &Path, below_name: &str, found: &mut Found) {
-        let names = self.list(below, found).unwrap_or_default();
+    /// Finds the files in a directory that is `{claim}/{request}` in the KEP's layout or `{driver}/{claim}` in VEP 10's.
+    fn kep_directory(&self, path: &Path, name: &str, below: &Path, below_name: &str, search: &mut Search) {
+        let names = self.list(below, search).unwrap_or_default();
         if names.iter().any(|file| file == HOST_FILE) {
             match below_name.parse().map(ClaimKey::Claim) {
-                Ok(claim) => self.file(&below.join(HOST_FILE), &claim, None, name, found),
-                Err(error) => found.problem(ReadError::Name { path: self.root.outside(below), error }),
+                Ok(claim) => self.file(&below.join(HOST_FILE), &claim, None, name, search),
+                Err(error) => search.problem(ReadError::Name { path: self.root.outside(below), error }),
             }
         }
         if names.iter().any(is_metadata_file) {
             match (name.parse().map(ClaimKey::Claim), RequestName::new(below_name)) {
-                (Ok(claim), Ok(request)) => self.listed_files(below, names, &claim, &request, None, found),
-                (Err(error), _) => found.problem(ReadError::Name { path: self.root.outside(path), error }),
-                (_, Err(error)) => found.problem(ReadError::Name { path: self.root.outside(below), error }),
+                (Ok(claim), Ok(request)) => self.listed_files(below, names, &claim, &request, None, search),
+                (Err(error), _) => search.problem(ReadError::Name { path: self.root.outside(path), error }),
+                (_, Err(error)) => search.problem(ReadError::Name { path: self.root.outside(below), error }),
             }
         }
     }
 
-    fn requests_of(&self, claim_path: &Path, claim: &ClaimKey, found: &mut Found) {
-        self.each_directory(claim_path, found, |path, name, found| self.request_directory(path, name, claim, found));
+    fn requests_of(&self, claim_path: &Path, claim: &ClaimKey, search: &mut Search) {
+        self.each_directory(claim_path, search, |path, name, search| self.request_directory(path, name, claim, search));
     }
 
-    fn request_directory(&self, path: &Path, name: &str, claim: &ClaimKey, found: &mut Found) {
+    fn request_directory(&self, path: &Path, name: &str, claim: &ClaimKey, search: &mut Search) {
         match RequestName::new(name) {
-            Ok(request) => self.metadata_files(path, claim, &request, None, found),
-            Err(error) => found.problem(ReadError::Name { path: self.root.outside(path), error }),
+            Ok(request) => self.metadata_files(path, claim, &request, None, search),
+            Err(error) => search.problem(ReadError::Name { path: self.root.outside(path), error }),
         }
     }
 
-    fn files_of(&self, path: &Path, claim: &ClaimKey, query: &Query, found: &mut Found) {
+    fn files_of(&self, path: &Path, claim: &ClaimKey, query: &Query, search: &mut Search) {
         let driver = query.driver.as_ref().map(DriverName::as_str);
-        self.metadata_files(path, claim, &query.request, driver, found);
+        self.metadata_files(path, claim, &query.request, driver, search);
     }
 
-    /// The files of one request directory, of one driver or of all.
+    /// Reads the files in the directory of a request, of one driver or of all.
     fn metadata_files(
         &self,
         directory: &Path,
         claim: &ClaimKey,
         request: &RequestName,
         only_driver: Option<&str>,
-        found: &mut Found,
+        search: &mut Search,
     ) {
-        let names = self.list(directory, found).unwrap_or_default();
-        self.listed_files(directory, names, claim, request, only_driver, found);
+        let names = self.list(directory, search).unwrap_or_default();
+        self.listed_files(directory, names, claim, request, only_driver, search);
     }
 
     fn listed_files(
@@ -258,27 +259,27 @@ impl Reader {
         claim: &ClaimKey,
         request: &RequestName,
         only_driver: Option<&str>,
-        found: &mut Found,
+        search: &mut Search,
     ) {
         for name in names {
             if !is_metadata_file(&name) {
                 continue;
             }
             let path = directory.join(&name);
-            let Some(driver) = self.text(&path, &name, found).and_then(driver_of) else { continue };
+            let Some(driver) = self.text(&path, &name, search).and_then(driver_of) else { continue };
             if only_driver.is_none_or(|only| only == driver) {
-                self.file(&path, claim, Some(request), driver, found);
+                self.file(&path, claim, Some(request), driver, search);
             }
         }
     }
 
-    fn file(&self, path: &Path, claim: &ClaimKey, request: Option<&RequestName>, driver: &str, found: &mut Found) {
-        let Some(loaded) = self.load_within_bounds(path, found) else { return };
+    fn file(&self, path: &Path, claim: &ClaimKey, request: Option<&RequestName>, driver: &str, search: &mut Search) {
+        let Some(loaded) = self.load_within_bounds(path, search) else { return };
         let (identity, content) = match loaded {
             Ok((identity, bytes)) => (Some(identity), self.decode_one(path, &bytes)),
             Err(error) => (None, Err(error)),
         };
-        found.add(MetadataFile {
+        search.add(MetadataFile {
             path: self.root.outside(path),
             also_at: Vec::new(),
             also_at_omitted: 0,
@@ -290,53 +291,53 @@ impl Reader {
         });
     }
 
-    /// The bytes of a file, counted; none, and a problem, where there is already more than any container has.
-    fn load_within_bounds(&self, path: &Path, found: &mut Found) -> Option<Result<(Identity, Vec<u8>), ReadError>> {
-        if found.is_full() {
-            found.problem(ReadError::TooMuch { path: self.root.outside(path) });
+    /// Reads a file if the limits of the search allow it; otherwise records a problem.
+    fn load_within_bounds(&self, path: &Path, search: &mut Search) -> Option<Result<(Identity, Vec<u8>), ReadError>> {
+        if search.is_full() {
+            search.problem(ReadError::TooMuch { path: self.root.outside(path) });
             return None;
         }
-        if !self.may_open(path, found) {
+        if !self.may_open(path, search) {
             return None;
         }
-        let loaded = self.load(path, found.patience);
-        found.count_bytes(loaded.as_ref().map_or(0, |(_, bytes)| bytes.len()));
+        let loaded = self.load(path, search.deadlines);
+        search.count_bytes(loaded.as_ref().map_or(0, |(_, bytes)| bytes.len()));
         Some(loaded)
     }
 
-    /// Whether there is time for something, and whether the budget allows it; a problem otherwise.
-    fn may_open(&self, path: &Path, found: &mut Found) -> bool {
-        if found.is_out_of_time() {
-            found.problem(ReadError::OutOfTime { path: self.root.outside(path) });
+    /// Returns whether the deadline and the budget allow opening a path; otherwise records a problem.
+    fn may_open(&self, path: &Path, search: &mut Search) -> bool {
+        if search.is_out_of_time() {
+            search.problem(ReadError::OutOfTime { path: self.root.outside(path) });
             return false;
         }
-        let is_paid = found.pay_for_opening();
-        if !is_paid {
-            found.problem(ReadError::TooManyEntries { path: self.root.outside(path) });
+        let is_within_budget = search.charge_open();
+        if !is_within_budget {
+            search.problem(ReadError::TooManyEntries { path: self.root.outside(path) });
         }
-        is_paid
+        is_within_budget
     }
 
-    /// An early draft's file: the claims are named inside only, the driver outside only.
-    fn early_draft(&self, path: &Path, driver: &str, request: &RequestName, found: &mut Found) {
-        let Some(loaded) = self.load_within_bounds(path, found) else { return };
+    /// Reads an early draft's file, which has the claims in its content and the driver in its name.
+    fn early_draft(&self, path: &Path, driver: &str, request: &RequestName, search: &mut Search) {
+        let Some(loaded) = self.load_within_bounds(path, search) else { return };
         let loaded = loaded.and_then(|(identity, bytes)| Ok((identity, self.decode_claims(path, &bytes)?)));
         let (identity, claims) = match loaded {
             Ok(loaded) => loaded,
-            Err(error) => return found.problem(error),
+            Err(error) => return search.problem(error),
         };
         for mut decoded in claims {
             let claim = match ClaimName::new(decoded.metadata.metadata.name.clone()) {
                 Ok(name) => ClaimKey::Claim(name),
                 Err(error) => {
-                    found.problem(ReadError::Name { path: self.root.outside(path), error });
+                    search.problem(ReadError::Name { path: self.root.outside(path), error });
                     continue;
                 }
             };
             for device in decoded.metadata.requests.iter_mut().flat_map(|request| &mut request.devices) {
                 driver.clone_into(&mut device.driver);
             }
-            found.add(MetadataFile {
+            search.add(MetadataFile {
                 path: self.root.outside(path),
                 also_at: Vec::new(),
                 also_at_omitted: 0,
@@ -349,49 +350,49 @@ impl Reader {
         }
     }
 
-    fn each_directory(&self, path: &Path, found: &mut Found, mut visit: impl FnMut(&Path, &str, &mut Found)) {
-        let names = self.list(path, found).unwrap_or_default();
-        found.share(names, |found, name| {
+    fn each_directory(&self, path: &Path, search: &mut Search, mut visit: impl FnMut(&Path, &str, &mut Search)) {
+        let names = self.list(path, search).unwrap_or_default();
+        search.share_budget(names, |search, name| {
             let below = path.join(&name);
-            if let Some(name) = self.text(&below, &name, found) {
-                visit(&below, name, found);
+            if let Some(name) = self.text(&below, &name, search) {
+                visit(&below, name, search);
             }
         });
     }
 
-    /// The entries of a directory; `None` if it is not there or is not a directory.
-    fn list(&self, path: &Path, found: &mut Found) -> Option<Vec<OsString>> {
-        if !self.may_open(path, found) {
+    /// Lists a directory; `None` if it does not exist, is not a directory or cannot be read.
+    fn list(&self, path: &Path, search: &mut Search) -> Option<Vec<OsString>> {
+        if !self.may_open(path, search) {
             return None;
         }
         let outside = || self.root.outside(path);
-        match self.root.list(path, found.allowance(), found.patience.walk_until()) {
+        match self.root.list(path, search.budget(), search.deadlines.search_until()) {
             Ok(names) => {
-                found.pay_for_names(names.len());
+                search.charge_names(names.len());
                 return Some(names);
             }
             Err(ListError::Io(error))
                 if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
-            Err(ListError::Io(error)) => found.problem(ReadError::Io { path: outside(), error }),
-            Err(ListError::OutOfTime) => found.problem(ReadError::OutOfTime { path: outside() }),
+            Err(ListError::Io(error)) => search.problem(ReadError::Io { path: outside(), error }),
+            Err(ListError::OutOfTime) => search.problem(ReadError::OutOfTime { path: outside() }),
             Err(ListError::TooMany) => {
-                found.pay_for_names(found.allowance());
-                found.problem(ReadError::TooManyEntries { path: outside() });
+                search.charge_names(search.budget());
+                search.problem(ReadError::TooManyEntries { path: outside() });
             }
         }
         None
     }
 
-    fn text<'a>(&self, path: &Path, name: &'a OsStr, found: &mut Found) -> Option<&'a str> {
+    fn text<'a>(&self, path: &Path, name: &'a OsStr, search: &mut Search) -> Option<&'a str> {
         let text = name.to_str();
         if text.is_none() {
-            found.problem(ReadError::NameNotUnicode { path: self.root.outside(path) });
+            search.problem(ReadError::NameNotUnicode { path: self.root.outside(path) });
         }
         text
     }
 }
 
-/// The directories in which a query's files are, if they are in a layout that is written today.
+/// The directories of a query's files in the current layouts.
 pub(super) struct Directories {
     template: Option<(ClaimKey, PathBuf)>,
     claim: Vec<(ClaimKey, PathBuf)>,
@@ -413,7 +414,7 @@ impl Directories {
             ClaimSelector::Claim(name) => Self { template: None, claim: claim(name) },
             ClaimSelector::PodClaim(name) => Self { template: Some(template(name.clone())), claim: Vec::new() },
             ClaimSelector::Either(name) => {
-                // A claim's name can be longer, and have dots; then it is no pod claim's name.
+                // The name of a claim can be longer and have dots, unlike the name of a pod claim.
                 let pod_claim = PodClaimName::new(name.as_str()).ok();
                 Self { template: pod_claim.map(template), claim: claim(name) }
             }

@@ -1,4 +1,4 @@
-//! What to read: a claim, a request, perhaps a driver.
+//! Queries for the metadata of a request.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,17 +7,17 @@ use crate::name::{ClaimName, DriverName, NameError, PodClaimName, RequestName};
 use crate::path::{CLAIMS_SUBDIR, TEMPLATES_SUBDIR};
 use crate::types::Request;
 
-/// Under which name the pod knows a claim.
+/// The name of a claim in a file's path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClaimKey {
-    /// The name of the claim object, which the pod spec names (`resourceClaimName`).
+    /// The name of the claim object, as in the pod's `resourceClaimName`.
     Claim(ClaimName),
     /// The name of the pod's entry, for a claim that was generated from a template.
     PodClaim(PodClaimName),
 }
 
 impl ClaimKey {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Claim(name) => name.as_str(),
@@ -26,22 +26,22 @@ impl ClaimKey {
     }
 }
 
-/// Which claim is asked for.
+/// Selects a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ClaimSelector {
     /// The claim object of this name.
     Claim(ClaimName),
     /// The claim generated for the pod's entry of this name.
     PodClaim(PodClaimName),
-    /// Whichever of the two there is.
+    /// The claim of this name, by either kind of name.
     Either(ClaimName),
 }
 
-/// Which request of which claim to read, and from which driver.
+/// Selects a request of a claim, and optionally a driver.
 ///
-/// As text: `CLAIM/REQUEST` or `CLAIM/REQUEST/SUBREQUEST`, in which `CLAIM` is the name of a claim or of the pod's
-/// entry for it; `resourceclaims/CLAIM/REQUEST` and `resourceclaimtemplates/POD-CLAIM/REQUEST` say which of them. Where
-/// files are in the KEP's layout alone, a claim of that name goes before an entry.
+/// Its text form is `CLAIM/REQUEST` or `CLAIM/REQUEST/SUBREQUEST`, where `CLAIM` is the name of a claim or of the pod's
+/// entry for it; `resourceclaims/CLAIM/REQUEST` and `resourceclaimtemplates/POD-CLAIM/REQUEST` select one of them. If
+/// there are files in the KEP's layout only, the name of a claim takes precedence.
 ///
 /// ```
 /// use drakkar_metadata::Query;
@@ -60,60 +60,60 @@ pub struct Query {
     pub(super) driver: Option<DriverName>,
 }
 
-/// A text that is no query.
+/// An invalid query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
-    /// Not two or three parts.
+    /// The text does not have the form of a query.
     #[error("{0:?} is not CLAIM/REQUEST, for example my-claim/gpu")]
     Form(String),
-    /// A part is not a name.
+    /// A part is not a valid name.
     #[error(transparent)]
     Name(#[from] NameError),
 }
 
 impl Query {
-    /// A request of the claim object of this name.
+    /// Selects a request of the claim object of this name.
     pub fn claim(claim: impl Into<String>, request: impl Into<String>) -> Result<Self, NameError> {
         Ok(Self::of(ClaimSelector::Claim(ClaimName::new(claim)?), RequestName::new(request)?))
     }
 
-    /// A request of the claim that was generated for the pod's entry of this name.
+    /// Selects a request of the claim that was generated for the pod's entry of this name.
     pub fn pod_claim(pod_claim: impl Into<String>, request: impl Into<String>) -> Result<Self, NameError> {
         Ok(Self::of(ClaimSelector::PodClaim(PodClaimName::new(pod_claim)?), RequestName::new(request)?))
     }
 
-    /// A request of a claim that is selected in any way.
+    /// Selects a request of a claim.
     pub fn of(claim: ClaimSelector, request: RequestName) -> Self {
         Self { claim, request, subrequest: None, driver: None }
     }
 
-    /// Only what this driver wrote.
+    /// Selects only the files of this driver.
     #[must_use]
     pub fn with_driver(mut self, driver: DriverName) -> Self {
         self.driver = Some(driver);
         self
     }
 
-    /// Only devices of this alternative of the request.
+    /// Selects only the devices of this subrequest.
     #[must_use]
     pub fn with_subrequest(mut self, subrequest: RequestName) -> Self {
         self.subrequest = Some(subrequest);
         self
     }
 
-    /// Whether an entry of `requests` belongs to the request that is asked for.
+    /// Returns whether an entry of `requests` belongs to the selected request.
     pub(super) fn is_about(&self, entry: &Request) -> bool {
         self.request == entry.base_name()
     }
 
-    /// Whether an entry of that request is the alternative that is asked for.
-    pub(super) fn wants(&self, entry: &Request) -> bool {
-        let alternative = entry.name.split_once('/').map(|(_, alternative)| alternative);
-        self.subrequest.as_ref().is_none_or(|wanted| alternative == Some(wanted.as_str()))
+    /// Returns whether an entry of that request is the selected subrequest.
+    pub(super) fn matches_subrequest(&self, entry: &Request) -> bool {
+        let subrequest = entry.name.split_once('/').map(|(_, subrequest)| subrequest);
+        self.subrequest.as_ref().is_none_or(|selected| subrequest == Some(selected.as_str()))
     }
 
-    /// The claim part as text.
+    /// Returns the claim part as text.
     pub(super) fn claim_text(&self) -> &str {
         match &self.claim {
             ClaimSelector::Claim(name) | ClaimSelector::Either(name) => name.as_str(),
@@ -121,7 +121,7 @@ impl Query {
         }
     }
 
-    /// The request part as text.
+    /// Returns the request part as text.
     pub(super) fn request_text(&self) -> String {
         match &self.subrequest {
             None => self.request.to_string(),

@@ -1,12 +1,14 @@
-//! The file system that a [`Reader`](super::Reader) looks at, and the only place where it opens anything.
+//! The file system of a [`Reader`](super::Reader), and the only module in which it opens files.
 //!
-//! Two promises. Nothing outside the root is reached: below another root than `/` every path is resolved by the
-//! kernel as after `chroot`, symbolic links included, so a hostile container whose files an operator looks at through
-//! `/proc/PID/root` cannot point the reader at the host. The way to the root itself has no symbolic link but those of
-//! procfs, because part of it may be in a container's hands. And opening never hangs or has effects: what is not a
-//! regular file, or is on a file system of the kernel's own ([`filesystem`]), is refused before it is opened for
-//! reading. Below another root, what was looked at is then opened by its handle, through `/proc`, so that nothing can
-//! take its place in between.
+//! It makes two promises:
+//!
+//! - Nothing outside the root is reached. Below a root other than `/` the kernel resolves every path, symbolic links
+//!   included, as after `chroot`, so a hostile container that an operator inspects through `/proc/PID/root` cannot point
+//!   the reader at the host. The path of the root itself must not have symbolic links other than those of procfs, because
+//!   the container may control part of it.
+//! - Opening never blocks or has side effects. Anything but a regular file, and any file on a pseudo file system
+//!   ([`filesystem`]), is refused before it is opened for reading. Below another root, the checked file is then reopened
+//!   by its handle through `/proc`, so that it cannot be replaced in between.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -20,17 +22,17 @@ use rustix::io::Errno;
 
 use super::filesystem;
 
-/// How many entries a directory may have.
+/// The maximum number of entries in a directory.
 const MAX_ENTRIES: usize = 10_000;
-/// How many entries are read between two looks at the clock.
+/// The number of entries between two checks of the deadline.
 const ENTRIES_AT_ONCE: usize = 1024;
 
-/// Where paths start.
+/// The directory that paths are relative to.
 #[derive(Debug)]
 pub(super) enum Root {
-    /// The root of the process: paths are taken as they are.
+    /// The root of the process.
     Own,
-    /// Another directory, which no path leaves.
+    /// Another directory, which no path can leave.
     Confined { directory: OwnedFd, path: PathBuf },
 }
 
@@ -42,7 +44,7 @@ pub(super) struct OpenFile {
     pub(super) size: u64,
 }
 
-/// Which file it is: two mounts of one file have the same.
+/// The identity of a file, the same for two mounts of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Identity {
     device: u64,
@@ -55,13 +57,13 @@ pub(super) enum OpenError {
     NotAFile(&'static str),
 }
 
-/// Why a directory could not be listed.
+/// An error in listing a directory.
 #[derive(Debug)]
 pub(super) enum ListError {
     Io(io::Error),
-    /// It has more entries than the caller takes.
+    /// It has more entries than the caller's limit.
     TooMany,
-    /// The caller's time is over.
+    /// The caller's deadline has passed.
     OutOfTime,
 }
 
@@ -86,7 +88,7 @@ impl Root {
         Ok(Self::Confined { directory, path: path.to_owned() })
     }
 
-    /// The path as somebody outside the root would write it, for messages.
+    /// Returns the path as seen from outside the root, for messages.
     pub(super) fn outside(&self, path: &Path) -> PathBuf {
         match self {
             Self::Own => path.to_owned(),
@@ -95,17 +97,17 @@ impl Root {
     }
 
     pub(super) fn open_file(&self, path: &Path) -> Result<OpenFile, OpenError> {
-        // Opening alone can have effects on what is not a file: a FIFO blocks, /dev/watchdog reboots the machine.
-        let looked_at = self.open(path, OFlags::PATH)?;
-        expect_file(&fstat(&looked_at)?)?;
-        if filesystem::is_of_the_kernel(&looked_at)? {
-            return Err(OpenError::NotAFile("on one of the kernel's own file systems"));
+        // Opening anything but a regular file can have side effects: a FIFO blocks, /dev/watchdog reboots the machine.
+        let checked = self.open(path, OFlags::PATH)?;
+        expect_file(&fstat(&checked)?)?;
+        if filesystem::is_pseudo(&checked)? {
+            return Err(OpenError::NotAFile("on a pseudo file system"));
         }
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = match self {
             Self::Own => self.open(path, flags)?,
-            // Somebody else's directory: another thing may have taken its name meanwhile. This is what was looked at.
-            Self::Confined { .. } => openat(CWD, handle_path(&looked_at), flags | OFlags::CLOEXEC, Mode::empty())?,
+            // The container may have replaced the file since: this opens the one that was checked.
+            Self::Confined { .. } => openat(CWD, handle_path(&checked), flags | OFlags::CLOEXEC, Mode::empty())?,
         };
         let stat = fstat(&opened)?;
         expect_file(&stat)?;
@@ -116,11 +118,11 @@ impl Root {
         })
     }
 
-    /// The entries of a directory in lexical order, without `.` and `..`; at most `limit`.
+    /// Returns the entries of a directory in lexical order, without `.` and `..`; at most `limit`.
     pub(super) fn list(&self, path: &Path, limit: usize, until: Instant) -> Result<Vec<OsString>, ListError> {
         let directory = self.open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK)?;
-        if matches!(self, Self::Confined { .. }) && filesystem::is_of_the_kernel(&directory)? {
-            let problem = "is on one of the kernel's own file systems, not a directory of metadata";
+        if matches!(self, Self::Confined { .. }) && filesystem::is_pseudo(&directory)? {
+            let problem = "is on a pseudo file system, not a directory of metadata";
             return Err(ListError::Io(io::Error::new(io::ErrorKind::InvalidData, problem)));
         }
         let mut names = Vec::new();
@@ -149,7 +151,7 @@ impl Root {
         self.open(path, OFlags::PATH).is_ok()
     }
 
-    /// What to watch in order to watch this path.
+    /// Returns a handle or path to watch for changes of a path.
     pub(super) fn watch_target(&self, path: &Path) -> io::Result<WatchTarget> {
         let handle = self.open(path, OFlags::PATH)?;
         Ok(match self {
@@ -164,7 +166,7 @@ impl Root {
             Self::Own => openat(CWD, path, flags, Mode::empty()),
             Self::Confined { directory, .. } => {
                 let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-                // The kernel answers EAGAIN when a rename elsewhere kept it from telling whether a path stays inside.
+                // The kernel returns EAGAIN if a concurrent rename kept it from deciding whether the path stays inside.
                 const TRIES: usize = 16;
                 let mut outcome = Err(Errno::AGAIN);
                 for _ in 0..TRIES {
@@ -179,10 +181,10 @@ impl Root {
     }
 }
 
-/// Opens the directory that is to be the root, and follows no symbolic link on the way but those of procfs.
+/// Opens the root directory, and follows no symbolic link on the way but those of procfs.
 ///
-/// `/proc/PID/root` is such a link, and the kernel itself resolves it. Any other may have been made by the container
-/// that is to be looked at, and lead anywhere on the host.
+/// `/proc/PID/root` is such a link, and the kernel resolves it. The container could have made any other, to lead anywhere
+/// on the host.
 fn open_root(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let start = if path.is_absolute() { "/" } else { "." };
@@ -199,8 +201,8 @@ fn open_root(path: &Path) -> io::Result<OwnedFd> {
         if FileType::from_raw_mode(fstat(&next)?.st_mode) == FileType::Symlink {
             if !filesystem::is_proc(&next)? {
                 let problem = format!(
-                    "{} is a symbolic link, which a container may have made; if it can be trusted, resolve it first, \
-                     with `readlink -f`",
+                    "{} is a symbolic link, which a container may have made; if you trust it, resolve it first with \
+                     `readlink -f`",
                     so_far.display()
                 );
                 return Err(io::Error::other(problem));
@@ -216,11 +218,11 @@ fn open_root(path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// Something that is there, and can be watched. The kernel takes paths only.
+/// An existing file or directory to watch. inotify takes only paths.
 pub(super) enum WatchTarget {
-    /// By its own path, which needs no `/proc`: there is none in every container.
+    /// Its own path. It needs no `/proc`, which not every container has.
     Path(PathBuf),
-    /// Held open, so that the watch is put on just what was found inside the root.
+    /// A handle, so that the watch is on the file that was found inside the root.
     Handle(OwnedFd),
 }
 
@@ -233,7 +235,7 @@ impl WatchTarget {
     }
 }
 
-/// A path to what is open, whatever has become of its name.
+/// Returns the path of an open file in `/proc`, which does not depend on the file's name.
 fn handle_path(handle: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", handle.as_raw_fd()))
 }

@@ -1,20 +1,20 @@
-//! A consistent read: the whole content of a file that may be written to meanwhile.
+//! Reads the whole content of a file consistently, while another process may write to it.
 //!
-//! A metadata file is updated in place, because a running container holds on to the inode that was mounted into it.
-//! A single write is not atomic to a concurrent read, so three things keep a mix of old and new from being returned:
+//! A metadata file is updated in place, because a running container keeps the inode that was mounted into it. A write is
+//! not atomic to a concurrent read, so three measures prevent a mix of old and new content:
 //!
-//! 1. The writer holds an exclusive `flock` on the file while it writes, the reader a shared one while it reads. Then
-//!    no read of ours overlaps with a write of ours.
-//! 2. The content counts only when two reads, one after the other, are equal byte by byte.
-//! 3. Between the two reads the reader waits for the write that is under way, if there is one
-//!    ([`Source::finish_write`]): a write that was interrupted in its middle cannot let both reads see the same half.
+//! 1. The writer holds an exclusive `flock` on the file while it writes, and the reader a shared one while it reads, so
+//!    Drakkar's reads and writes never overlap.
+//! 2. The content counts only if two consecutive reads are equal byte by byte.
+//! 3. Between the two reads the reader waits for a write in progress ([`Source::finish_write`]), so that both reads
+//!    cannot see the same half of an interrupted write.
 //!
-//! Whoever can read the file can also lock it, and must not be able to keep others from reading. So the lock is waited
-//! for only briefly. A reader that did not get it also asks that nobody has begun a write for some time:
-//! [`MAX_QUIET`] at first, and less as the call's time runs out, down to [`MIN_QUIET`], so that a file which is
-//! rewritten again and again is read as well.
+//! Any process that can read the file can also lock it, and must not be able to block other readers. The reader therefore
+//! waits for the lock only briefly. Without the lock it also requires that no write has started for some time:
+//! [`MAX_QUIET`] at first, and less towards the call's deadline, down to [`MIN_QUIET`], so that a file with frequent
+//! updates can be read as well.
 //!
-//! What remains, while somebody else holds the lock: a writer that needs several writes for one update and pauses
+//! One case remains while another process holds the lock: a writer that needs several writes for one update and backoff
 //! between two of them for longer than that time. On file systems whose `lseek` does not wait for writes (ext4, btrfs,
 //! tmpfs and overlays of them do; XFS needs no waiting) the same holds for a pause within a write.
 
@@ -25,62 +25,63 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{SeekFrom, seek};
 
-/// How long a reader waits for writers' locks, all files together.
-const LOCK_WAIT: Duration = Duration::from_millis(100);
-/// How long a reader goes on when files are being written, all files together.
-const SETTLE_WAIT: Duration = Duration::from_secs(5);
-/// How long a look at many files goes on, all directories and files together.
-const WALK_WAIT: Duration = Duration::from_secs(10);
-/// How long a look may take at least, however little time its caller has.
-const SHORTEST_WALK: Duration = Duration::from_secs(1);
-/// For how long a file that is locked must not have been written to, while there is plenty of time.
+/// The time to wait for writers' locks, for all files of a call together.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+/// The time to retry reads of files that are being written, for all files of a call together.
+const REREAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// The timeout of a search through directories and files.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(10);
+/// The minimum timeout of a search, even if the caller's deadline is earlier.
+const MIN_SEARCH_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time since the last write that a read without the lock requires at first.
 const MAX_QUIET: Duration = Duration::from_secs(1);
-/// The same when there is no time left. More than the steps in which kernels count the times of files.
+/// The time since the last write that a read without the lock requires at its deadline. It exceeds the resolution of
+/// file timestamps.
 const MIN_QUIET: Duration = Duration::from_millis(20);
-/// How long a lock is tried for without sleeping. A writer that takes it again at once leaves it free for a microsecond.
+/// The time to spin for a lock. A writer that takes it again at once leaves it free for about a microsecond.
 const LOCK_SPIN: Duration = Duration::from_micros(500);
-/// How much is compared at a time.
+/// The number of bytes to compare at a time.
 const CHUNK: usize = 16 * 1024;
 
-/// How long one call may wait, for all files that it reads.
+/// The deadlines of a call, for all files that it reads.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct Deadlines {
     lock_until: Instant,
-    settle_until: Instant,
-    walk_until: Instant,
+    reread_until: Instant,
+    search_until: Instant,
 }
 
-impl Default for Patience {
+impl Default for Deadlines {
     fn default() -> Self {
         Self::from(Instant::now())
     }
 }
 
-impl Patience {
+impl Deadlines {
     fn from(now: Instant) -> Self {
-        Self { lock_until: now + LOCK_WAIT, settle_until: now + SETTLE_WAIT, walk_until: now + WALK_WAIT }
+        Self { lock_until: now + LOCK_TIMEOUT, reread_until: now + REREAD_TIMEOUT, search_until: now + SEARCH_TIMEOUT }
     }
 
-    /// The same, but not beyond a deadline.
+    /// Creates the default deadlines, limited by the caller's deadline.
     pub(super) fn until(deadline: Instant) -> Self {
         let now = Instant::now();
-        let Self { lock_until, settle_until, walk_until } = Self::from(now);
+        let Self { lock_until, reread_until, search_until } = Self::from(now);
         Self {
             lock_until: lock_until.min(deadline),
-            settle_until: settle_until.min(deadline),
-            // Somebody who has no time at all still wants one look.
-            walk_until: walk_until.min(deadline.max(now + SHORTEST_WALK)),
+            reread_until: reread_until.min(deadline),
+            // Even with a timeout of zero there is one search.
+            search_until: search_until.min(deadline.max(now + MIN_SEARCH_TIMEOUT)),
         }
     }
 
-    /// When a look at many files ends.
-    pub(super) fn walk_until(&self) -> Instant {
-        self.walk_until
+    /// Returns the deadline of a search.
+    pub(super) fn search_until(&self) -> Instant {
+        self.search_until
     }
 
-    /// For how long a file that is locked must not have been written to.
+    /// Returns the time since the last write that a read without the lock requires.
     fn quiet_time(&self, now: Instant) -> Duration {
-        (self.settle_until.saturating_duration_since(now) / 4).clamp(MIN_QUIET, MAX_QUIET)
+        (self.reread_until.saturating_duration_since(now) / 4).clamp(MIN_QUIET, MAX_QUIET)
     }
 }
 
@@ -88,7 +89,7 @@ impl Patience {
 pub(super) enum SnapshotError {
     Io(io::Error),
     TooLarge,
-    Unsettled,
+    Changing,
 }
 
 impl From<io::Error> for SnapshotError {
@@ -97,7 +98,7 @@ impl From<io::Error> for SnapshotError {
     }
 }
 
-/// What changes with every write, as far as the file system tells.
+/// The metadata of a file that changes with every write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     size: u64,
@@ -105,18 +106,18 @@ struct Stamp {
     changed: (i64, i64),
 }
 
-/// What a snapshot needs of a file and of time; a test can stand in for a writer and for the clock.
+/// The file and clock operations that a snapshot needs; tests replace them.
 trait Source {
-    /// Reads what is at an offset, as `pread` does.
+    /// Reads at an offset, as `pread` does.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Takes a shared lock if it is to be had in time; it is released when the answer is dropped.
+    /// Tries to take a shared lock before a deadline; dropping the result releases it.
     fn lock(&self, until: Instant) -> SharedLock<'_>;
 
-    /// Returns when the write that is under way is finished.
+    /// Waits for a write in progress.
     fn finish_write(&self);
 
-    /// What changes with every write, and how long ago the last one began; a time in the future says nothing.
+    /// Returns the file's stamp, and the time since the last write; zero if that is in the future.
     fn stamp(&self) -> io::Result<(Stamp, Duration)>;
 
     fn now(&self) -> Instant {
@@ -138,9 +139,9 @@ impl Source for File {
     }
 
     fn finish_write(&self) {
-        // A write holds the inode's lock from its first byte to its last, and the search for a hole takes it. The
-        // answer is of no interest, and neither is an error: an empty file has no hole, and not all file systems know
-        // of them. Nobody uses the file's position.
+        // A write holds the inode's lock from its first byte to its last, and `SEEK_HOLE` takes that lock. The result and
+        // errors are ignored: an empty file has no hole, and not all file systems support holes. The file's position is
+        // not used.
         let _ = seek(self, SeekFrom::Hole(0));
     }
 
@@ -155,46 +156,51 @@ impl Source for File {
     }
 }
 
-/// The content of a file of at most `limit` bytes.
-pub(super) fn read(file: &File, size: u64, limit: u64, patience: Patience) -> Result<Vec<u8>, SnapshotError> {
-    settle(file, size, limit, patience)
+/// Reads the content of a file of at most `limit` bytes.
+pub(super) fn read(file: &File, size: u64, limit: u64, deadlines: Deadlines) -> Result<Vec<u8>, SnapshotError> {
+    read_consistent(file, size, limit, deadlines)
 }
 
-fn settle(source: &impl Source, size: u64, limit: u64, patience: Patience) -> Result<Vec<u8>, SnapshotError> {
-    let mut pauses = Pauses::default();
+fn read_consistent(
+    source: &impl Source,
+    size: u64,
+    limit: u64,
+    deadlines: Deadlines,
+) -> Result<Vec<u8>, SnapshotError> {
+    let mut backoff = Backoff::default();
     let mut watch = None;
     loop {
         {
-            let lock = source.lock(patience.lock_until);
+            let lock = source.lock(deadlines.lock_until);
             if !lock.is_refused() {
                 let content = read_whole(source, size, limit)?;
                 source.finish_write();
-                if is_still(source, &content)? {
+                if has_content(source, &content)? {
                     return Ok(content);
                 }
-            } else if let Some(content) = read_unlocked(source, size, limit, patience, &mut watch)? {
+            } else if let Some(content) = read_unlocked(source, size, limit, deadlines, &mut watch)? {
                 return Ok(content);
             }
         }
-        if source.now() >= patience.settle_until {
-            return Err(SnapshotError::Unsettled);
+        if source.now() >= deadlines.reread_until {
+            return Err(SnapshotError::Changing);
         }
-        pauses.pause(source);
+        backoff.pause(source);
     }
 }
 
-/// Since when a file has looked as it does.
+/// A file's stamp, and the time since which it is unchanged.
 struct Watch {
     stamp: Stamp,
     since: Instant,
 }
 
-/// The content of a file that somebody else has locked, if nobody has written to it for long enough.
+/// Reads a file that another process has locked. Returns `None` if it was written to too recently.
 fn read_unlocked(
     source: &impl Source,
     size: u64,
     limit: u64,
-    patience: Patience,
+    deadlines: Deadlines,
     watch: &mut Option<Watch>,
 ) -> Result<Option<Vec<u8>>, SnapshotError> {
     let (before, _) = source.stamp()?;
@@ -205,14 +211,15 @@ fn read_unlocked(
     *watch = Some(Watch { stamp: before, since });
     let content = read_whole(source, size, limit)?;
     source.finish_write();
-    if !is_still(source, &content)? {
+    if !has_content(source, &content)? {
         return Ok(None);
     }
     let (after, age) = source.stamp()?;
     let now = source.now();
-    // The file's own time tells at once what watching tells only after a while, and also if its clock is another one.
+    // The modification time makes waiting unnecessary for an old file. Observed time counts as well, because the file
+    // system's clock can differ.
     let quiet = age.max(now.saturating_duration_since(since));
-    Ok((before == after && quiet >= patience.quiet_time(now)).then_some(content))
+    Ok((before == after && quiet >= deadlines.quiet_time(now)).then_some(content))
 }
 
 fn read_whole(file: &impl Source, size: u64, limit: u64) -> Result<Vec<u8>, SnapshotError> {
@@ -240,8 +247,8 @@ fn read_whole(file: &impl Source, size: u64, limit: u64) -> Result<Vec<u8>, Snap
     Ok(content)
 }
 
-/// Whether the file still has exactly this content.
-fn is_still(file: &impl Source, content: &[u8]) -> io::Result<bool> {
+/// Returns whether the file still has exactly this content.
+fn has_content(file: &impl Source, content: &[u8]) -> io::Result<bool> {
     let mut buffer = vec![0; CHUNK.min(content.len() + 1)];
     let mut compared = 0;
     loop {
@@ -260,25 +267,25 @@ fn is_still(file: &impl Source, content: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// A shared lock if it could be had in time; released when dropped.
+/// The result of trying to take a shared lock, which is released when dropped.
 enum SharedLock<'a> {
     Held(&'a File),
-    /// Somebody else has it.
+    /// Another process holds an exclusive lock.
     Refused,
-    /// A file system without locks.
-    Impossible,
+    /// The file system has no locks.
+    Unsupported,
 }
 
 impl<'a> SharedLock<'a> {
-    /// Tries for [`LOCK_SPIN`] at least, and again and again until the time is over.
+    /// Tries to take the lock until the deadline, and for at least [`LOCK_SPIN`].
     fn wait(file: &'a File, until: Instant) -> Self {
-        let mut pauses = Pauses::default();
+        let mut backoff = Backoff::default();
         loop {
             let spin_until = Instant::now() + LOCK_SPIN;
             loop {
                 match file.try_lock_shared() {
                     Ok(()) => return Self::Held(file),
-                    Err(TryLockError::Error(_)) => return Self::Impossible,
+                    Err(TryLockError::Error(_)) => return Self::Unsupported,
                     Err(TryLockError::WouldBlock) if Instant::now() < spin_until => std::hint::spin_loop(),
                     Err(TryLockError::WouldBlock) => break,
                 }
@@ -286,7 +293,7 @@ impl<'a> SharedLock<'a> {
             if Instant::now() >= until {
                 return Self::Refused;
             }
-            pauses.pause(file);
+            backoff.pause(file);
         }
     }
 
@@ -304,11 +311,11 @@ impl Drop for SharedLock<'_> {
     }
 }
 
-/// Pauses that grow from nothing to a few milliseconds.
+/// Backoff between attempts, from no delay to a few milliseconds.
 #[derive(Default)]
-struct Pauses(u32);
+struct Backoff(u32);
 
-impl Pauses {
+impl Backoff {
     fn pause(&mut self, source: &impl Source) {
         match self.0 {
             0..3 => std::thread::yield_now(),

@@ -1,9 +1,8 @@
-//! Waiting for metadata that is still to come.
+//! Waits for metadata that is not written yet.
 //!
-//! The order is: watch, look, sleep. A change after the look wakes the sleeper because the watch was there before the
-//! look; a change before the look is seen by it. Watches are on the files themselves, because a file that is mounted
-//! into a container gets no event through the directory it is mounted in, on the directories that hold them, and, on
-//! the way there, on the deepest directory that exists.
+//! The order is: watch, read, sleep. A change after the read wakes the sleeper because the watch precedes the read; an
+//! earlier change is in the read. There are watches on the files themselves, because the directory of a bind-mounted file
+//! has no events for it, on their directories, and, if those do not exist, on the deepest existing directory above them.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,24 +16,23 @@ use rustix::io::{Errno, read};
 use super::find::{Directories, is_metadata_file};
 use super::query::{ClaimSelector, Query};
 use super::root::ListError;
-use super::snapshot::Patience;
+use super::snapshot::Deadlines;
 use super::{ReadError, Reader, RequestMetadata};
 use crate::path::KEP_DIR;
 
-/// How often to look where the kernel gives no watch, because it has no more or none at all.
-const UNWATCHED: Duration = Duration::from_millis(100);
-/// How many things are watched. A user's watches are few, and shared with whoever else needs them.
+/// The polling interval if something cannot be watched.
+const UNWATCHED_INTERVAL: Duration = Duration::from_millis(100);
+/// The maximum number of watches. A user's watches are limited, and other programs need them too.
 const MAX_WATCHES: usize = 256;
-/// How much of what happened is read at once; the rest is one more look.
+/// The maximum number of reads of inotify events at a time; remaining events cause another read of the files.
 const MAX_READS: usize = 64;
 
 impl Reader {
-    /// Waits until a request's metadata is there, whole, and `ready`; at most `timeout`.
+    /// Waits until a request's metadata is complete and `ready` returns true, for at most `timeout`.
     ///
-    /// Whole means that at least one file exists and none is unwritten or broken: a driver that is still to write
-    /// its part is waited for, and so is one whose file is broken, because it may yet mend it. When time runs out,
-    /// the error says what was missing to the last. The time holds whatever is on disk: a look that would take longer is
-    /// cut short, though never to less than a second.
+    /// It is complete if at least one file exists and none is empty or broken: a driver may still write or repair its
+    /// file. On a timeout, the error has the last problem. The timeout also limits the search of directories, to no less
+    /// than a second.
     ///
     /// ```no_run
     /// use std::time::Duration;
@@ -55,13 +53,13 @@ impl Reader {
         let deadline = start.checked_add(timeout);
         let mut watches = Watches::new();
         loop {
-            // A deadline that no clock reaches is none.
-            let patience = deadline.map_or_else(Patience::default, Patience::until);
-            watches.cover(self, query, patience.walk_until());
-            let missing = match self.read_within(query, patience).and_then(RequestMetadata::complete) {
+            // A timeout beyond the clock's range is no deadline.
+            let deadlines = deadline.map_or_else(Deadlines::default, Deadlines::until);
+            watches.cover(self, query, deadlines.search_until());
+            let missing = match self.read_within(query, deadlines).and_then(RequestMetadata::complete) {
                 Ok(request) if ready(&request) => return Ok(request),
                 Ok(_) => ReadError::NotReady { query: Box::new(query.clone()) },
-                // More time does not make that clearer.
+                // Waiting does not resolve an ambiguity.
                 Err(error @ ReadError::Ambiguous { .. }) => return Err(error),
                 Err(error) => error,
             };
@@ -74,12 +72,12 @@ impl Reader {
     }
 }
 
-/// The kernel's watches, or the lack of them.
+/// The inotify watches of a wait.
 struct Watches {
     inotify: Option<rustix::fd::OwnedFd>,
-    /// Something could not be watched: look often instead.
+    /// Whether something could not be watched, so that polling is needed.
     unwatched: bool,
-    /// How many things have been watched in this round.
+    /// The number of watches in this round.
     targets: usize,
 }
 
@@ -89,15 +87,16 @@ impl Watches {
         Self { unwatched: inotify.is_none(), inotify, targets: 0 }
     }
 
-    /// Watches all that could make a difference to the query. Watching again what is watched already is harmless.
-    /// What there is no time or no watch left for is looked at more often instead.
+    /// Watches all directories and files that can affect the query. Adding a watch again is harmless.
+    ///
+    /// If the deadline or the limit of watches is reached, the wait polls instead.
     fn cover(&mut self, reader: &Reader, query: &Query, until: Instant) {
         self.unwatched = self.inotify.is_none();
         self.targets = 0;
         for directory in Directories::of(query).all() {
             self.cover_directory(reader, directory, until);
         }
-        // Which claim of the KEP's layout is meant by a pod claim's name, only its files say.
+        // In the KEP's layout only the files have the name of the pod claim.
         if !matches!(query.claim, ClaimSelector::Claim(_)) {
             self.cover_directory(reader, Path::new(KEP_DIR), until);
             for claim in self.list(reader, Path::new(KEP_DIR), until) {
@@ -106,11 +105,11 @@ impl Watches {
         }
     }
 
-    /// The entries of a directory, if they are no more than can be watched.
+    /// Lists a directory if its entries do not exceed the limit of watches.
     fn list(&mut self, reader: &Reader, directory: &Path, until: Instant) -> Vec<OsString> {
         match reader.root.list(directory, MAX_WATCHES, until) {
             Ok(names) => names,
-            // Not there, or cannot be read: the look says so.
+            // Reading the files reports the error.
             Err(ListError::Io(_)) => Vec::new(),
             Err(ListError::TooMany | ListError::OutOfTime) => {
                 self.unwatched = true;
@@ -119,7 +118,7 @@ impl Watches {
         }
     }
 
-    /// Watches a directory and the files in it or, where it is not there, the deepest one above it that is.
+    /// Watches a directory and the files in it or, if it does not exist, the deepest existing directory above it.
     fn cover_directory(&mut self, reader: &Reader, directory: &Path, until: Instant) {
         if self.targets >= MAX_WATCHES || Instant::now() >= until {
             self.unwatched = true;
@@ -127,7 +126,7 @@ impl Watches {
         }
         let mut levels: Vec<&Path> = directory.ancestors().collect();
         levels.reverse();
-        // A directory that appears between the look for it and the watch on the one above it is found by the second look.
+        // The second check finds a directory that was created between the first check and the watch.
         for (level, below) in levels.iter().zip(levels.iter().skip(1)) {
             if !reader.root.exists(below) {
                 self.watch(reader, level);
@@ -160,7 +159,7 @@ impl Watches {
             | WatchFlags::MOVE_SELF;
         let target = match reader.root.watch_target(path) {
             Ok(target) => target,
-            // Gone again: the watch above it tells when it comes back.
+            // Removed meanwhile: the watch on its parent reports when it is created again.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(_) => {
                 self.unwatched = true;
@@ -172,18 +171,18 @@ impl Watches {
         }
     }
 
-    /// Sleeps until something changes or the time is over.
+    /// Sleeps until something changes, for at most `time`.
     fn sleep(&self, time: Duration) {
-        let time = if self.unwatched { time.min(UNWATCHED) } else { time };
+        let time = if self.unwatched { time.min(UNWATCHED_INTERVAL) } else { time };
         let Some(inotify) = &self.inotify else { return std::thread::sleep(time) };
         let mut fds = [PollFd::new(inotify, PollFlags::IN)];
-        // A time that does not fit is longer than anybody waits.
+        // A time beyond the range means no timeout.
         let timespec = Timespec::try_from(time).ok();
         match poll(&mut fds, timespec.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(_) => return std::thread::sleep(time.min(UNWATCHED)),
+            Err(_) => return std::thread::sleep(time.min(UNWATCHED_INTERVAL)),
         }
-        // What happened does not matter, only that it did: the next look sees all of it.
+        // The events themselves are not needed: the files are read again.
         let mut events = [0_u8; 4096];
         for _ in 0..MAX_READS {
             if !matches!(read(inotify, &mut events), Ok(1..) | Err(Errno::INTR)) {

@@ -1,4 +1,4 @@
-//! Whatever stands where a metadata file should be: a clear error, no panic, no hang.
+//! Invalid content in the place of a metadata file: a clear error, no panic, no hang.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -27,7 +27,7 @@ fn query() -> Query {
     "c/r".parse().unwrap()
 }
 
-/// The one error that everything that reads reports: `read`, `read_file` and `discover`.
+/// Returns the error that `read`, `read_file` and `discover` all report.
 fn error_of(tree: Tree) -> ReadError {
     within(LIMIT, move || {
         let reader = tree.reader();
@@ -84,7 +84,7 @@ fn attribute(value: &str) -> String {
 #[case::a_fraction(attribute(r#"{"int":1.5}"#), ".requests[0].devices[0].attributes.a.int")]
 #[case::a_million_brackets("[".repeat(1_000_000), "line 1")]
 #[case::many_objects("{\"a\":".repeat(200_000), "not valid JSON")]
-fn broken_content_says_what_is_wrong(#[case] content: String, #[case] problem: &str) {
+fn broken_content_is_reported_with_its_cause(#[case] content: String, #[case] problem: &str) {
     let error = error_of_content(content);
     assert_eq!(error.class(), ErrorClass::Invalid);
     let text = error.to_string();
@@ -107,7 +107,7 @@ fn deep_nesting_is_refused(#[case] members: &str) {
 }
 
 #[test]
-fn an_attribute_with_two_values_or_none_is_read_and_found_by_validation() {
+fn an_attribute_with_two_values_or_none_is_decoded_and_refused_by_validation() {
     for (value, problem) in [(r#"{"int":1,"string":"x"}"#, "has 2 values (int, string)"), ("{}", "has no value")] {
         let decoded = decode(attribute(value).as_bytes()).unwrap();
         let text = validate(&decoded.metadata).unwrap_err().to_string();
@@ -128,7 +128,7 @@ fn an_empty_file_is_not_written_yet() {
 #[case(1 << 42)]
 fn a_huge_file_is_refused_at_once(#[case] size: u64) {
     let tree = Tree::new();
-    File::create(tree.place(path())).unwrap().set_len(size).unwrap();
+    File::create(tree.create_parent(path())).unwrap().set_len(size).unwrap();
     let start = Instant::now();
     let error = error_of(tree);
     assert!(matches!(error, ReadError::TooLarge { .. }), "{error:?}");
@@ -138,7 +138,7 @@ fn a_huge_file_is_refused_at_once(#[case] size: u64) {
 }
 
 #[test]
-fn a_file_of_exactly_the_largest_size_is_read() {
+fn a_file_of_exactly_the_maximum_size_is_read() {
     let tree = Tree::new();
     let mut content = file(&metadata("c", "r", "a.x", &["d"]));
     content.resize(1024 * 1024, b'\n');
@@ -146,9 +146,9 @@ fn a_file_of_exactly_the_largest_size_is_read() {
     assert_eq!(device_names(tree.reader().read(&query()).unwrap().devices()), ["d"]);
 }
 
-/// A file of objects without content would take sixty times its size in memory.
+/// Empty objects would take sixty times their size in memory.
 #[test]
-fn a_file_with_more_values_than_any_metadata_has_is_refused() {
+fn a_file_with_too_many_values_is_refused() {
     let many = |count: usize| {
         let devices = vec!["{}"; count].join(",");
         format!(
@@ -164,7 +164,7 @@ fn a_file_with_more_values_than_any_metadata_has_is_refused() {
 }
 
 #[test]
-fn there_is_an_end_to_what_one_look_reads() {
+fn a_search_has_a_limit_of_bytes() {
     let tree = Tree::new();
     for number in 0..12 {
         let mut content = metadata("c", "r", "a.x", &["d"]);
@@ -181,7 +181,7 @@ fn there_is_an_end_to_what_one_look_reads() {
 }
 
 #[test]
-fn the_same_end_holds_for_the_early_draft() {
+fn a_search_has_a_limit_of_bytes_in_the_early_draft() {
     let tree = Tree::new();
     for number in 0..12 {
         let mut content = format!(r#"{{"claims":[{{"claimName":"c{number}","requests":[{{"requestName":"r"}}]}}]}}"#);
@@ -195,9 +195,9 @@ fn the_same_end_holds_for_the_early_draft() {
 }
 
 #[test]
-fn a_directory_with_more_entries_than_any_has_is_refused() {
+fn a_directory_with_too_many_entries_is_refused() {
     let tree = Tree::new();
-    let directory = tree.place(path());
+    let directory = tree.create_parent(path());
     let directory = directory.parent().unwrap();
     for number in 0..=10_000 {
         File::create(directory.join(format!("junk-{number}"))).unwrap();
@@ -207,19 +207,16 @@ fn a_directory_with_more_entries_than_any_has_is_refused() {
 }
 
 #[test]
-fn a_file_about_another_request_than_its_directory_is_said_to_be() {
+fn a_file_about_another_request_than_its_directory_is_an_error() {
     let tree = Tree::new();
     tree.write(path(), file(&metadata("c", "other", "a.x", &["d"])));
     let error = tree.reader().read(&query()).unwrap_err();
     assert_eq!(error.class(), ErrorClass::Invalid);
-    assert!(
-        error.to_string().ends_with(r#"is about "other", not about the request r whose directory it is in"#),
-        "{error}"
-    );
+    assert!(error.to_string().ends_with(r#"describes "other", not request r as its directory says"#), "{error}");
 }
 
 #[test]
-fn a_directory_is_no_file() {
+fn a_directory_is_not_a_file() {
     let tree = Tree::new();
     tree.directory(path());
     let error = error_of(tree);
@@ -228,22 +225,22 @@ fn a_directory_is_no_file() {
 }
 
 #[test]
-fn a_fifo_is_no_file_and_is_not_waited_for() {
+fn a_fifo_is_not_a_file_and_does_not_block() {
     let tree = Tree::new();
-    mkfifoat(CWD, tree.place(path()), Mode::from_raw_mode(0o644)).unwrap();
+    mkfifoat(CWD, tree.create_parent(path()), Mode::from_raw_mode(0o644)).unwrap();
     let error = error_of(tree);
     assert_eq!(error.class(), ErrorClass::Invalid);
     assert!(error.to_string().ends_with("is a FIFO, not a file"), "{error}");
 }
 
 #[test]
-fn a_socket_is_no_file() {
+fn a_socket_is_not_a_file() {
     let tree = Tree::new();
-    let place = tree.place(path());
+    let file_path = tree.create_parent(path());
     // The path of a socket has at most 108 bytes, which this one would exceed.
     let socket = tree.root().join("s");
     let listener = UnixListener::bind(&socket).unwrap();
-    fs::rename(socket, place).unwrap();
+    fs::rename(socket, file_path).unwrap();
     let error = error_of(tree);
     assert_eq!(error.class(), ErrorClass::Invalid);
     assert!(error.to_string().ends_with("is a socket, not a file"), "{error}");
@@ -251,9 +248,9 @@ fn a_socket_is_no_file() {
 }
 
 #[test]
-fn a_link_that_leads_nowhere_is_not_found() {
+fn a_dangling_link_is_not_found() {
     let tree = Tree::new();
-    symlink("nowhere", tree.place(path())).unwrap();
+    symlink("nowhere", tree.create_parent(path())).unwrap();
     let error = error_of(tree);
     assert_eq!(error.class(), ErrorClass::NotFound);
     assert!(error.to_string().contains("No such file"), "{error}");
@@ -262,7 +259,7 @@ fn a_link_that_leads_nowhere_is_not_found() {
 #[test]
 fn a_link_to_itself_is_unreadable() {
     let tree = Tree::new();
-    let link = tree.place(path());
+    let link = tree.create_parent(path());
     symlink(link.file_name().unwrap(), &link).unwrap();
     let error = error_of(tree);
     assert_eq!(error.class(), ErrorClass::Unreadable);
@@ -270,7 +267,7 @@ fn a_link_to_itself_is_unreadable() {
 }
 
 #[test]
-fn a_directory_that_links_to_itself_is_a_problem_and_no_hang() {
+fn a_directory_that_links_to_itself_is_a_problem_and_does_not_hang() {
     let tree = Tree::new();
     tree.write(path(), file(&metadata("c", "r", "a.x", &["d"])));
     let link = tree.outside(format!("{CLAIMS}/loop"));
@@ -281,7 +278,7 @@ fn a_directory_that_links_to_itself_is_a_problem_and_no_hang() {
     assert!(discovery.problems.iter().any(|problem| problem.to_string().contains(&link.display().to_string())));
 }
 
-/// Whether file modes do not bind this process, because it is root.
+/// Returns whether file modes do not apply to this process, because it is root.
 fn is_privileged(tree: &Tree) -> bool {
     let locked = tree.write("/locked", "");
     fs::set_permissions(&locked, Permissions::from_mode(0o000)).unwrap();
@@ -289,7 +286,7 @@ fn is_privileged(tree: &Tree) -> bool {
 }
 
 #[test]
-fn what_may_not_be_read_is_unreadable() {
+fn a_file_without_permission_is_unreadable() {
     const AS_NOBODY: &str = "DRAKKAR_TEST_AS_NOBODY";
     let tree = Tree::new();
     if is_privileged(&tree) {
@@ -297,9 +294,9 @@ fn what_may_not_be_read_is_unreadable() {
             eprintln!("skipped: still privileged as nobody");
             return;
         }
-        // Root may read everything, so the same test runs again as nobody.
+        // Root can read every file, so the test runs itself again as nobody.
         let mut again = Command::new(std::env::current_exe().unwrap());
-        again.args(["--exact", "bad_input::what_may_not_be_read_is_unreadable", "--nocapture"]);
+        again.args(["--exact", "bad_input::a_file_without_permission_is_unreadable", "--nocapture"]);
         match again.uid(65534).gid(65534).current_dir("/").env(AS_NOBODY, "1").output() {
             Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
             Err(error) => eprintln!("skipped: this is root, and nobody cannot run the test: {error}"),
@@ -321,7 +318,7 @@ fn what_may_not_be_read_is_unreadable() {
     assert_eq!((discovery.files.len(), discovery.problems.len()), (0, 1));
 }
 
-/// A good file beside a directory with this name, and what discovery says of it.
+/// Discovers a valid file beside a directory of this name, and returns the problems and the directory's path.
 fn discover_beside(directory: &Path) -> (Vec<ReadError>, PathBuf) {
     let tree = Tree::new();
     tree.write(path(), file(&metadata("c", "r", "a.x", &["d"])));
@@ -346,7 +343,7 @@ fn discover_beside(directory: &Path) -> (Vec<ReadError>, PathBuf) {
 #[case::escape(b"\x1b[2J")]
 #[case::not_unicode(b"\xff\xfe")]
 #[case::as_long_as_can_be(&[b'c'; 255])]
-fn a_directory_with_a_name_that_no_claim_has_is_a_problem(#[case] name: &[u8]) {
+fn a_directory_with_an_invalid_name_is_a_problem(#[case] name: &[u8]) {
     for parent in [CLAIMS, TEMPLATES, KEP] {
         let (problems, hostile) = discover_beside(&Path::new(parent).join(OsStr::from_bytes(name)));
         assert_eq!(problems.len(), 1, "{problems:?}");
@@ -362,7 +359,7 @@ fn a_directory_with_a_name_that_no_claim_has_is_a_problem(#[case] name: &[u8]) {
 #[rstest]
 #[case(b"\x1b[2J\x1b]0;owned\x07")]
 #[case(b"a\nerror: all is well\r")]
-fn a_hostile_name_writes_no_control_characters_into_a_message(#[case] name: &[u8]) {
+fn a_hostile_name_puts_no_control_characters_into_a_message(#[case] name: &[u8]) {
     let (problems, _) = discover_beside(&Path::new(CLAIMS).join(OsStr::from_bytes(name)));
     for problem in problems {
         let text = problem.to_string();
@@ -382,7 +379,7 @@ fn a_hostile_name_writes_no_control_characters_into_a_message(#[case] name: &[u8
 #[case::wrong_time(
     r#"{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/v1beta1","metadata":{"creationTimestamp":"@"}}"#
 )]
-fn hostile_content_writes_neither_control_characters_nor_floods_into_a_message(#[case] content: &str) {
+fn hostile_content_makes_messages_neither_unsafe_nor_long(#[case] content: &str) {
     let hostile = format!("\\u001b[2J\\n{}", "x".repeat(100_000));
     let text = error_of_content(content.replace('@', &hostile)).to_string();
     assert!(!text.contains(char::is_control), "{:?}", text.chars().take(300).collect::<String>());
@@ -390,7 +387,7 @@ fn hostile_content_writes_neither_control_characters_nor_floods_into_a_message(#
 }
 
 #[test]
-fn a_file_whose_name_is_not_unicode_is_a_problem_and_no_more() {
+fn a_file_whose_name_is_not_utf8_is_only_a_problem() {
     let tree = Tree::new();
     tree.write(path(), file(&metadata("c", "r", "a.x", &["d"])));
     let name = OsStr::from_bytes(b"\xff-metadata.json");

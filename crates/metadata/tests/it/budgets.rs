@@ -1,4 +1,4 @@
-//! What a look costs at most, whatever a container has put on disk: entries, memory and time.
+//! The limits of a search, for any content that a container has on disk: entries, memory and time.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -10,17 +10,18 @@ use drakkar_metadata::read::{ErrorClass, ReadError};
 
 use crate::support::{CLAIMS, KEP, Tree, claim_path, device_names, file, metadata, within};
 
-/// What ends sooner was not stuck: the look itself ends after ten seconds at the latest.
+/// The timeout of a test: a search ends after ten seconds.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn query() -> Query {
     "zz/r".parse().unwrap()
 }
 
-/// Links of many names to one directory, that has as many links to another one.
+/// Creates many links to a directory that has as many links to another one.
 fn links_to_links(tree: &Tree, base: &str, width: usize) {
     let base = tree.directory(base);
-    let (middle, last) = (tree.directory("/middle"), tree.directory("/last"));
+    let middle = tree.directory("/middle");
+    let last = tree.directory("/last");
     File::create(last.join("a.x-metadata.json")).unwrap();
     for number in 0..width {
         symlink("/middle", base.join(format!("c{number}"))).unwrap();
@@ -33,7 +34,7 @@ fn good_claim(tree: &Tree) {
 }
 
 #[test]
-fn directories_full_of_links_to_each_other_cost_a_bounded_look_and_hide_no_good_claim() {
+fn directories_full_of_links_have_a_bounded_cost_and_hide_no_valid_claim() {
     let tree = Tree::new();
     links_to_links(&tree, CLAIMS, 9_998);
     good_claim(&tree);
@@ -41,14 +42,14 @@ fn directories_full_of_links_to_each_other_cost_a_bounded_look_and_hide_no_good_
     let good = discovery.files.iter().find(|file| file.claim.as_str() == "zz").expect("the good claim is found");
     assert_eq!(good.requests().flat_map(|request| &request.devices).count(), 1);
     let limited: Vec<_> =
-        discovery.problems.iter().filter(|problem| problem.to_string().contains("more entries")).collect();
+        discovery.problems.iter().filter(|problem| problem.to_string().contains("too many entries")).collect();
     assert!(!limited.is_empty(), "{:?}", discovery.problems.first());
     assert!(limited.iter().all(|problem| problem.class() == ErrorClass::Invalid));
     assert!(discovery.problems.len() <= 300, "{} problems", discovery.problems.len());
 }
 
 #[test]
-fn a_file_with_many_names_is_one_file_with_the_first_names_and_a_count() {
+fn a_file_with_many_paths_is_one_file_with_the_first_paths_and_a_count() {
     let tree = Tree::new();
     links_to_links(&tree, CLAIMS, 60);
     let found = within(LIMIT, move || (tree.reader().discover(), tree)).0;
@@ -59,11 +60,11 @@ fn a_file_with_many_names_is_one_file_with_the_first_names_and_a_count() {
 }
 
 #[test]
-fn a_wait_ends_in_time_whatever_is_on_disk() {
+fn a_wait_ends_in_time_for_any_content_on_disk() {
     for base in [CLAIMS, KEP] {
         let tree = Tree::new();
         links_to_links(&tree, base, 5_000);
-        // In the KEP's layout only the files themselves tell the pod's name of a claim: everything is looked at.
+        // In the KEP's layout only the files have the pod claim's name, so that everything is searched.
         let query: Query = "resourceclaimtemplates/nothing/r".parse().unwrap();
         let start = Instant::now();
         let error = within(LIMIT, move || (tree.reader().wait(&query, Duration::from_secs(2), |_| true), tree)).0;
@@ -81,9 +82,9 @@ fn a_request_is_read_beside_directories_full_of_links() {
     assert_eq!(device_names(read.unwrap().devices()), ["good"]);
 }
 
-/// Content that takes many times its size in memory, in so many files that all of it would be hundreds of megabytes.
+/// The content of all files would take hundreds of megabytes of memory.
 #[test]
-fn content_is_kept_only_as_far_as_memory_is_meant_for_it() {
+fn content_is_kept_only_up_to_the_limit_of_memory() {
     let tree = Tree::new();
     let devices = vec![r#"{"attributes":{"a":{}}}"#; 2_700].join(",");
     for number in 0..40 {
@@ -99,7 +100,7 @@ fn content_is_kept_only_as_far_as_memory_is_meant_for_it() {
 }
 
 #[test]
-fn a_claim_that_has_more_than_its_part_leaves_the_others_theirs() {
+fn a_claim_that_exceeds_its_share_of_the_budget_leaves_the_others_theirs() {
     let tree = Tree::new();
     for number in 0..2_000 {
         let directory = tree.directory(format!("{CLAIMS}/c/r{number}"));

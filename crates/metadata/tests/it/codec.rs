@@ -1,10 +1,10 @@
-//! Writing: whole documents, byte by byte.
+//! Encoding: whole documents, byte by byte.
 
 use std::path::Path;
 
 use drakkar_metadata::{
-    Device, DeviceAttribute, DeviceMetadata, FieldsV1, ManagedFieldsEntry, NetworkDeviceData, ObjectMeta,
-    OwnerReference, Request, Time, Version, Versions, decode, decode_as, encode, v1alpha1, v1beta1,
+    Device, DeviceAttribute, FieldsV1, ManagedFieldsEntry, Metadata, NetworkDeviceData, ObjectMeta, OwnerReference,
+    Request, Time, Version, Versions, decode, decode_as, encode, v1alpha1, v1beta1,
 };
 use rstest::rstest;
 
@@ -14,9 +14,9 @@ fn time(text: &str) -> Option<Time> {
     Some(text.parse().unwrap())
 }
 
-/// The object that Kubernetes' own compatibility test fills, every field set.
-fn fully_populated() -> DeviceMetadata {
-    DeviceMetadata {
+/// Returns the object of Kubernetes' compatibility test, with every field set.
+fn fully_populated() -> Metadata {
+    Metadata {
         metadata: ObjectMeta {
             name: "claim".into(),
             generate_name: "generateNameValue".into(),
@@ -91,7 +91,7 @@ fn a_fully_populated_object_is_written_as_go_writes_it(#[case] name: &str, #[cas
 #[rstest]
 #[case::head("v1beta1-v1alpha1.json", "v1beta1,v1alpha1")]
 #[case::kubernetes_1_36("v1alpha1.json", "v1alpha1")]
-fn a_fixture_comes_out_of_decoding_and_encoding_unchanged(#[case] name: &str, #[case] versions: &str) {
+fn decoding_and_encoding_does_not_change_a_fixture(#[case] name: &str, #[case] versions: &str) {
     let bytes = fixture(name);
     let decoded = decode(&bytes).unwrap().metadata;
     assert_eq!(decoded, fully_populated());
@@ -109,7 +109,7 @@ fn every_fixture_is_known_to_these_tests() {
 #[rstest]
 #[case("v1beta1-v1alpha1.json", &["metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1"])]
 #[case("v1alpha1.json", &["metadata.resource.k8s.io/v1alpha1"])]
-fn every_document_of_a_fixture_says_what_it_is(#[case] name: &str, #[case] versions: &[&str]) {
+fn every_document_of_a_fixture_has_its_version(#[case] name: &str, #[case] versions: &[&str]) {
     let bytes = fixture(name);
     let documents: Vec<serde_json::Value> =
         serde_json::Deserializer::from_slice(&bytes).into_iter().collect::<Result<_, _>>().unwrap();
@@ -151,7 +151,7 @@ fn the_typed_documents_serialize_with_their_own_version() {
 
 #[test]
 fn an_empty_object_is_written_with_its_type_and_an_empty_metadata() {
-    let text = String::from_utf8(encode(&DeviceMetadata::default(), &both())).unwrap();
+    let text = String::from_utf8(encode(&Metadata::default(), &both())).unwrap();
     let one = |version: &str| {
         format!(
             "{{\n  \"kind\": \"DeviceMetadata\",\n  \"apiVersion\": \"metadata.resource.k8s.io/{version}\",\n  \
@@ -162,10 +162,10 @@ fn an_empty_object_is_written_with_its_type_and_an_empty_metadata() {
 }
 
 #[test]
-fn names_that_must_be_there_are_written_even_when_empty_and_lists_are_not() {
-    let metadata = DeviceMetadata {
+fn required_names_are_written_even_if_empty_and_lists_are_not() {
+    let metadata = Metadata {
         requests: vec![Request { name: String::new(), devices: vec![Device::default()] }, Request::default()],
-        ..DeviceMetadata::default()
+        ..Metadata::default()
     };
     let text = String::from_utf8(encode(&metadata, &Versions::default())).unwrap();
     let expected = r#"  "requests": [
@@ -190,7 +190,7 @@ fn names_that_must_be_there_are_written_even_when_empty_and_lists_are_not() {
 
 #[test]
 fn an_empty_pod_claim_name_is_written_and_an_absent_one_is_not() {
-    let some = DeviceMetadata { pod_claim_name: Some(String::new()), ..DeviceMetadata::default() };
+    let some = Metadata { pod_claim_name: Some(String::new()), ..Metadata::default() };
     assert!(String::from_utf8(encode(&some, &both())).unwrap().contains("\"podClaimName\": \"\""));
-    assert!(!String::from_utf8(encode(&DeviceMetadata::default(), &both())).unwrap().contains("podClaimName"));
+    assert!(!String::from_utf8(encode(&Metadata::default(), &both())).unwrap().contains("podClaimName"));
 }

@@ -1,23 +1,20 @@
-//! Writing: how single values look, character by character.
+//! Encoding: single values, character by character.
 
 use drakkar_metadata::{
-    Device, DeviceAttribute, DeviceMetadata, FieldsV1, ManagedFieldsEntry, NetworkDeviceData, ObjectMeta, Request,
-    Time, Versions, decode, encode,
+    Device, DeviceAttribute, FieldsV1, ManagedFieldsEntry, Metadata, NetworkDeviceData, ObjectMeta, Request, Time,
+    Versions, decode, encode,
 };
 use rstest::rstest;
 
-fn text_of(metadata: &DeviceMetadata) -> String {
+fn text_of(metadata: &Metadata) -> String {
     String::from_utf8(encode(metadata, &Versions::default())).unwrap()
 }
 
-fn with_device(device: Device) -> DeviceMetadata {
-    DeviceMetadata {
-        requests: vec![Request { name: "gpu".into(), devices: vec![device] }],
-        ..DeviceMetadata::default()
-    }
+fn with_device(device: Device) -> Metadata {
+    Metadata { requests: vec![Request { name: "gpu".into(), devices: vec![device] }], ..Metadata::default() }
 }
 
-/// The one attribute of a device, as it is written.
+/// Returns the encoded attribute of a device.
 fn written_attribute(attribute: DeviceAttribute) -> String {
     let text = text_of(&with_device(Device { attributes: [("a".into(), attribute)].into(), ..Device::default() }));
     let start = text.find("\"a\": ").unwrap() + "\"a\": ".len();
@@ -26,7 +23,7 @@ fn written_attribute(attribute: DeviceAttribute) -> String {
 }
 
 fn written_meta(metadata: ObjectMeta) -> String {
-    text_of(&DeviceMetadata { metadata, ..DeviceMetadata::default() })
+    text_of(&Metadata { metadata, ..Metadata::default() })
 }
 
 #[rstest]
@@ -41,7 +38,7 @@ fn written_meta(metadata: ObjectMeta) -> String {
 #[case::c1_controls_and_replacement("\u{80}\u{85}\u{fffd}", "\u{80}\u{85}\u{fffd}")]
 #[case::escapes_side_by_side("<>\u{2028}<\"", r#"\u003c\u003e\u2028\u003c\""#)]
 fn text_is_escaped_as_go_escapes_it(#[case] text: &str, #[case] expected: &str) {
-    let written = text_of(&DeviceMetadata { pod_claim_name: Some(text.into()), ..DeviceMetadata::default() });
+    let written = text_of(&Metadata { pod_claim_name: Some(text.into()), ..Metadata::default() });
     assert!(written.contains(&format!("\"podClaimName\": \"{expected}\"")), "{written}");
     assert_eq!(decode(written.as_bytes()).unwrap().metadata.pod_claim_name.as_deref(), Some(text));
 }
@@ -138,7 +135,7 @@ fn a_time_before_year_zero_is_refused_or_can_be_read_again(#[case] time: &str) {
 #[rstest]
 #[case("0001-01-01T00:00:00Z")]
 #[case("0001-01-01T00:00:00.25Z")]
-fn gos_zero_time_is_no_creation_and_a_null_deletion(#[case] zero: &str) {
+fn gos_zero_time_is_an_absent_creation_and_a_null_deletion(#[case] zero: &str) {
     let zero: Option<Time> = Some(zero.parse().unwrap());
     let metadata = ObjectMeta { creation_timestamp: zero, deletion_timestamp: zero, ..ObjectMeta::default() };
     let text = written_meta(metadata);
@@ -165,7 +162,7 @@ fn gos_zero_time_is_no_creation_and_a_null_deletion(#[case] zero: &str) {
     "{\n          \"b\": 1,\n          \"a\": 2,\n          \"b\": 3\n        }"
 )]
 #[case::scalar("  true ", "true")]
-fn raw_json_is_laid_out_anew_and_otherwise_kept(#[case] json: &str, #[case] expected: &str) {
+fn raw_json_is_indented_again_and_otherwise_unchanged(#[case] json: &str, #[case] expected: &str) {
     let entry =
         ManagedFieldsEntry { fields_v1: Some(FieldsV1::from_json(json).unwrap()), ..ManagedFieldsEntry::default() };
     let text = written_meta(ObjectMeta { managed_fields: vec![entry], ..ObjectMeta::default() });
@@ -176,7 +173,7 @@ fn raw_json_is_laid_out_anew_and_otherwise_kept(#[case] json: &str, #[case] expe
 }
 
 #[test]
-fn what_follows_raw_json_is_laid_out_as_ever() {
+fn fields_after_raw_json_are_indented_as_usual() {
     let entry = ManagedFieldsEntry {
         fields_v1: Some(FieldsV1::from_json(r#"{"a":[1]}"#).unwrap()),
         subresource: "status".into(),
@@ -195,7 +192,7 @@ fn what_follows_raw_json_is_laid_out_as_ever() {
 }
 
 #[test]
-fn text_that_is_not_json_makes_no_field_set() {
+fn text_that_is_not_json_is_not_a_field_set() {
     assert!(FieldsV1::from_json("{").is_err());
     assert!(FieldsV1::from_json("").is_err());
     assert!(FieldsV1::from_json("{} {}").is_err());

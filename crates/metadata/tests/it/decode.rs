@@ -1,7 +1,7 @@
-//! Reading a stream: which document is the answer, and what is said when none is.
+//! Decoding a stream: which document is used, and the error if there is none.
 
 use drakkar_metadata::{
-    DecodeError, DeviceMetadata, Format, MAX_DEPTH, Place, Request, Version, decode, decode_as, v1alpha1, v1beta1,
+    DecodeError, Format, MAX_DEPTH, Metadata, Position, Request, Version, decode, decode_as, v1alpha1, v1beta1,
     validate,
 };
 use rstest::rstest;
@@ -14,7 +14,7 @@ const BETA: &str =
     r#"{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/v1beta1","requests":[{"name":"gpu"}]}"#;
 const UNKNOWN: &str = r#"{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/v2","requests":"?"}"#;
 
-/// A document of v1beta1 with these members.
+/// Returns a document of v1beta1 with these members.
 fn beta(members: &str) -> String {
     format!(r#"{{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/v1beta1",{members}}}"#)
 }
@@ -23,14 +23,14 @@ fn error_of(stream: impl AsRef<[u8]>) -> DecodeError {
     decode(stream.as_ref()).expect_err("the stream has no answer")
 }
 
-fn one_request() -> DeviceMetadata {
-    DeviceMetadata { requests: vec![Request { name: "gpu".into(), devices: vec![] }], ..DeviceMetadata::default() }
+fn one_request() -> Metadata {
+    Metadata { requests: vec![Request { name: "gpu".into(), devices: vec![] }], ..Metadata::default() }
 }
 
 #[rstest]
 #[case(Version::V1Alpha1)]
 #[case(Version::V1Beta1)]
-fn any_version_reads_as_any_version(#[case] version: Version) {
+fn any_version_converts_to_any_version(#[case] version: Version) {
     let metadata = metadata("my-claim", "gpu", "gpu.example.com", &["gpu-0"]);
     let stream = drakkar_metadata::encode(&metadata, &version.into());
     let neutral = decode(&stream).unwrap();
@@ -43,14 +43,14 @@ fn any_version_reads_as_any_version(#[case] version: Version) {
     assert_eq!(format, Format::Released(version));
     assert_eq!(beta, v1beta1::DeviceMetadata::from(metadata.clone()));
     assert_eq!(v1beta1::DeviceMetadata::API_VERSION, "metadata.resource.k8s.io/v1beta1");
-    assert_eq!(DeviceMetadata::from(beta), metadata);
+    assert_eq!(Metadata::from(beta), metadata);
     assert_eq!(validate(&neutral.metadata), Ok(()));
 }
 
 #[rstest]
 #[case("v1beta1,v1alpha1", Version::V1Beta1)]
 #[case("v1alpha1,v1beta1", Version::V1Alpha1)]
-fn the_first_document_wins(#[case] versions: &str, #[case] used: Version) {
+fn the_first_document_is_used(#[case] versions: &str, #[case] used: Version) {
     let metadata = metadata("my-claim", "gpu", "gpu.example.com", &["gpu-0"]);
     let stream = drakkar_metadata::encode(&metadata, &versions.parse().unwrap());
     assert_eq!(decode(&stream).unwrap().format, Format::Released(used));
@@ -65,11 +65,11 @@ fn a_typed_document_refuses_another_version_and_another_kind() {
     let other_kind = ALPHA.replace("\"DeviceMetadata\"", "\"Pod\"");
     let other_kind = serde_json::from_str::<v1alpha1::DeviceMetadata>(&other_kind).unwrap_err().to_string();
     assert!(other_kind.contains("Pod"), "{other_kind}");
-    assert_eq!(DeviceMetadata::from(serde_json::from_str::<v1alpha1::DeviceMetadata>(ALPHA).unwrap()), one_request());
+    assert_eq!(Metadata::from(serde_json::from_str::<v1alpha1::DeviceMetadata>(ALPHA).unwrap()), one_request());
 }
 
 #[test]
-fn a_pod_claim_name_that_is_none_is_read_and_found_by_validation() {
+fn an_invalid_pod_claim_name_is_decoded_and_refused_by_validation() {
     let decoded = decode(beta(r#""podClaimName":"No_Name","requests":[{"name":"gpu"}]"#).as_bytes()).unwrap();
     assert_eq!(decoded.metadata.pod_claim_name.as_deref(), Some("No_Name"));
     let error = validate(&decoded.metadata).unwrap_err();
@@ -81,7 +81,7 @@ fn a_pod_claim_name_that_is_none_is_read_and_found_by_validation() {
 #[case(" \n\t\r ")]
 #[case("]")]
 #[case("} garbage")]
-fn a_stream_without_a_document_has_nothing(#[case] stream: &str) {
+fn a_stream_without_a_document_is_an_error(#[case] stream: &str) {
     let error = error_of(stream);
     assert_eq!(error, DecodeError::NothingFound);
     assert_eq!(error.to_string(), "no metadata document found");
@@ -109,13 +109,13 @@ fn unknown_versions_are_listed_in_order() {
 #[rstest]
 #[case::not_json("hello", 1)]
 #[case::cut_off(r#"{"kind":"DeviceMetadata","#, 1)]
-#[case::a_comma_too_many("{\"kind\":\"DeviceMetadata\",\n}", 2)]
+#[case::a_trailing_comma("{\"kind\":\"DeviceMetadata\",\n}", 2)]
 #[case::a_nul("\0", 1)]
 #[case::a_byte_order_mark("\u{feff}{}", 1)]
 #[case::not_a_number("{\"a\": NaN}", 1)]
-fn what_is_not_json_is_a_syntax_error(#[case] stream: &str, #[case] line: usize) {
+fn text_that_is_not_json_is_a_syntax_error(#[case] stream: &str, #[case] line: usize) {
     match error_of(stream) {
-        DecodeError::Syntax { place, problem } => assert!(place.line == line && !problem.is_empty()),
+        DecodeError::Syntax { position, problem } => assert!(position.line == line && !problem.is_empty()),
         other => panic!("{other:?}"),
     }
 }
@@ -127,7 +127,7 @@ fn what_is_not_json_is_a_syntax_error(#[case] stream: &str, #[case] line: usize)
 #[case::truth("true")]
 #[case::version_is_a_number(r#"{"apiVersion":1,"kind":"DeviceMetadata"}"#)]
 #[case::kind_is_a_list(r#"{"apiVersion":"v1","kind":["DeviceMetadata"]}"#)]
-fn a_document_that_cannot_say_what_it_is_is_an_error(#[case] document: &str) {
+fn a_document_without_type_information_is_an_error(#[case] document: &str) {
     for stream in [document.to_owned(), format!("{document}\n{BETA}"), format!("{UNKNOWN}{document}{BETA}")] {
         assert!(matches!(error_of(&stream), DecodeError::NoTypeInformation { .. }), "{stream}");
     }
@@ -156,7 +156,7 @@ fn a_document_without_a_version_is_an_error(#[case] document: &str, #[case] expe
 #[case::unknown(r#"{"apiVersion":"metadata.resource.k8s.io/v9"}"#, "metadata.resource.k8s.io/v9")]
 #[case::empty(r#"{"apiVersion":"v9","kind":""}"#, "v9")]
 #[case::null(r#"{"apiVersion":"v9","kind":null}"#, "v9")]
-fn a_document_without_a_kind_is_an_error_whatever_its_version(#[case] document: &str, #[case] version: &str) {
+fn a_document_without_a_kind_is_an_error_in_any_version(#[case] document: &str, #[case] version: &str) {
     let error = error_of(format!("{document}\n{BETA}"));
     assert_eq!(error, DecodeError::NoKind { document: 1, api_version: version.into() });
     assert!(error.to_string().contains(version), "{error}");
@@ -175,7 +175,7 @@ fn a_known_version_of_another_kind_is_an_error() {
 #[case::a_cut_off_document(r#"{"kind":"#)]
 #[case::bytes_beyond_unicode("\u{fffd}")]
 #[case::a_broken_document(r#"{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/v1alpha1","requests":1}"#)]
-fn what_stands_behind_the_answer_is_not_looked_at(#[case] rest: &str) {
+fn documents_after_the_used_one_are_not_read(#[case] rest: &str) {
     assert_eq!(decode(format!("{BETA}{rest}").as_bytes()).unwrap().metadata, one_request());
 }
 
@@ -189,7 +189,7 @@ fn unknown_versions_are_skipped(#[case] stream: String) {
 }
 
 #[test]
-fn a_broken_document_behind_an_unknown_one_is_an_error() {
+fn a_broken_document_after_an_unknown_one_is_an_error() {
     assert!(matches!(error_of(format!("{UNKNOWN}{{\"kind\"")), DecodeError::Syntax { .. }));
     assert!(matches!(error_of(format!("{UNKNOWN}{}{ALPHA}", beta("\"requests\":1"))), DecodeError::Shape { .. }));
 }
@@ -215,7 +215,7 @@ fn a_broken_document_behind_an_unknown_one_is_an_error() {
 )]
 #[case(r#""requests":[{"devices":[{"networkData":{"ips":"10.0.0.1/8"}}]}]"#, ".requests[0].devices[0].networkData.ips")]
 #[case(r#""requests":[{"devices":[{"networkData":7}]}]"#, ".requests[0].devices[0].networkData")]
-fn a_document_that_does_not_fit_says_where(#[case] members: &str, #[case] expected: &str) {
+fn a_document_that_does_not_fit_its_schema_has_the_location(#[case] members: &str, #[case] expected: &str) {
     let error = error_of(format!("{}\n{ALPHA}", beta(members)));
     match &error {
         DecodeError::Shape { format, location, .. } => {
@@ -238,7 +238,7 @@ fn a_document_that_does_not_fit_says_where(#[case] members: &str, #[case] expect
 #[case::device(r#""requests":[{"devices":[["d","p","n",{},null]]}]"#, ".requests[0].devices[0]")]
 #[case::attribute(r#""requests":[{"devices":[{"attributes":{"a":[1]}}]}]"#, ".requests[0].devices[0].attributes.a")]
 #[case::network_data(r#""requests":[{"devices":[{"networkData":[]}]}]"#, ".requests[0].devices[0].networkData")]
-fn a_list_in_the_place_of_an_object_does_not_fit(#[case] members: &str, #[case] expected: &str) {
+fn a_list_instead_of_an_object_does_not_fit_the_schema(#[case] members: &str, #[case] expected: &str) {
     match decode(beta(members).as_bytes()) {
         Err(DecodeError::Shape { location, .. }) => assert_eq!(location, expected),
         other => panic!("{other:?}"),
@@ -246,14 +246,14 @@ fn a_list_in_the_place_of_an_object_does_not_fit(#[case] members: &str, #[case] 
 }
 
 #[test]
-fn places_are_counted_over_the_whole_stream() {
+fn positions_are_counted_over_the_whole_stream() {
     let stream = format!("{UNKNOWN}\n\n{}", beta("\n\"requests\": [\n  {\"name\": 7}\n]"));
     let line = stream.lines().nth(4).unwrap();
     assert_eq!(line, "  {\"name\": 7}");
     match error_of(&stream) {
-        DecodeError::Shape { place, location, .. } => {
+        DecodeError::Shape { position, location, .. } => {
             assert_eq!(location, ".requests[0].name");
-            assert_eq!(place, Place { line: 5, column: line.find('7').unwrap() + 1 });
+            assert_eq!(position, Position { line: 5, column: line.find('7').unwrap() + 1 });
         }
         other => panic!("{other:?}"),
     }
@@ -265,23 +265,23 @@ fn places_are_counted_over_the_whole_stream() {
 #[case::a_list_for_a_document("\n[]", 2)]
 fn lines_and_columns_count_from_one(#[case] stream: &str, #[case] line: usize) {
     match error_of(stream) {
-        DecodeError::NoTypeInformation { place, .. } => {
-            assert_eq!(place.line, line);
+        DecodeError::NoTypeInformation { position, .. } => {
+            assert_eq!(position.line, line);
             let width = stream.lines().nth(line - 1).unwrap().len();
-            assert!((1..=width).contains(&place.column), "{place}");
+            assert!((1..=width).contains(&position.column), "{position}");
         }
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn columns_are_counted_over_the_line_even_when_documents_share_it() {
+fn columns_are_counted_over_the_line_even_if_documents_share_it() {
     let stream = format!("{UNKNOWN} {{\"kind\": nonsense}}");
     match error_of(&stream) {
-        DecodeError::Syntax { place, .. } => {
-            assert_eq!(place.line, 1);
+        DecodeError::Syntax { position, .. } => {
+            assert_eq!(position.line, 1);
             let start = stream.find("nonsense").unwrap() + 1;
-            assert!((start..start + "nonsense".len()).contains(&place.column), "{place}");
+            assert!((start..start + "nonsense".len()).contains(&position.column), "{position}");
         }
         other => panic!("{other:?}"),
     }
@@ -301,7 +301,7 @@ fn unknown_fields_are_ignored_and_names_are_case_sensitive() {
           "labels":null,"annotations":null,"ownerReferences":null,"finalizers":null,"managedFields":null}"#
 )]
 fn null_is_absent(#[case] members: &str) {
-    assert_eq!(decode(beta(members).as_bytes()).unwrap().metadata, DeviceMetadata::default());
+    assert_eq!(decode(beta(members).as_bytes()).unwrap().metadata, Metadata::default());
 }
 
 #[rstest]
@@ -344,7 +344,7 @@ fn null_is_absent(#[case] members: &str) {
     r#""metadata":{"managedFields":[null,{"manager":null,"operation":null,"apiVersion":null,"time":null,"fieldsType":null,"fieldsV1":null,"subresource":null}]}"#,
     r#""metadata":{"managedFields":[{},{}]}"#
 )]
-fn null_is_the_zero_value_wherever_it_stands(#[case] with_null: &str, #[case] with_zero: &str) {
+fn null_is_the_zero_value_everywhere(#[case] with_null: &str, #[case] with_zero: &str) {
     let read = |members: &str| decode(beta(members).as_bytes()).unwrap().metadata;
     assert_eq!(read(with_null), read(with_zero));
 }
@@ -357,7 +357,7 @@ fn null_is_the_zero_value_wherever_it_stands(#[case] with_null: &str, #[case] wi
 #[case::network_data(r#""requests":[{"devices":[{"networkData":{"ips":[],"ips":["10.0.0.1/8"]}}]}]"#)]
 #[case::kind(r#""kind":"DeviceMetadata""#)]
 #[case::a_version_that_hides_the_known_one(r#""apiVersion":"metadata.resource.k8s.io/v9""#)]
-fn a_field_that_stands_twice_is_an_error(#[case] members: &str) {
+fn a_duplicate_field_is_an_error(#[case] members: &str) {
     let outcome = decode(format!("{}{ALPHA}", beta(members)).as_bytes());
     assert!(outcome.is_err(), "{outcome:?}");
 }
@@ -367,7 +367,7 @@ fn a_field_that_stands_twice_is_an_error(#[case] members: &str) {
 #[case::overlong(b"\"podClaimName\":\"\xc0\xaf\"")]
 #[case::lone_surrogate(br#""podClaimName":"\ud800""#)]
 #[case::attribute_name(b"\"requests\":[{\"devices\":[{\"attributes\":{\"\xff\":{\"int\":1}}}]}]")]
-fn text_that_is_not_unicode_is_an_error(#[case] members: &[u8]) {
+fn text_that_is_not_utf8_is_an_error(#[case] members: &[u8]) {
     let whole = beta("@");
     let (before, after) = whole.split_once('@').unwrap();
     let stream = [before.as_bytes(), members, after.as_bytes()].concat();
@@ -376,13 +376,13 @@ fn text_that_is_not_unicode_is_an_error(#[case] members: &[u8]) {
 }
 
 #[test]
-fn a_document_may_be_nested_exactly_as_deep_as_promised() {
+fn a_document_may_be_nested_up_to_the_limit() {
     let nested = |levels: usize| beta(&format!(r#""x":{}{}"#, "[".repeat(levels), "]".repeat(levels)));
-    assert_eq!(decode(nested(MAX_DEPTH - 1).as_bytes()).unwrap().metadata, DeviceMetadata::default());
+    assert_eq!(decode(nested(MAX_DEPTH - 1).as_bytes()).unwrap().metadata, Metadata::default());
     assert_eq!(error_of(nested(MAX_DEPTH)), DecodeError::TooDeep { document: 1 });
     assert_eq!(error_of(format!("{UNKNOWN}{}", nested(MAX_DEPTH))), DecodeError::TooDeep { document: 2 });
     let in_text = beta(&format!(r#""x":"{}","y":"\"{}""#, "[".repeat(1000), "{".repeat(1000)));
-    assert_eq!(decode(in_text.as_bytes()).unwrap().metadata, DeviceMetadata::default());
+    assert_eq!(decode(in_text.as_bytes()).unwrap().metadata, Metadata::default());
 }
 
 #[test]

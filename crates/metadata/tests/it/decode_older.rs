@@ -1,4 +1,4 @@
-//! Reading what was designed and never released, and the names that only prose has.
+//! Decoding the formats that were never released, and the field names of KEP-5304's prose.
 
 use drakkar_metadata::{
     AttributeValue, DecodeError, Decoder, Device, DeviceAttribute, Format, NetworkDeviceData, Version, decode,
@@ -67,7 +67,7 @@ fn a_device_of_vep_10_may_also_have_a_name() {
 }
 
 #[test]
-fn a_released_document_behind_one_of_vep_10_wins() {
+fn a_released_document_after_one_of_vep_10_is_used() {
     let decoded = decode(format!("{VEP10}\n{RELEASED}").as_bytes()).unwrap();
     assert_eq!(decoded.format, Format::Released(Version::V1Alpha1));
     assert_eq!(decoded.metadata.metadata.name, "released");
@@ -82,17 +82,17 @@ fn the_first_document_of_vep_10_is_used_if_there_are_two() {
 }
 
 #[test]
-fn a_broken_document_behind_one_of_vep_10_is_an_error() {
+fn a_broken_document_after_one_of_vep_10_is_an_error() {
     assert!(matches!(decode(format!("{VEP10}{{").as_bytes()), Err(DecodeError::Syntax { .. })));
 }
 
 #[test]
-fn a_document_of_vep_10_that_does_not_fit_says_so() {
+fn a_document_of_vep_10_that_does_not_fit_its_schema_is_an_error() {
     let error = decode(VEP10.replace("\"pgpu-0\"", "7").as_bytes()).unwrap_err();
     match &error {
-        DecodeError::Shape { format: Format::Vep10, location, place, .. } => {
+        DecodeError::Shape { format: Format::Vep10, location, position, .. } => {
             assert_eq!(location, ".requests[0].devices[0].device");
-            assert_eq!(place.line, 11);
+            assert_eq!(position.line, 11);
         }
         other => panic!("{other:?}"),
     }
@@ -147,7 +147,7 @@ fn the_early_draft_with_several_claims_is_read_claim_by_claim() {
     r#"{"claims": [{"claimName": "a", "requests": [{"requestName": "r", "attributes": {"x": 9223372036854775808}}]}]}"#,
     ".claims[0].requests[0].attributes.x"
 )]
-fn an_early_draft_that_does_not_fit_says_where(#[case] text: &str, #[case] expected: &str) {
+fn an_early_draft_that_does_not_fit_its_schema_has_the_location(#[case] text: &str, #[case] expected: &str) {
     match decode(text.as_bytes()).unwrap_err() {
         DecodeError::Shape { format: Format::EarlyDraft, location, .. } => assert_eq!(location, expected),
         other => panic!("{other:?}"),
@@ -155,7 +155,7 @@ fn an_early_draft_that_does_not_fit_says_where(#[case] text: &str, #[case] expec
 }
 
 #[test]
-fn an_early_draft_without_claims_has_nothing() {
+fn an_early_draft_without_claims_is_an_error() {
     assert_eq!(decode(br#"{"claims": []}"#), Err(DecodeError::NothingFound));
 }
 
@@ -176,7 +176,7 @@ fn a_decoder_of_released_versions_refuses_the_older_formats() {
     assert_eq!(strict.decode(format!("{VEP10}{RELEASED}").as_bytes()).unwrap().metadata.metadata.name, "released");
 }
 
-/// Network data as a released document has it.
+/// Decodes network data from a released document.
 fn network_data(members: &str) -> NetworkDeviceData {
     let text = format!(
         r#"{{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/v1beta1",
@@ -194,7 +194,7 @@ fn expected(interface: &str, ips: &[&str], hardware_address: &str) -> NetworkDev
 }
 
 #[test]
-fn the_names_of_the_prose_are_read_where_the_api_says_nothing() {
+fn the_names_of_the_prose_are_used_if_the_apis_are_missing() {
     let read = network_data(
         r#"{"interfaceName":"eth1","addresses":["10.0.0.1/8","fd00::1/64"],"hwAddress":"02:00:00:00:00:01"}"#,
     );
@@ -207,7 +207,7 @@ fn the_names_of_the_prose_are_read_where_the_api_says_nothing() {
 }
 
 #[test]
-fn the_names_of_the_api_win() {
+fn the_names_of_the_api_take_precedence() {
     let read = network_data(r#"{"addresses":["1"],"ips":["2"],"hwAddress":"3","hardwareAddress":"4"}"#);
     assert_eq!(read, expected("", &["2"], "4"));
 }
@@ -220,6 +220,6 @@ fn the_names_of_the_api_win() {
 #[case(r#"{"addresses":[7,{"a":1},[]],"hwAddress":[]}"#)]
 #[case(r#"{"addresses":18446744073709551615,"hwAddress":-9223372036854775808}"#)]
 #[case::a_number_beyond_floating_point(r#"{"hwAddress":1e400}"#)]
-fn a_name_of_the_prose_with_another_shape_is_passed_over(#[case] members: &str) {
+fn a_name_of_the_prose_with_another_type_is_ignored(#[case] members: &str) {
     assert_eq!(network_data(members), NetworkDeviceData::default());
 }

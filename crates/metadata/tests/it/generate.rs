@@ -1,16 +1,16 @@
-//! Generated metadata for property tests: anything the types can hold, and things that are nearly valid.
+//! Generated metadata for property tests: any value of the types, and values that are nearly valid.
 
 use std::collections::BTreeMap;
 
 use drakkar_metadata::{
-    Device, DeviceAttribute, DeviceMetadata, FieldsV1, ManagedFieldsEntry, NetworkDeviceData, ObjectMeta,
-    OwnerReference, Request, Time,
+    Device, DeviceAttribute, FieldsV1, ManagedFieldsEntry, Metadata, NetworkDeviceData, ObjectMeta, OwnerReference,
+    Request, Time,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 
-/// Any text, with what JSON and Go escape more often than chance would have it.
+/// Any text, with the characters that JSON and Go escape more often than in random text.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         3 => "[a-z0-9./-]{0,12}",
@@ -22,7 +22,7 @@ fn text() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Any time that RFC 3339 has, but for Go's zero time, which means that there is none.
+/// Any RFC 3339 time but Go's zero time, which means no time.
 fn time() -> impl Strategy<Value = Time> {
     (-62_135_596_799_i64..=253_402_300_799).prop_map(|second| Time::from_unix_seconds(second).unwrap())
 }
@@ -149,14 +149,17 @@ fn device() -> impl Strategy<Value = Device> {
 }
 
 /// Any metadata that the types can hold.
-pub(crate) fn any_metadata() -> impl Strategy<Value = DeviceMetadata> {
+pub(crate) fn any_metadata() -> impl Strategy<Value = Metadata> {
     let request = (text(), vec(device(), 0..3)).prop_map(|(name, devices)| Request { name, devices });
-    (object_meta(), option::of(text()), vec(request, 0..3))
-        .prop_map(|(metadata, pod_claim_name, requests)| DeviceMetadata { metadata, pod_claim_name, requests })
+    (object_meta(), option::of(text()), vec(request, 0..3)).prop_map(|(metadata, pod_claim_name, requests)| Metadata {
+        metadata,
+        pod_claim_name,
+        requests,
+    })
 }
 
-/// The same metadata with every field set written in one way: its text is kept, its layout is not.
-pub(crate) fn same_layout(mut metadata: DeviceMetadata) -> DeviceMetadata {
+/// Normalizes the white space of field sets, which encoding does not preserve.
+pub(crate) fn same_layout(mut metadata: Metadata) -> Metadata {
     for fields in metadata.metadata.managed_fields.iter_mut().filter_map(|entry| entry.fields_v1.as_mut()) {
         let value: serde_json::Value = serde_json::from_str(fields.as_json()).unwrap();
         *fields = FieldsV1::from_json(&value.to_string()).unwrap();
@@ -164,10 +167,10 @@ pub(crate) fn same_layout(mut metadata: DeviceMetadata) -> DeviceMetadata {
     metadata
 }
 
-/// A name that follows `right`, or, sometimes, something that tends to be wrong.
-fn name_or_not(right: &'static str) -> impl Strategy<Value = String> + Clone {
+/// A name that matches `valid` or, sometimes, an invalid one.
+fn name_or_not(valid: &'static str) -> impl Strategy<Value = String> + Clone {
     prop_oneof![
-        12 => right.prop_map(|name| name),
+        12 => valid.prop_map(|name| name),
         1 => Just(String::new()),
         1 => "[A-Za-z0-9./_ -]{1,6}",
         1 => "[a-z]{62,66}",
@@ -182,8 +185,8 @@ fn text_around(limit: usize) -> impl Strategy<Value = String> + Clone {
     prop_oneof![8 => "[ -~]{0,8}", 1 => near].boxed()
 }
 
-/// Metadata in ASCII that is valid or breaks a rule here and there.
-pub(crate) fn nearly_valid() -> impl Strategy<Value = DeviceMetadata> {
+/// Metadata in ASCII that is valid or breaks some rules.
+pub(crate) fn nearly_valid() -> impl Strategy<Value = Metadata> {
     let few = btree_map("[a-z]{1,3}(/[a-z]{1,3})?", attribute(text_around(64)), 0..3).boxed();
     let many = (31_usize..=34)
         .prop_map(|count| (0..count).map(|number| (format!("a{number}"), DeviceAttribute::from(true))).collect())
@@ -231,7 +234,7 @@ pub(crate) fn nearly_valid() -> impl Strategy<Value = DeviceMetadata> {
         },
     );
     let pod_claim = option::of(name_or_not("[a-z]([a-z0-9-]{0,3}[a-z0-9])?"));
-    (meta, pod_claim, vec(request, 0..2)).prop_map(|(metadata, pod_claim_name, requests)| DeviceMetadata {
+    (meta, pod_claim, vec(request, 0..2)).prop_map(|(metadata, pod_claim_name, requests)| Metadata {
         metadata,
         pod_claim_name,
         requests,

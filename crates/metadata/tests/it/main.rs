@@ -5,7 +5,7 @@
     clippy::panic,
     clippy::print_stderr,
     clippy::wildcard_enum_match_arm,
-    reason = "a test fails by panicking, on whatever else there is"
+    reason = "tests fail by panicking"
 )]
 
 mod bad_input;

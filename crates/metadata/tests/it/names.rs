@@ -1,4 +1,4 @@
-//! Names: what each kind lets through, and what it says of the rest.
+//! Names: what each kind accepts, and its errors.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -22,7 +22,7 @@ fn accepts<N: FromStr<Err = NameError> + Display>(text: &str) -> bool {
     }
 }
 
-/// Which kinds of name a text can be: label, subdomain, driver, pool, UID.
+/// Returns which kinds of name a text can be: label, subdomain, driver, pool, UID.
 fn kinds(text: &str) -> [bool; 5] {
     let label = accepts::<RequestName>(text);
     assert_eq!(label, accepts::<DeviceName>(text));
@@ -83,7 +83,7 @@ fn a_text_is_a_name_of_these_kinds(#[case] text: &str, #[case] expected: [bool; 
 #[case(253, [false, true, false, true, false])]
 #[case(254, NONE)]
 #[case(300, NONE)]
-fn a_name_has_at_most_as_many_characters_as_its_kind_allows(#[case] length: usize, #[case] expected: [bool; 5]) {
+fn a_name_has_a_maximum_length(#[case] length: usize, #[case] expected: [bool; 5]) {
     assert_eq!(kinds(&"a".repeat(length)), expected);
 }
 
@@ -95,7 +95,7 @@ fn a_claims_uid_is_what_the_api_server_makes() {
 #[rstest]
 #[case("", NameProblem::Empty)]
 #[case("A", NameProblem::Label)]
-fn an_error_says_which_rule_is_broken(#[case] text: &str, #[case] problem: NameProblem) {
+fn an_error_has_the_rule_that_is_broken(#[case] text: &str, #[case] problem: NameProblem) {
     assert_eq!(RequestName::new(text).unwrap_err().problem(), problem);
 }
 

@@ -74,7 +74,7 @@ fn a_layout_has_its_path(#[case] file: ContainerFile, #[case] path: &str, #[case
 #[case::a_prefix_that_is_no_directory("/var/run/dra-device-attributes-2/c/r/d-metadata.json")]
 #[case::a_draft_without_a_uid("/var/run/dra-device-attributes/driver-uid-request.json")]
 #[case::a_draft_without_a_request("/var/run/dra-device-attributes/d-0d6a3c0e-5c5e-4d53-9d39-0f2f6a1f6a11.json")]
-fn what_is_in_no_layout_is_no_metadata_file(#[case] text: &str) {
+fn a_path_in_no_layout_is_not_a_metadata_file(#[case] text: &str) {
     let error = ContainerFile::parse(Path::new(text)).unwrap_err();
     assert_eq!(error, PathError::NoLayout(text.into()));
     assert!(error.to_string().contains(text), "{error}");
@@ -95,7 +95,7 @@ fn what_is_in_no_layout_is_no_metadata_file(#[case] text: &str) {
     "/var/run/dra-device-attributes/d-0d6a3c0e-5c5e-4d53-9d39-0f2f6a1f6a11-R.json",
     "request name"
 )]
-fn a_part_that_is_no_name_is_named(#[case] text: &str, #[case] kind: &str) {
+fn an_invalid_name_in_a_path_is_reported(#[case] text: &str, #[case] kind: &str) {
     match ContainerFile::parse(Path::new(text)).unwrap_err() {
         PathError::Name { path, name } => {
             assert_eq!(path, Path::new(text));
@@ -106,7 +106,7 @@ fn a_part_that_is_no_name_is_named(#[case] text: &str, #[case] kind: &str) {
 }
 
 #[test]
-fn a_part_of_300_characters_is_no_name() {
+fn a_part_of_300_characters_is_not_a_name() {
     let path = format!("/var/run/dra-device-attributes/{}/r/d-metadata.json", "c".repeat(300));
     assert!(matches!(ContainerFile::parse(Path::new(&path)), Err(PathError::Name { .. })));
 }
@@ -115,7 +115,7 @@ fn a_part_of_300_characters_is_no_name() {
 #[case(b"/var/run/dra-device-attributes/\xff/r/d-metadata.json".as_slice())]
 #[case(b"/var/run/dra-device-attributes/c/r/\xff-metadata.json")]
 #[case(b"\xff")]
-fn a_path_that_is_not_unicode_is_no_metadata_file(#[case] bytes: &[u8]) {
+fn a_path_that_is_not_utf8_is_not_a_metadata_file(#[case] bytes: &[u8]) {
     let path = Path::new(OsStr::from_bytes(bytes));
     assert_eq!(ContainerFile::parse(path), Err(PathError::NoLayout(path.into())));
     assert_eq!(HostFile::parse(path), Err(PathError::NoLayout(path.into())));
@@ -144,7 +144,7 @@ fn a_file_on_the_host_has_its_path() {
 #[case("dra-device-metadata/ns_c/metadata.json")]
 #[case("other/ns_c/r/metadata.json")]
 #[case("")]
-fn what_is_elsewhere_on_the_host_is_no_metadata_file(#[case] text: &str) {
+fn another_path_on_the_host_is_not_a_metadata_file(#[case] text: &str) {
     assert_eq!(HostFile::parse(Path::new(text)), Err(PathError::NoLayout(text.into())));
 }
 
@@ -154,7 +154,7 @@ fn what_is_elsewhere_on_the_host_is_no_metadata_file(#[case] text: &str) {
 #[case("dra-device-metadata/ns_a_b/r/metadata.json", "claim name")]
 #[case("dra-device-metadata/n.s_c/r/metadata.json", "namespace")]
 #[case("dra-device-metadata/ns_c/R/metadata.json", "request name")]
-fn a_part_on_the_host_that_is_no_name_is_named(#[case] text: &str, #[case] kind: &str) {
+fn an_invalid_name_in_a_path_on_the_host_is_reported(#[case] text: &str, #[case] kind: &str) {
     match HostFile::parse(Path::new(text)).unwrap_err() {
         PathError::Name { name, .. } => assert_eq!(name.kind(), kind),
         other => panic!("{other:?}"),

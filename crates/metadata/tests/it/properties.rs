@@ -1,4 +1,4 @@
-//! What holds for everything: round trips, and that no input makes the decoder panic.
+//! Properties of all inputs: round trips, and that no input makes the decoder panic.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +16,7 @@ fn any_versions() -> impl Strategy<Value = Versions> {
         .prop_map(|text| text.parse().unwrap())
 }
 
-/// How long the first document of a stream is.
+/// Returns the length of the first document of a stream.
 fn first_document(stream: &[u8]) -> usize {
     let mut documents = serde_json::Deserializer::from_slice(stream).into_iter::<serde_json::Value>();
     documents.next().unwrap().unwrap();
@@ -50,17 +50,17 @@ proptest! {
     }
 
     #[test]
-    fn a_mutated_file_is_read_or_refused(
+    fn a_mutated_file_is_decoded_or_refused(
         metadata in any_metadata(),
         changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>(), 0_u8..3), 1..5),
     ) {
         let mut stream = file(&metadata);
-        for (place, byte, what) in changes {
-            let place = place.index(stream.len());
+        for (position, byte, what) in changes {
+            let position = position.index(stream.len());
             match what {
-                0 => stream[place] = byte,
-                1 => stream.insert(place, byte),
-                _ => { stream.remove(place); }
+                0 => stream[position] = byte,
+                1 => stream.insert(position, byte),
+                _ => { stream.remove(position); }
             }
         }
         match decode(&stream) {
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn what_parses_as_a_path_is_the_path_of_what_it_parses_to(
+    fn a_parsed_path_prints_as_the_same_text(
         directory in prop_oneof![
             Just("/var/run/dra-device-attributes/"),
             Just("/var/run/kubernetes.io/dra-device-attributes/resourceclaims/"),
@@ -128,7 +128,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_parse_as_no_path_that_they_are_not(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+    fn arbitrary_bytes_are_a_valid_path_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
         let path = Path::new(OsStr::from_bytes(&bytes));
         check_parsed(path)?;
         check_parsed(&Path::new(KEP_DIR).join(path))?;
@@ -142,7 +142,9 @@ proptest! {
         driver in "[a-zA-Z0-9]{1,9}(-[a-z]{1,3})?(\\.[a-zA-Z]{1,9}){0,3}",
         uid in "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
     ) {
-        let (claim, request, driver) = (claim.parse().unwrap(), label.parse().unwrap(), driver.parse().unwrap());
+        let claim = claim.parse().unwrap();
+        let request = label.parse().unwrap();
+        let driver = driver.parse().unwrap();
         let host = HostFile { namespace: label.parse().unwrap(), claim, request };
         prop_assert_eq!(&HostFile::parse(&host.relative_path().unwrap()).unwrap(), &host);
         let HostFile { claim, request, .. } = host;
@@ -159,7 +161,7 @@ proptest! {
     }
 }
 
-/// A path that parses is exactly the one that is built from it, and lies below the directory of its layout.
+/// Checks that a parsed path prints as the same text, and is below the directory of its layout.
 fn check_parsed(path: &Path) -> Result<(), TestCaseError> {
     if let Ok(file) = ContainerFile::parse(path) {
         let built = file.path();
@@ -171,7 +173,7 @@ fn check_parsed(path: &Path) -> Result<(), TestCaseError> {
 }
 
 #[test]
-fn a_file_cut_off_anywhere_in_its_first_document_is_refused() {
+fn a_file_truncated_in_its_first_document_is_refused() {
     let own = file(&metadata("my-claim", "gpu", "gpu.example.com", &["gpu-0", "gpu-1"]));
     for stream in [own, fixture("v1beta1-v1alpha1.json")] {
         let end = first_document(&stream);
@@ -183,7 +185,7 @@ fn a_file_cut_off_anywhere_in_its_first_document_is_refused() {
 }
 
 #[test]
-fn a_file_cut_off_behind_its_first_document_says_all_that_it_said() {
+fn a_file_truncated_after_its_first_document_has_the_same_content() {
     let stream = fixture("v1beta1-v1alpha1.json");
     let whole = decode(&stream).unwrap();
     for length in first_document(&stream)..stream.len() {

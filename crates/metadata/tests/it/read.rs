@@ -1,4 +1,4 @@
-//! Reading in a container: from a claim and a request to files, in every layout.
+//! Reading in a container by claim and request, in every layout.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -56,7 +56,7 @@ fn a_request_is_read_by_the_name_of_its_pod_claim(#[case] path: String) {
     let tree = Tree::new();
     let written = from_template("gpus", metadata("pod-gpus-x7k2p", "gpu", DRIVER, &["gpu-0"]));
     tree.write(&path, file(&written));
-    // Another claim that is no answer.
+    // Another claim, which does not match.
     tree.write(kep_path("other", "gpu", DRIVER), file(&metadata("other", "gpu", DRIVER, &["gpu-9"])));
     for text in ["gpus/gpu", "resourceclaimtemplates/gpus/gpu"] {
         let read = tree.reader().read(&query(text)).unwrap();
@@ -69,14 +69,14 @@ fn a_request_is_read_by_the_name_of_its_pod_claim(#[case] path: String) {
 }
 
 #[test]
-fn a_claims_name_with_dots_can_be_asked_for() {
+fn a_query_can_have_a_claim_name_with_dots() {
     let tree = Tree::new();
     tree.write(claim_path("my.claim.v2", "gpu", DRIVER), file(&metadata("my.claim.v2", "gpu", DRIVER, &["gpu-0"])));
     assert_eq!(names(&tree, "my.claim.v2/gpu"), ["gpu-0"]);
 }
 
 #[test]
-fn a_name_that_is_a_claim_and_a_pod_claim_is_ambiguous_until_it_is_said_which() {
+fn a_name_of_a_claim_and_a_pod_claim_is_ambiguous_without_a_prefix() {
     let tree = Tree::new();
     tree.write(claim_path("gpus", "gpu", DRIVER), file(&metadata("gpus", "gpu", DRIVER, &["named"])));
     let generated = from_template("gpus", metadata("pod-gpus-x7k2p", "gpu", DRIVER, &["generated"]));
@@ -101,7 +101,7 @@ fn a_name_that_is_a_claim_and_a_pod_claim_is_ambiguous_until_it_is_said_which() 
 #[case::upper_case("My-claim/gpu")]
 #[case::a_pod_claim_with_a_dot("resourceclaimtemplates/a.b/gpu")]
 #[case::nul("my-claim/gpu\0")]
-fn what_is_no_query_is_refused(#[case] text: &str) {
+fn a_text_that_is_not_a_query_is_refused(#[case] text: &str) {
     match text.parse::<Query>() {
         Err(error @ (QueryError::Form(_) | QueryError::Name(_))) => assert!(!error.to_string().is_empty()),
         other => panic!("{other:?}"),
@@ -109,7 +109,7 @@ fn what_is_no_query_is_refused(#[case] text: &str) {
 }
 
 #[test]
-fn a_query_is_shown_as_it_is_written() {
+fn a_query_is_printed_as_it_is_written() {
     for text in ["a/b", "a/b/c", "resourceclaims/a/b", "resourceclaimtemplates/a/b/c"] {
         assert_eq!(query(text).to_string(), text);
     }
@@ -120,7 +120,7 @@ fn a_query_is_shown_as_it_is_written() {
 }
 
 #[test]
-fn only_the_driver_asked_for_is_read() {
+fn only_the_selected_driver_is_read() {
     let tree = Tree::new();
     tree.write(claim_path("c", "r", "a.x"), file(&metadata("c", "r", "a.x", &["from-a"])));
     tree.write(claim_path("c", "r", "b.x"), "broken");
@@ -134,7 +134,7 @@ fn only_the_driver_asked_for_is_read() {
 }
 
 #[test]
-fn only_the_alternative_asked_for_is_read() {
+fn only_the_selected_subrequest_is_read() {
     let tree = Tree::new();
     tree.write(claim_path("c", "r", "a.x"), file(&metadata("c", "r/large", "a.x", &["large-0"])));
     tree.write(claim_path("c", "r", "b.x"), file(&metadata("c", "r/small", "b.x", &["small-0"])));
@@ -146,7 +146,7 @@ fn only_the_alternative_asked_for_is_read() {
 }
 
 #[test]
-fn what_a_file_says_about_other_requests_is_left_out() {
+fn other_requests_of_a_file_are_omitted() {
     let tree = Tree::new();
     let mut both = metadata("c", "r", "a.x", &["mine"]);
     both.requests.extend(metadata("c", "other", "a.x", &["not-mine"]).requests);
@@ -155,7 +155,7 @@ fn what_a_file_says_about_other_requests_is_left_out() {
 }
 
 #[test]
-fn what_is_not_there_is_not_found_and_the_error_says_where_it_could_have_been() {
+fn a_missing_request_is_not_found_and_the_error_lists_the_directories() {
     let tree = Tree::new();
     let error = tree.reader().read(&query("my-claim/gpu")).unwrap_err();
     assert_eq!(error.class(), ErrorClass::NotFound);
@@ -173,7 +173,7 @@ fn what_is_not_there_is_not_found_and_the_error_says_where_it_could_have_been() 
 }
 
 #[test]
-fn an_empty_root_has_nothing_and_a_missing_root_is_an_error() {
+fn an_empty_root_has_no_files_and_a_missing_root_is_an_error() {
     let tree = Tree::new();
     let discovery = tree.reader().discover();
     assert!(discovery.files.is_empty() && discovery.problems.is_empty());
@@ -184,7 +184,7 @@ fn an_empty_root_has_nothing_and_a_missing_root_is_an_error() {
 }
 
 #[test]
-fn files_that_are_no_metadata_files_are_ignored() {
+fn other_files_than_metadata_files_are_ignored() {
     let tree = Tree::new();
     tree.write(claim_path("c", "r", "a.x"), file(&metadata("c", "r", "a.x", &["d"])));
     for name in ["README", "a.x-metadata.json.bak", ".a.x-metadata.json.123.tmp", "metadata.json", "b.x-metadata.yaml"]
@@ -216,7 +216,7 @@ fn one_file_can_be_read_by_its_path() {
 }
 
 #[test]
-fn a_reader_of_its_own_root_reads_by_the_path_as_it_is() {
+fn a_reader_of_its_own_root_reads_by_plain_path() {
     let tree = Tree::new();
     let written = metadata("c", "r", "a.x", &["d"]);
     let outside = tree.write("/data/some.json", file(&written));
@@ -313,9 +313,10 @@ fn an_absolute_link_inside_the_root_stays_inside() {
 #[case::absolute(false)]
 #[case::relative(true)]
 fn a_link_to_a_file_outside_the_root_is_not_followed(#[case] relative: bool) {
-    let (tree, outside) = (Tree::new(), Tree::new());
+    let tree = Tree::new();
+    let outside = Tree::new();
     let secret = outside.write("/secret", file(&metadata("c", "r", "a.x", &["secret"])));
-    let link = tree.place(claim_path("c", "r", "a.x"));
+    let link = tree.create_parent(claim_path("c", "r", "a.x"));
     let up = Path::new("../../../../../../../../../../../..").join(secret.strip_prefix("/").unwrap());
     symlink(if relative { &up } else { &secret }, &link).unwrap();
     assert!(fs::read(&link).is_ok(), "the link itself is good");
@@ -326,9 +327,10 @@ fn a_link_to_a_file_outside_the_root_is_not_followed(#[case] relative: bool) {
 
 #[test]
 fn a_link_to_a_directory_outside_the_root_is_not_followed() {
-    let (tree, outside) = (Tree::new(), Tree::new());
+    let tree = Tree::new();
+    let outside = Tree::new();
     outside.write("/c/r/a.x-metadata.json", file(&metadata("c", "r", "a.x", &["secret"])));
-    symlink(outside.root(), tree.place(CLAIMS)).unwrap();
+    symlink(outside.root(), tree.create_parent(CLAIMS)).unwrap();
     assert!(tree.reader().read(&query("c/r")).is_err());
     assert!(tree.reader().discover().files.is_empty());
 }
@@ -337,12 +339,12 @@ fn a_link_to_a_directory_outside_the_root_is_not_followed() {
 fn a_link_to_a_file_inside_the_root_is_followed() {
     let tree = Tree::new();
     tree.write("/data/here.json", file(&metadata("c", "r", "a.x", &["d"])));
-    symlink("/data/here.json", tree.place(claim_path("c", "r", "a.x"))).unwrap();
+    symlink("/data/here.json", tree.create_parent(claim_path("c", "r", "a.x"))).unwrap();
     assert_eq!(names(&tree, "c/r"), ["d"]);
 }
 
 #[test]
-fn in_the_kep_layout_the_claim_of_a_name_goes_before_the_pods_entry() {
+fn in_the_kep_layout_a_claims_name_takes_precedence_over_a_pod_claim() {
     let tree = Tree::new();
     tree.write(kep_path("net", "r", "a.x"), file(&metadata("net", "r", "a.x", &["named"])));
     tree.write(kep_path("gen", "r", "a.x"), file(&from_template("net", metadata("gen", "r", "a.x", &["generated"]))));
@@ -355,7 +357,7 @@ fn in_the_kep_layout_the_claim_of_a_name_goes_before_the_pods_entry() {
 }
 
 #[test]
-fn two_claims_that_only_their_files_tell_apart_are_not_mixed() {
+fn two_claims_that_differ_only_in_their_files_are_not_mixed() {
     let tree = Tree::new();
     for (claim, content) in [
         ("one", from_template("net", metadata("one", "r", "a.x", &["first"]))),
@@ -368,7 +370,7 @@ fn two_claims_that_only_their_files_tell_apart_are_not_mixed() {
 }
 
 #[test]
-fn a_driver_that_is_still_to_write_its_part_makes_no_second_claim_of_it() {
+fn a_file_that_is_not_written_yet_belongs_to_the_same_claim() {
     let tree = Tree::new();
     let of = |driver: &str| format!("{KEP}/{driver}/c/metadata.json");
     let content = String::from_utf8(file(&metadata("c", "r", "a.x", &["d"]))).unwrap();

@@ -1,9 +1,9 @@
-//! Several files for one request: of several drivers, in both layouts, some of them broken.
+//! Several files of a request: of several drivers, in both layouts, some of them broken.
 
 use std::fs;
 
 use drakkar_metadata::read::{ErrorClass, ReadError};
-use drakkar_metadata::{DeviceMetadata, ObjectMeta, Query, Request, merge};
+use drakkar_metadata::{Metadata, ObjectMeta, Query, Request, merge};
 use rstest::rstest;
 
 use crate::support::{Tree, claim_path, device, device_names, file, from_template, kep_path, metadata, template_path};
@@ -12,7 +12,7 @@ fn query(text: &str) -> Query {
     text.parse().unwrap()
 }
 
-fn with_generation(generation: i64, mut metadata: DeviceMetadata) -> DeviceMetadata {
+fn with_generation(generation: i64, mut metadata: Metadata) -> Metadata {
     metadata.metadata.generation = generation;
     metadata
 }
@@ -20,7 +20,7 @@ fn with_generation(generation: i64, mut metadata: DeviceMetadata) -> DeviceMetad
 #[test]
 fn several_drivers_are_merged_in_the_order_of_their_files() {
     let tree = Tree::new();
-    // '-' sorts before '.', so the order of files is not that of the drivers' names alone.
+    // '-' sorts before '.', so the order of files differs from that of the drivers' names.
     for driver in ["b.x", "a.x", "a-b.x", "a"] {
         let name = driver.replace('.', "-");
         tree.write(claim_path("c", "r", driver), file(&metadata("c", "r", driver, &[&name])));
@@ -51,7 +51,7 @@ fn the_first_pod_claim_name_counts() {
 
 #[test]
 fn requests_of_the_same_name_are_joined_and_others_follow_in_order() {
-    let of = |requests: &[(&str, &[&str])]| DeviceMetadata {
+    let of = |requests: &[(&str, &[&str])]| Metadata {
         metadata: ObjectMeta { name: "c".into(), ..ObjectMeta::default() },
         requests: requests
             .iter()
@@ -60,7 +60,7 @@ fn requests_of_the_same_name_are_joined_and_others_follow_in_order() {
                 devices: devices.iter().map(|name| device("d.x", name)).collect(),
             })
             .collect(),
-        ..DeviceMetadata::default()
+        ..Metadata::default()
     };
     let first = of(&[("r/a", &["1"]), ("r", &["2"])]);
     let second = of(&[("r/b", &["3"]), ("r", &["4"]), ("r/a", &["5"])]);
@@ -69,7 +69,7 @@ fn requests_of_the_same_name_are_joined_and_others_follow_in_order() {
         merged.requests.iter().map(|request| (request.name.as_str(), device_names(&request.devices))).collect();
     assert_eq!(shown, [("r/a", vec!["1", "5"]), ("r", vec!["2", "4"]), ("r/b", vec!["3"])]);
     assert_eq!(merged.metadata, ObjectMeta::default());
-    assert_eq!(merge([]), DeviceMetadata::default());
+    assert_eq!(merge([]), Metadata::default());
     let tree = Tree::new();
     tree.write(claim_path("c", "r", "a.x"), file(&first));
     tree.write(claim_path("c", "r", "b.x"), file(&second));
@@ -90,7 +90,7 @@ fn a_broken_file_does_not_hide_a_good_one() {
 }
 
 #[test]
-fn when_all_files_are_broken_the_error_names_each() {
+fn if_all_files_are_broken_the_error_names_each() {
     let tree = Tree::new();
     let first = tree.write(claim_path("c", "r", "a.x"), "broken");
     let second = tree.write(claim_path("c", "r", "b.x"), "{}");
@@ -117,12 +117,12 @@ fn an_empty_file_is_not_written_yet() {
     assert_eq!(read.complete().unwrap_err().class(), ErrorClass::NotWritten);
 }
 
-/// The same metadata in both layouts: as a link to the same file, or as a copy.
-fn in_both_layouts(kubernetes: &str, kep: &str, first: &DeviceMetadata, second: Option<&DeviceMetadata>) -> Tree {
+/// Creates the same metadata in both layouts: as a link to the same file, or as a copy.
+fn in_both_layouts(kubernetes: &str, kep: &str, first: &Metadata, second: Option<&Metadata>) -> Tree {
     let tree = Tree::new();
     let original = tree.write(kubernetes, file(first));
     match second {
-        None => fs::hard_link(original, tree.place(kep)).unwrap(),
+        None => fs::hard_link(original, tree.create_parent(kep)).unwrap(),
         Some(copy) => drop(tree.write(kep, file(copy))),
     }
     tree
@@ -156,7 +156,7 @@ fn a_broken_or_empty_file_in_both_layouts_is_one_problem() {
     for content in ["", "broken"] {
         let tree = Tree::new();
         let original = tree.write(claim_path("c", "r", "a.x"), content);
-        fs::hard_link(original, tree.place(kep_path("c", "r", "a.x"))).unwrap();
+        fs::hard_link(original, tree.create_parent(kep_path("c", "r", "a.x"))).unwrap();
         assert_eq!(tree.reader().discover().files.len(), 1);
         let error = tree.reader().read(&query("c/r")).unwrap_err();
         assert!(!matches!(error, ReadError::Several(_)), "{error:?}");
@@ -167,10 +167,11 @@ fn a_broken_or_empty_file_in_both_layouts_is_one_problem() {
 #[case::the_first_is_newer(3, 2, "first")]
 #[case::the_second_is_newer(2, 3, "second")]
 #[case::both_are_alike(2, 2, "first")]
-fn of_two_copies_the_one_written_later_counts(#[case] first: i64, #[case] second: i64, #[case] expected: &str) {
+fn the_later_one_of_two_copies_is_used(#[case] first: i64, #[case] second: i64, #[case] expected: &str) {
     let one = with_generation(first, metadata("c", "r", "a.x", &["first"]));
     let other = with_generation(second, metadata("c", "r", "a.x", &["second"]));
-    let (kubernetes, kep) = (claim_path("c", "r", "a.x"), kep_path("c", "r", "a.x"));
+    let kubernetes = claim_path("c", "r", "a.x");
+    let kep = kep_path("c", "r", "a.x");
     let tree = in_both_layouts(&kubernetes, &kep, &one, Some(&other));
     let read = tree.reader().read(&query("c/r")).unwrap();
     assert_eq!((device_names(read.devices()), read.files.len()), (vec![expected], 1));
@@ -181,7 +182,7 @@ fn of_two_copies_the_one_written_later_counts(#[case] first: i64, #[case] second
 }
 
 #[test]
-fn files_of_two_drivers_or_two_requests_are_no_copies_of_each_other() {
+fn files_of_two_drivers_or_two_requests_are_not_copies() {
     let tree = Tree::new();
     for (request, driver) in [("r", "a.x"), ("r", "b.x"), ("s", "a.x")] {
         tree.write(claim_path("c", request, driver), file(&metadata("c", request, driver, &["d"])));
@@ -191,7 +192,7 @@ fn files_of_two_drivers_or_two_requests_are_no_copies_of_each_other() {
 }
 
 #[test]
-fn claims_without_a_uid_are_not_taken_for_each_other() {
+fn claims_without_a_uid_are_different_claims() {
     let tree = Tree::new();
     for claim in ["a", "b"] {
         let mut written = metadata(claim, "r", "a.x", &["d"]);

@@ -1,4 +1,4 @@
-//! Another root: what is on it is in somebody else's hands.
+//! Reading below another root, whose files an untrusted container controls.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,9 +14,9 @@ fn query() -> Query {
     "c/r".parse().unwrap()
 }
 
-/// A root that has a real `/proc`, as a container's has: that of this process.
+/// The root of this process has a real `/proc`, as a container's has.
 #[test]
-fn what_is_on_procfs_is_not_opened_below_a_root() {
+fn files_on_procfs_are_not_opened_below_a_root() {
     let reader = Reader::with_root("/proc/self/root").unwrap();
     for path in ["/proc/version", "/proc/self/status", "/sys/kernel/mm/transparent_hugepage/enabled"] {
         if !Path::new(path).exists() {
@@ -26,13 +26,14 @@ fn what_is_on_procfs_is_not_opened_below_a_root() {
         let error = reader.read_bytes(Path::new(path)).unwrap_err();
         assert!(matches!(error, ReadError::NotAFile { .. }), "{path}: {error:?}");
         assert_eq!(error.class(), ErrorClass::Invalid);
-        assert!(error.to_string().contains("kernel's own file systems"), "{error}");
+        assert!(error.to_string().contains("pseudo file system"), "{error}");
     }
 }
 
 #[test]
-fn a_root_that_is_a_link_is_refused_with_what_to_do() {
-    let (tree, target) = (Tree::new(), Tree::new());
+fn a_root_that_is_a_link_is_refused_with_a_remedy() {
+    let tree = Tree::new();
+    let target = Tree::new();
     target.write(claim_path("c", "r", "a.x"), file(&metadata("c", "r", "a.x", &["secret"])));
     let link = tree.root().join("sub");
     symlink(target.root(), &link).unwrap();
@@ -55,15 +56,15 @@ fn a_root_may_be_relative_and_go_up() {
     assert_eq!(device_names(read.devices()), ["d"]);
 }
 
-/// A process with a root of its own, as `chroot` and container runtimes make it.
+/// A process with its own root, as with `chroot` and container runtimes.
 #[test]
-fn the_root_of_another_process_is_looked_into_by_its_magic_link() {
+fn the_root_of_another_process_is_read_through_its_magic_link() {
     let tree = Tree::new();
     tree.write(claim_path("c", "r", "a.x"), file(&metadata("c", "r", "a.x", &["inside"])));
     for directory in ["bin", "lib", "lib64", "usr"] {
         tree.directory(format!("/{directory}"));
     }
-    // Mounts in a namespace of its own, so that nothing of it is left behind.
+    // In a mount namespace of its own, so that there are no leftovers.
     let script = "for d in bin lib lib64 usr; do [ -d /$d ] && mount --rbind /$d \"$0/$d\"; done
                   exec chroot \"$0\" /bin/sh -c 'echo in; exec cat'";
     let started = Command::new("unshare")
@@ -79,7 +80,7 @@ fn the_root_of_another_process_is_looked_into_by_its_magic_link() {
     if came_up {
         let root = format!("/proc/{}/root", child.id());
         let read = Reader::with_root(&root).unwrap().read(&query());
-        // A directory below it is resolved without links that the container has made.
+        // A directory below it is resolved without following the container's links.
         symlink("/etc", tree.outside("/sub")).unwrap();
         let escape = Reader::with_root(Path::new(&root).join("sub"));
         drop(child.stdin.take());
@@ -92,9 +93,9 @@ fn the_root_of_another_process_is_looked_into_by_its_magic_link() {
     }
 }
 
-/// Links in a container to what the kernel serves: of all of them nothing is opened, and the good claim is read.
+/// A container's links to pseudo files are not opened, and the valid claim is read.
 #[test]
-fn links_to_the_kernels_files_are_problems_beside_what_can_be_read() {
+fn links_to_pseudo_files_are_problems_beside_valid_files() {
     let tree = Tree::new();
     tree.write(claim_path("c", "r", "a.x"), file(&metadata("c", "r", "a.x", &["d"])));
     tree.directory("/proc");

@@ -1,4 +1,4 @@
-//! The JSON Schemas demand what validation demands.
+//! The JSON Schemas have the rules of validation.
 
 use std::sync::LazyLock;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::generate::nearly_valid;
 use crate::support::{fixture, metadata};
 
-/// The schema of a version, compiled once.
+/// Returns the schema of a version, compiled once.
 fn validator(version: Version) -> &'static Validator {
     static ALPHA: LazyLock<Validator> = LazyLock::new(|| compile(Version::V1Alpha1));
     static BETA: LazyLock<Validator> = LazyLock::new(|| compile(Version::V1Beta1));
@@ -27,7 +27,7 @@ fn compile(version: Version) -> Validator {
     jsonschema::validator_for(&schema).unwrap()
 }
 
-/// What validation says of a document: that it can be read, and that nothing is wrong with it.
+/// Returns whether a document decodes and is valid.
 fn is_valid(document: &Value) -> bool {
     decode(document.to_string().as_bytes()).is_ok_and(|decoded| validate(&decoded.metadata).is_ok())
 }
@@ -36,8 +36,8 @@ fn documents(stream: &[u8]) -> Vec<Value> {
     serde_json::Deserializer::from_slice(stream).into_iter().collect::<Result<_, _>>().unwrap()
 }
 
-/// The fixture with what breaks the rules in it put right.
-fn mended_fixture() -> Vec<Value> {
+/// Returns the fixture with its invalid values corrected.
+fn valid_fixture() -> Vec<Value> {
     let mut documents = documents(&fixture("v1beta1-v1alpha1.json"));
     for document in &mut documents {
         document["podClaimName"] = json!("gpu");
@@ -58,8 +58,8 @@ fn the_schema_is_a_valid_schema_of_its_version(#[case] version: Version) {
 }
 
 #[test]
-fn the_shape_of_the_fixtures_is_accepted_by_the_schema_of_its_version_only() {
-    for (index, document) in mended_fixture().iter().enumerate() {
+fn the_fixtures_fit_the_schema_of_their_version_only() {
+    for (index, document) in valid_fixture().iter().enumerate() {
         assert!(is_valid(document));
         assert_eq!(validator(Version::V1Beta1).is_valid(document), index == 0);
         assert_eq!(validator(Version::V1Alpha1).is_valid(document), index == 1);
@@ -67,7 +67,7 @@ fn the_shape_of_the_fixtures_is_accepted_by_the_schema_of_its_version_only() {
 }
 
 #[test]
-fn what_breaks_the_rules_in_the_fixtures_is_refused_by_both() {
+fn invalid_values_of_the_fixtures_are_refused_by_both() {
     for document in documents(&fixture("v1alpha1.json")) {
         assert!(!is_valid(&document));
         let errors: Vec<String> = validator(Version::V1Alpha1)
@@ -86,8 +86,8 @@ fn what_breaks_the_rules_in_the_fixtures_is_refused_by_both() {
 #[case::no_version(|document: &mut Value| { document.as_object_mut().unwrap().remove("apiVersion"); })]
 #[case::another_kind(|document: &mut Value| document["kind"] = json!("Pod"))]
 #[case::a_list(|document: &mut Value| *document = json!([]))]
-fn the_type_must_be_said(#[case] mutate: fn(&mut Value)) {
-    let mut document = mended_fixture().remove(0);
+fn the_type_is_required(#[case] mutate: fn(&mut Value)) {
+    let mut document = valid_fixture().remove(0);
     mutate(&mut document);
     assert!(!validator(Version::V1Beta1).is_valid(&document));
 }
@@ -101,14 +101,14 @@ fn the_type_must_be_said(#[case] mutate: fn(&mut Value)) {
 #[case(json!("1"), false)]
 fn a_number_has_64_bits_with_a_sign(#[case] number: Value, #[case] valid: bool) {
     for (place, value) in [("int", number.clone()), ("ints", json!([0, number]))] {
-        let mut document = mended_fixture().remove(0);
+        let mut document = valid_fixture().remove(0);
         document["requests"][0]["devices"][0]["attributes"]["model"] = json!({place: value});
         assert_eq!(is_valid(&document), valid, "{document}");
         assert_eq!(validator(Version::V1Beta1).is_valid(&document), valid, "{document}");
     }
 }
 
-/// The places below a value, as JSON pointers.
+/// Collects the JSON pointers of all values below a value.
 fn pointers(value: &Value, prefix: &str, all: &mut Vec<String>) {
     all.push(prefix.to_owned());
     match value {
@@ -177,7 +177,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_driver_writes_fits_the_schema() {
+fn a_drivers_file_fits_the_schema() {
     let metadata = metadata("my-claim", "gpu", "gpu.example.com", &["gpu-0"]);
     for version in Version::ALL.iter().copied() {
         let document = documents(&encode(&metadata, &version.into())).remove(0);

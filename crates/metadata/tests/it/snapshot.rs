@@ -1,4 +1,4 @@
-//! Reading while somebody writes: whole documents only, and none that is older than the last.
+//! Reading during writes: only whole documents, and none that is older than the last.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -8,16 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use drakkar_metadata::{AttributeValue, DeviceMetadata, Reader};
+use drakkar_metadata::{AttributeValue, Metadata, Reader};
 
 use crate::support::{Tree, claim_path, file, metadata};
 
 const READERS: usize = 2;
-/// How many updates there are between two reads at most. Otherwise a machine that is busy elsewhere gives all its time
-/// to the writer, and the test is about the scheduler.
+/// The maximum number of updates between two reads. Otherwise a busy machine could give all its time to the writer.
 const BURST: usize = 50;
 
-/// Some 2000 bytes in which everything that can carries the generation.
+/// Returns a document of about 2000 bytes with the generation in every attribute.
 fn document(generation: i64) -> Vec<u8> {
     let mut written = metadata("c", "r", "a.x", &["d"]);
     written.metadata.generation = generation;
@@ -26,8 +25,8 @@ fn document(generation: i64) -> Vec<u8> {
     file(&written)
 }
 
-/// The generation, if all copies of it agree.
-fn generation_of(read: &DeviceMetadata) -> i64 {
+/// Returns the generation, and fails if its copies differ.
+fn generation_of(read: &Metadata) -> i64 {
     let generation = read.metadata.generation;
     let attributes = &read.requests[0].devices[0].attributes;
     assert_eq!(attributes.len(), 20, "generation {generation}");
@@ -37,15 +36,15 @@ fn generation_of(read: &DeviceMetadata) -> i64 {
     generation
 }
 
-/// Updates a file in place: one write per update, never shorter than what was there before.
+/// Updates a file in place: one write per update, which never shortens the file.
 struct Writer {
     file: File,
     longest: usize,
 }
 
 impl Writer {
-    fn open(place: &Path) -> Self {
-        Self { file: OpenOptions::new().write(true).open(place).unwrap(), longest: 0 }
+    fn open(file_path: &Path) -> Self {
+        Self { file: OpenOptions::new().write(true).open(file_path).unwrap(), longest: 0 }
     }
 
     fn update(&mut self, generation: i64) {
@@ -56,9 +55,10 @@ impl Writer {
     }
 }
 
-/// Reads until `done`, and at least once after it; gives the number of reads and the last generation.
-fn read_all_the_while(reader: &Reader, path: &Path, done: &AtomicBool, all_reads: &AtomicUsize) -> (usize, i64) {
-    let (mut reads, mut last) = (0, 0);
+/// Reads until `done`, and at least once after it. Returns the number of reads and the last generation.
+fn read_until_done(reader: &Reader, path: &Path, done: &AtomicBool, all_reads: &AtomicUsize) -> (usize, i64) {
+    let mut reads = 0;
+    let mut last = 0;
     loop {
         let finished = done.load(Ordering::Acquire);
         let decoded = reader.read_file(path).unwrap_or_else(|error| panic!("after {reads} reads: {error}"));
@@ -73,11 +73,11 @@ fn read_all_the_while(reader: &Reader, path: &Path, done: &AtomicBool, all_reads
     }
 }
 
-/// Runs a writer of so many updates against readers, and says how many reads there were while it wrote.
+/// Runs a writer of `updates` updates against readers, and returns the number of reads during the writes.
 fn read_against(updates: i64, update: impl Fn(&mut Writer, i64)) -> usize {
     let tree = Tree::new();
     let path = PathBuf::from(claim_path("c", "r", "a.x"));
-    let place = tree.write(&path, document(0));
+    let file_path = tree.write(&path, document(0));
     let done = AtomicBool::new(false);
     let start = Barrier::new(READERS + 1);
     let all_reads = AtomicUsize::new(0);
@@ -87,11 +87,11 @@ fn read_against(updates: i64, update: impl Fn(&mut Writer, i64)) -> usize {
                 scope.spawn(|| {
                     let reader = tree.reader();
                     start.wait();
-                    read_all_the_while(&reader, &path, &done, &all_reads)
+                    read_until_done(&reader, &path, &done, &all_reads)
                 })
             })
             .collect();
-        let mut writer = Writer::open(&place);
+        let mut writer = Writer::open(&file_path);
         start.wait();
         let mut seen = 0;
         for generation in 1..=updates {
@@ -110,7 +110,7 @@ fn read_against(updates: i64, update: impl Fn(&mut Writer, i64)) -> usize {
     for (_, last) in &outcomes {
         assert_eq!(*last % 1000, updates % 1000, "the last read sees the last update");
     }
-    // The read after the writer was done does not count.
+    // The read after the last write does not count.
     outcomes.iter().map(|(reads, _)| reads - 1).sum()
 }
 
@@ -131,7 +131,7 @@ fn a_reader_sees_whole_documents_while_a_writer_with_the_lock_writes_back_to_bac
     assert!(reads > 0);
 }
 
-/// One write for each update, as drivers on other frameworks do it: the reader waits for a write that is under way.
+/// One write per update, as in drivers on other frameworks: the reader waits for a write in progress.
 #[test]
 fn a_reader_sees_whole_documents_while_a_writer_without_the_lock_writes_back_to_back() {
     let start = Instant::now();
@@ -154,7 +154,7 @@ fn a_reader_sees_whole_documents_while_a_writer_without_the_lock_pauses_between_
 #[test]
 fn a_reader_waits_for_an_update_that_takes_two_writes_under_the_lock() {
     let reads = read_against(60, |writer, generation| {
-        // Every document has the same length, so half of the one and half of the other are valid JSON.
+        // All documents have the same length, so that halves of two documents together are valid JSON.
         let content = document(1000 + generation);
         let (first, second) = content.split_at(content.len() / 4);
         writer.file.lock().unwrap();
@@ -170,12 +170,12 @@ fn a_reader_waits_for_an_update_that_takes_two_writes_under_the_lock() {
 }
 
 #[test]
-fn whoever_holds_the_lock_forever_keeps_nobody_from_reading() {
+fn a_lock_that_is_never_released_does_not_block_readers() {
     let tree = Tree::new();
     let path = PathBuf::from(claim_path("c", "r", "a.x"));
-    let place = tree.write(&path, document(7));
-    let holder = File::open(&place).unwrap();
-    // Long ago, as far as a reader can tell: nobody is in the middle of writing it.
+    let file_path = tree.write(&path, document(7));
+    let holder = File::open(&file_path).unwrap();
+    // An old modification time, so that no write seems to be in progress.
     holder.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
     holder.lock().unwrap();
     let start = Instant::now();
@@ -184,22 +184,22 @@ fn whoever_holds_the_lock_forever_keeps_nobody_from_reading() {
     eprintln!("read a locked file in {took:?}");
     assert_eq!(generation_of(&read.metadata), 7);
     assert!(took < Duration::from_secs(2), "took {took:?}");
-    assert!(File::open(&place).unwrap().try_lock_shared().is_err(), "the lock was held all the while");
+    assert!(File::open(&file_path).unwrap().try_lock_shared().is_err(), "the lock was held all the while");
 }
 
-/// Somebody who can only read the file holds the exclusive lock for good, so the writer never gets it either and writes
-/// all the same, as drivers do.
+/// A process that can only read the file never releases its exclusive lock, so the writer writes without the lock, as drivers
+/// do.
 #[test]
-fn a_lock_that_is_held_for_good_on_a_file_that_is_rewritten_keeps_nobody_from_reading() {
+fn a_lock_that_is_never_released_on_a_file_with_updates_does_not_block_readers() {
     let tree = Tree::new();
     let path = PathBuf::from(claim_path("c", "r", "a.x"));
-    let place = tree.write(&path, document(1));
-    let holder = File::open(&place).unwrap();
+    let file_path = tree.write(&path, document(1));
+    let holder = File::open(&file_path).unwrap();
     holder.lock().unwrap();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let writing = scope.spawn(|| {
-            let mut writer = Writer::open(&place);
+            let mut writer = Writer::open(&file_path);
             let mut generation = 1;
             while !done.load(Ordering::Acquire) {
                 writer.update(generation);
@@ -215,22 +215,22 @@ fn a_lock_that_is_held_for_good_on_a_file_that_is_rewritten_keeps_nobody_from_re
             generation_of(&read.unwrap_or_else(|error| panic!("{error}")).metadata);
         }
     });
-    assert!(File::open(&place).unwrap().try_lock_shared().is_err(), "the lock was held all the while");
+    assert!(File::open(&file_path).unwrap().try_lock_shared().is_err(), "the lock was held all the while");
 }
 
 #[test]
-fn a_writer_that_is_held_up_in_the_middle_of_its_write_is_waited_for() {
+fn a_reader_waits_for_a_writer_that_pauses_within_an_update() {
     let tree = Tree::new();
     let path = PathBuf::from(claim_path("c", "r", "a.x"));
-    let place = tree.write(&path, document(1));
-    let writer = File::options().write(true).open(&place).unwrap();
+    let file_path = tree.write(&path, document(1));
+    let writer = File::options().write(true).open(&file_path).unwrap();
     writer.lock().unwrap();
     let content = document(2);
     writer.write_all_at(&content[..content.len() / 2], 0).unwrap();
     let reader = tree.reader();
     let read = thread::scope(|scope| {
         let reading = scope.spawn(|| reader.read_file(&path));
-        // Long after the reader has given up on the lock.
+        // Long after the reader's timeout for the lock.
         thread::sleep(Duration::from_millis(250));
         writer.write_all_at(&content, 0).unwrap();
         writer.unlock().unwrap();
@@ -239,16 +239,16 @@ fn a_writer_that_is_held_up_in_the_middle_of_its_write_is_waited_for() {
     assert_eq!(generation_of(&read.unwrap().metadata), 2);
 }
 
-/// The wait for locks is one for all files, and never longer than the caller's own.
+/// The timeout for locks is for all files together.
 #[test]
-fn many_locked_files_cost_no_more_time_than_one() {
+fn many_locked_files_take_no_longer_than_one() {
     let tree = Tree::new();
     let mut holders = Vec::new();
     for number in 0..100 {
         let mut content = metadata("c", "r", "a.x", &["d"]);
         content.metadata.uid = format!("uid-{number}");
-        let place = tree.write(claim_path(&format!("c{number}"), "r", "a.x"), file(&content));
-        let holder = File::open(&place).unwrap();
+        let file_path = tree.write(claim_path(&format!("c{number}"), "r", "a.x"), file(&content));
+        let holder = File::open(&file_path).unwrap();
         holder.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
         holder.lock().unwrap();
         holders.push(holder);
@@ -259,11 +259,11 @@ fn many_locked_files_cost_no_more_time_than_one() {
 }
 
 #[test]
-fn a_reader_leaves_no_lock_behind() {
+fn a_reader_releases_its_lock() {
     let tree = Tree::new();
     let path = PathBuf::from(claim_path("c", "r", "a.x"));
-    let place = tree.write(&path, document(7));
+    let file_path = tree.write(&path, document(7));
     let reader = tree.reader();
     reader.read_file(&path).unwrap();
-    assert!(File::open(&place).unwrap().try_lock().is_ok());
+    assert!(File::open(&file_path).unwrap().try_lock().is_ok());
 }

@@ -1,18 +1,18 @@
-//! What the tests share: a root directory to put files in, and metadata to put into them.
+//! Shared by the tests: a root directory for files, and metadata.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use drakkar_metadata::{Device, DeviceMetadata, ObjectMeta, Reader, Request, Versions, encode};
+use drakkar_metadata::{Device, Metadata, ObjectMeta, Reader, Request, Versions, encode};
 use tempfile::TempDir;
 
 pub(crate) const CLAIMS: &str = "/var/run/kubernetes.io/dra-device-attributes/resourceclaims";
 pub(crate) const TEMPLATES: &str = "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates";
 pub(crate) const KEP: &str = "/var/run/dra-device-attributes";
 
-/// A root directory of its own, gone when dropped. Paths are given as a container sees them.
+/// A temporary root directory. Paths are those in the container.
 pub(crate) struct Tree(TempDir);
 
 impl Tree {
@@ -28,13 +28,13 @@ impl Tree {
         Reader::with_root(self.root()).unwrap()
     }
 
-    /// Where a path of the container is outside of it.
+    /// Returns the path outside the container.
     pub(crate) fn outside(&self, path: impl AsRef<Path>) -> PathBuf {
         self.root().join(path.as_ref().strip_prefix("/").unwrap())
     }
 
-    /// Makes the directory a path is in, and says where the path is outside.
-    pub(crate) fn place(&self, path: impl AsRef<Path>) -> PathBuf {
+    /// Creates the parent directory of a path, and returns the path outside the container.
+    pub(crate) fn create_parent(&self, path: impl AsRef<Path>) -> PathBuf {
         let outside = self.outside(path);
         fs::create_dir_all(outside.parent().unwrap()).unwrap();
         outside
@@ -47,7 +47,7 @@ impl Tree {
     }
 
     pub(crate) fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
-        let outside = self.place(path);
+        let outside = self.create_parent(path);
         fs::write(&outside, content).unwrap();
         outside
     }
@@ -72,9 +72,9 @@ pub(crate) fn device(driver: &str, name: &str) -> Device {
     Device { driver: driver.into(), pool: "worker-0".into(), name: name.into(), ..Device::default() }
 }
 
-/// Metadata with one request that has these devices of this driver.
-pub(crate) fn metadata(claim: &str, request: &str, driver: &str, devices: &[&str]) -> DeviceMetadata {
-    DeviceMetadata {
+/// Returns metadata with one request that has these devices of this driver.
+pub(crate) fn metadata(claim: &str, request: &str, driver: &str, devices: &[&str]) -> Metadata {
+    Metadata {
         metadata: ObjectMeta {
             name: claim.into(),
             namespace: "default".into(),
@@ -90,14 +90,14 @@ pub(crate) fn metadata(claim: &str, request: &str, driver: &str, devices: &[&str
     }
 }
 
-/// The same, from a claim template.
-pub(crate) fn from_template(pod_claim: &str, mut metadata: DeviceMetadata) -> DeviceMetadata {
+/// Makes metadata that of a claim from a template.
+pub(crate) fn from_template(pod_claim: &str, mut metadata: Metadata) -> Metadata {
     metadata.pod_claim_name = Some(pod_claim.into());
     metadata
 }
 
-/// The file that a driver writes: both versions.
-pub(crate) fn file(metadata: &DeviceMetadata) -> Vec<u8> {
+/// Returns a driver's file, with both versions.
+pub(crate) fn file(metadata: &Metadata) -> Vec<u8> {
     encode(metadata, &both())
 }
 
@@ -105,12 +105,12 @@ pub(crate) fn both() -> Versions {
     "v1beta1,v1alpha1".parse().unwrap()
 }
 
-/// A fixture of this crate.
+/// Reads a fixture of this crate.
 pub(crate) fn fixture(name: &str) -> Vec<u8> {
     fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)).unwrap()
 }
 
-/// Runs something that could hang, and fails if it does.
+/// Runs `work`, and fails if it hangs.
 pub(crate) fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || sender.send(work()));
@@ -121,7 +121,7 @@ pub(crate) fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> 
     }
 }
 
-/// The names of devices, in order.
+/// Returns the names of devices, in order.
 pub(crate) fn device_names<'a>(devices: impl IntoIterator<Item = &'a Device>) -> Vec<&'a str> {
     devices.into_iter().map(|device| device.name.as_str()).collect()
 }

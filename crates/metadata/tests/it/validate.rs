@@ -1,15 +1,15 @@
-//! Validation: every rule, the number of errors and where they are.
+//! Validation: every rule, the number of errors and their fields.
 
 use drakkar_metadata::validate::FieldProblem;
 use drakkar_metadata::{
-    DeviceAttribute, DeviceMetadata, ManagedFieldsEntry, NetworkDeviceData, ObjectMeta, OwnerReference, Request,
-    decode, validate,
+    DeviceAttribute, ManagedFieldsEntry, Metadata, NetworkDeviceData, ObjectMeta, OwnerReference, Request, decode,
+    validate,
 };
 use rstest::rstest;
 
 use crate::support::{device, fixture, metadata};
 
-fn valid() -> DeviceMetadata {
+fn valid() -> Metadata {
     let mut metadata = metadata("my-claim", "request/subrequest", "gpu.example.com", &["gpu-0", "gpu-1"]);
     metadata.pod_claim_name = Some("my-gpu".into());
     let device = &mut metadata.requests[0].devices[1];
@@ -34,25 +34,25 @@ fn valid() -> DeviceMetadata {
     metadata
 }
 
-/// The fields with errors, in order.
-fn fields(metadata: &DeviceMetadata) -> Vec<String> {
+/// Returns the fields with errors, in order.
+fn fields(metadata: &Metadata) -> Vec<String> {
     match validate(metadata) {
         Ok(()) => Vec::new(),
         Err(error) => error.errors().iter().map(|error| error.field.clone()).collect(),
     }
 }
 
-fn with(change: impl FnOnce(&mut DeviceMetadata)) -> DeviceMetadata {
+fn with(change: impl FnOnce(&mut Metadata)) -> Metadata {
     let mut metadata = valid();
     change(&mut metadata);
     metadata
 }
 
-fn with_device(change: impl FnOnce(&mut drakkar_metadata::Device)) -> DeviceMetadata {
+fn with_device(change: impl FnOnce(&mut drakkar_metadata::Device)) -> Metadata {
     with(|metadata| change(&mut metadata.requests[0].devices[1]))
 }
 
-fn with_network(data: NetworkDeviceData) -> DeviceMetadata {
+fn with_network(data: NetworkDeviceData) -> Metadata {
     with_device(|device| device.network_data = Some(data))
 }
 
@@ -61,7 +61,7 @@ const DEVICE: &str = "requests[0].devices[1]";
 #[test]
 fn a_valid_object_has_no_errors() {
     assert_eq!(validate(&valid()), Ok(()));
-    assert_eq!(validate(&DeviceMetadata::default()), Ok(()));
+    assert_eq!(validate(&Metadata::default()), Ok(()));
 }
 
 #[rstest]
@@ -93,7 +93,7 @@ fn a_request_needs_a_name_of_any_form() {
 #[case::underscore("gpu_example.com", 1)]
 #[case::slash("gpu/example", 1)]
 #[case::trailing_dot("gpu.", 1)]
-fn a_driver_is_a_subdomain_whatever_its_case(#[case] driver: &str, #[case] errors: usize) {
+fn a_driver_is_a_subdomain_in_any_case(#[case] driver: &str, #[case] errors: usize) {
     assert_eq!(fields(&with_device(|device| device.driver = driver.into())), vec![format!("{DEVICE}.driver"); errors]);
 }
 
@@ -107,7 +107,7 @@ fn a_driver_is_a_subdomain_whatever_its_case(#[case] driver: &str, #[case] error
 #[case::dots("..", 1)]
 #[case::as_long_as_can_be(&"a".repeat(253), 0)]
 #[case::too_long(&"a".repeat(254), 1)]
-fn a_pool_is_subdomains_with_slashes_between(#[case] pool: &str, #[case] errors: usize) {
+fn a_pool_is_subdomains_joined_with_slashes(#[case] pool: &str, #[case] errors: usize) {
     assert_eq!(fields(&with_device(|device| device.pool = pool.into())), vec![format!("{DEVICE}.pool"); errors]);
 }
 
@@ -123,7 +123,7 @@ fn a_device_name_is_a_label(#[case] name: &str, #[case] errors: usize) {
 }
 
 #[test]
-fn more_than_32_attributes_are_one_error_whatever_is_in_them() {
+fn more_than_32_attributes_are_one_error() {
     let named = |count: usize, attribute: &DeviceAttribute| {
         let attributes = (0..count).map(|number| (format!("a{number}"), attribute.clone())).collect();
         with_device(|device| device.attributes = attributes)
@@ -179,7 +179,7 @@ fn network_data_has_limits(#[case] data: NetworkDeviceData, #[case] field: &str)
 }
 
 #[test]
-fn an_ip_that_stands_three_times_is_two_errors() {
+fn an_ip_that_is_repeated_twice_is_two_errors() {
     let data = NetworkDeviceData { ips: vec!["a".into(); 3], ..NetworkDeviceData::default() };
     let prefix = format!("{DEVICE}.networkData.ips");
     assert_eq!(fields(&with_network(data)), [format!("{prefix}[1]"), format!("{prefix}[2]")]);
@@ -209,7 +209,7 @@ fn an_owner_has_a_version_a_kind_a_name_and_a_uid() {
 }
 
 #[test]
-fn a_manager_applied_or_updated() {
+fn the_operation_of_a_manager_is_apply_or_update() {
     let entry = |operation: &str| ManagedFieldsEntry { operation: operation.into(), ..ManagedFieldsEntry::default() };
     let entries = vec![entry("Apply"), entry("Update"), entry(""), entry("apply")];
     let metadata = with(|metadata| metadata.metadata.managed_fields = entries);
@@ -225,12 +225,12 @@ fn a_manager_applied_or_updated() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_said_at_once_in_the_order_of_the_document() {
+fn all_errors_are_reported_in_the_order_of_the_document() {
     let mut broken = device("", "GPU");
     broken.pool = "a/".into();
     broken.attributes = [("a".into(), DeviceAttribute::default())].into();
     broken.network_data = Some(NetworkDeviceData { interface_name: "i".repeat(257), ..Default::default() });
-    let metadata = DeviceMetadata {
+    let metadata = Metadata {
         metadata: ObjectMeta { generation: -1, ..ObjectMeta::default() },
         pod_claim_name: Some("A".into()),
         requests: vec![Request { name: String::new(), devices: vec![broken] }],
@@ -253,7 +253,7 @@ fn everything_that_is_wrong_is_said_at_once_in_the_order_of_the_document() {
 }
 
 #[test]
-fn the_fixture_breaks_the_rules_that_its_nonsense_breaks() {
+fn the_fixtures_placeholder_values_are_invalid() {
     let decoded = decode(&fixture("v1beta1-v1alpha1.json")).unwrap().metadata;
     assert_eq!(
         fields(&decoded),
@@ -262,7 +262,7 @@ fn the_fixture_breaks_the_rules_that_its_nonsense_breaks() {
 }
 
 #[test]
-fn a_message_shows_a_long_value_cut_and_escaped() {
+fn a_message_has_a_long_value_truncated_and_escaped() {
     let name = format!("\u{1b}[31m{}", "x".repeat(10_000));
     let text = validate(&with(|metadata| metadata.pod_claim_name = Some(name))).unwrap_err().to_string();
     assert!(text.len() < 500 && !text.contains('\u{1b}'), "{text}");

@@ -1,4 +1,4 @@
-//! Waiting for metadata that is still to come, without missing it.
+//! Waiting for metadata that is not written yet.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,7 +13,7 @@ use rstest::rstest;
 
 use crate::support::{Tree, claim_path, device_names, file, from_template, kep_path, metadata, template_path};
 
-/// How long to wait for what must come. Only an event can be in time, because nobody looks again before.
+/// The timeout of a wait. It is shorter than the polling interval, so that only an event can end the wait in time.
 const TIMEOUT: Duration = Duration::from_secs(240);
 const PROMPT: Duration = Duration::from_secs(60);
 const NEVER: Duration = Duration::from_secs(3600);
@@ -30,24 +30,24 @@ fn written(devices: &[&str]) -> Vec<u8> {
     file(&metadata("c", "r", "a.x", devices))
 }
 
-/// A reader that is woken by events or not at all.
+/// Returns a reader that is woken only by events.
 fn watcher(tree: &Tree) -> Reader {
     tree.reader().recheck_every(NEVER)
 }
 
-fn replace(place: &Path, content: &[u8]) {
-    let temporary = place.with_extension("tmp");
+fn replace(file_path: &Path, content: &[u8]) {
+    let temporary = file_path.with_extension("tmp");
     fs::write(&temporary, content).unwrap();
-    fs::rename(temporary, place).unwrap();
+    fs::rename(temporary, file_path).unwrap();
 }
 
-/// Whether a thread is asleep in a system call, by what the kernel says of it.
+/// Returns whether a thread sleeps in a system call, as `/proc` shows.
 fn is_asleep(thread: &Path) -> bool {
     let stat = fs::read_to_string(thread.join("stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
 }
 
-/// Waits in a thread of its own; `act` runs when that thread has looked and sleeps.
+/// Waits in another thread, and runs `act` when that thread sleeps after its first read.
 fn wait_while(
     tree: &Tree,
     query: Query,
@@ -75,7 +75,7 @@ fn wait_while(
 }
 
 #[test]
-fn metadata_that_is_there_already_is_returned_at_once() {
+fn existing_metadata_is_returned_at_once() {
     let tree = Tree::new();
     tree.write(path(), written(&["d"]));
     let start = Instant::now();
@@ -92,10 +92,10 @@ fn metadata_that_is_there_already_is_returned_at_once() {
 #[case::kep_by_pod_claim(kep_path("c", "r", "a.x"), "resourceclaimtemplates/gpus/r")]
 fn a_file_that_is_empty_and_then_written_in_place_wakes_the_reader(#[case] path: String, #[case] text: &str) {
     let tree = Tree::new();
-    let place = tree.write(&path, "");
+    let file_path = tree.write(&path, "");
     let content = file(&from_template("gpus", metadata("c", "r", "a.x", &["d"])));
     let query = text.parse().unwrap();
-    let (found, took) = wait_while(&tree, query, |_| true, || fs::write(&place, &content).unwrap());
+    let (found, took) = wait_while(&tree, query, |_| true, || fs::write(&file_path, &content).unwrap());
     assert_eq!(device_names(found.devices()), ["d"]);
     assert!(took < PROMPT, "took {took:?}");
 }
@@ -103,8 +103,8 @@ fn a_file_that_is_empty_and_then_written_in_place_wakes_the_reader(#[case] path:
 #[test]
 fn a_file_that_appears_by_rename_wakes_the_reader() {
     let tree = Tree::new();
-    let place = tree.place(path());
-    let (found, took) = wait_while(&tree, query(), |_| true, || replace(&place, &written(&["d"])));
+    let file_path = tree.create_parent(path());
+    let (found, took) = wait_while(&tree, query(), |_| true, || replace(&file_path, &written(&["d"])));
     assert_eq!(device_names(found.devices()), ["d"]);
     assert!(took < PROMPT, "took {took:?}");
 }
@@ -115,7 +115,7 @@ fn a_file_that_appears_by_rename_wakes_the_reader() {
 #[case::kep_by_pod_claim(kep_path("c", "r", "a.x"), "gpus/r")]
 fn directories_that_appear_one_by_one_lead_the_reader_to_the_file(#[case] path: String, #[case] text: &str) {
     let tree = Tree::new();
-    let place = tree.outside(&path);
+    let file_path = tree.outside(&path);
     let content = file(&from_template("gpus", metadata("c", "r", "a.x", &["d"])));
     let root = tree.root().to_owned();
     let (found, took) = wait_while(
@@ -124,14 +124,14 @@ fn directories_that_appear_one_by_one_lead_the_reader_to_the_file(#[case] path: 
         |_| true,
         || {
             let mut directories: Vec<&Path> =
-                place.ancestors().skip(1).take_while(|directory| *directory != root.as_path()).collect();
+                file_path.ancestors().skip(1).take_while(|directory| *directory != root.as_path()).collect();
             directories.reverse();
             for directory in directories {
                 fs::create_dir(directory).unwrap();
-                // Gives the reader the chance to be anywhere between two steps.
+                // Lets the reader run between any two steps.
                 thread::yield_now();
             }
-            fs::write(&place, &content).unwrap();
+            fs::write(&file_path, &content).unwrap();
         },
     );
     assert_eq!(device_names(found.devices()), ["d"]);
@@ -157,28 +157,28 @@ fn directories_that_appear_behind_a_link_lead_the_reader_to_the_file() {
 }
 
 #[rstest]
-#[case::in_place(|place: &Path, content: &[u8]| fs::write(place, content).unwrap())]
+#[case::in_place(|file_path: &Path, content: &[u8]| fs::write(file_path, content).unwrap())]
 #[case::by_rename(replace)]
-#[case::removed_and_created(|place: &Path, content: &[u8]| {
-    fs::remove_file(place).unwrap();
-    fs::write(place, content).unwrap();
+#[case::removed_and_created(|file_path: &Path, content: &[u8]| {
+    fs::remove_file(file_path).unwrap();
+    fs::write(file_path, content).unwrap();
 })]
-#[case::with_its_directory(|place: &Path, content: &[u8]| {
-    let directory = place.parent().unwrap();
+#[case::with_its_directory(|file_path: &Path, content: &[u8]| {
+    let directory = file_path.parent().unwrap();
     fs::remove_dir_all(directory).unwrap();
     fs::create_dir(directory).unwrap();
-    fs::write(place, content).unwrap();
+    fs::write(file_path, content).unwrap();
 })]
-fn a_change_between_look_and_sleep_is_not_lost(#[case] change: fn(&Path, &[u8])) {
+fn a_change_between_read_and_sleep_is_not_lost(#[case] change: fn(&Path, &[u8])) {
     let tree = Tree::new();
-    let place = tree.write(path(), written(&["old"]));
+    let file_path = tree.write(path(), written(&["old"]));
     let mut looks = 0;
     let start = Instant::now();
     let found = watcher(&tree).wait(&query(), TIMEOUT, |found| {
         looks += 1;
         if looks == 1 {
             assert_eq!(device_names(found.devices()), ["old"]);
-            change(&place, &written(&["new"]));
+            change(&file_path, &written(&["new"]));
             return false;
         }
         device_names(found.devices()) == ["new"]
@@ -188,16 +188,16 @@ fn a_change_between_look_and_sleep_is_not_lost(#[case] change: fn(&Path, &[u8]))
 }
 
 #[test]
-fn many_changes_between_look_and_sleep_are_not_lost_either() {
+fn many_changes_between_read_and_sleep_are_not_lost() {
     let tree = Tree::new();
-    let place = tree.write(path(), written(&["d-0"]));
+    let file_path = tree.write(path(), written(&["d-0"]));
     let mut next = 0;
     let start = Instant::now();
     let found = watcher(&tree).wait(&query(), TIMEOUT, |found| {
         if next < 100 && device_names(found.devices()) == [format!("d-{next}")] {
             next += 1;
             let content = written(&[&format!("d-{next}")]);
-            if next % 2 == 0 { replace(&place, &content) } else { fs::write(&place, content).unwrap() }
+            if next % 2 == 0 { replace(&file_path, &content) } else { fs::write(&file_path, content).unwrap() }
         }
         device_names(found.devices()) == ["d-100"]
     });
@@ -209,7 +209,7 @@ fn many_changes_between_look_and_sleep_are_not_lost_either() {
 #[case::nothing_there(None, ErrorClass::NotFound, "no metadata for c/r")]
 #[case::not_written(Some(""), ErrorClass::NotWritten, "not written yet")]
 #[case::broken(Some("broken"), ErrorClass::Invalid, "not valid JSON")]
-fn a_timeout_says_what_was_missing_and_after_how_long(
+fn a_timeout_has_the_last_error_and_its_duration(
     #[case] content: Option<&str>,
     #[case] class: ErrorClass,
     #[case] problem: &str,
@@ -227,29 +227,29 @@ fn a_timeout_says_what_was_missing_and_after_how_long(
     let ReadError::TimedOut { waited, .. } = &error else { panic!("{error:?}") };
     assert!(*waited >= timeout && *waited <= took);
     let text = error.to_string();
-    assert!(text.starts_with("gave up after 0.") && text.contains(problem), "{text}");
+    assert!(text.starts_with("timed out after 0.") && text.contains(problem), "{text}");
 }
 
 #[test]
-fn a_timeout_with_metadata_that_is_not_ready_says_so() {
+fn a_timeout_with_metadata_that_is_not_ready_is_reported() {
     let tree = Tree::new();
     tree.write(path(), written(&["d"]));
     let error = watcher(&tree).wait(&query(), Duration::from_millis(50), |_| false).unwrap_err();
     assert_eq!(error.class(), ErrorClass::NotWritten);
-    assert!(error.to_string().ends_with("c/r does not have what was waited for"), "{error}");
+    assert!(error.to_string().ends_with("c/r does not meet the condition"), "{error}");
 }
 
 #[test]
-fn a_broken_file_that_is_mended_is_returned() {
+fn a_broken_file_is_returned_after_its_repair() {
     let tree = Tree::new();
-    let place = tree.write(path(), "broken");
-    let (found, took) = wait_while(&tree, query(), |_| true, || fs::write(&place, written(&["d"])).unwrap());
+    let file_path = tree.write(path(), "broken");
+    let (found, took) = wait_while(&tree, query(), |_| true, || fs::write(&file_path, written(&["d"])).unwrap());
     assert_eq!(device_names(found.devices()), ["d"]);
     assert!(took < PROMPT, "took {took:?}");
 }
 
 #[test]
-fn a_driver_that_is_late_is_waited_for() {
+fn a_wait_includes_a_driver_that_has_not_written_yet() {
     let tree = Tree::new();
     tree.write(claim_path("c", "r", "a.x"), file(&metadata("c", "r", "a.x", &["early"])));
     let late = tree.write(claim_path("c", "r", "b.x"), "");
@@ -262,9 +262,9 @@ fn a_driver_that_is_late_is_waited_for() {
 #[test]
 fn a_late_update_reaches_a_waiting_reader() {
     let tree = Tree::new();
-    let place = tree.write(path(), written(&["first"]));
+    let file_path = tree.write(path(), written(&["first"]));
     let ready = |found: &RequestMetadata| device_names(found.devices()) == ["second"];
-    let (found, took) = wait_while(&tree, query(), ready, || fs::write(&place, written(&["second"])).unwrap());
+    let (found, took) = wait_while(&tree, query(), ready, || fs::write(&file_path, written(&["second"])).unwrap());
     assert_eq!(device_names(found.devices()), ["second"]);
     assert!(took < PROMPT, "took {took:?}");
 }
@@ -281,7 +281,7 @@ fn an_ambiguous_name_is_not_waited_on() {
 }
 
 #[test]
-fn without_an_event_the_reader_looks_again_by_itself() {
+fn without_events_the_reader_polls() {
     let tree = Tree::new();
     tree.write(path(), written(&["d"]));
     let mut looks = 0;

@@ -1,4 +1,4 @@
-//! What people want to know of a device, under every name that it goes by.
+//! Well-known attributes of a device, under all their names.
 
 use drakkar_metadata::well_known::{MDEV_UUID, NUMA_NODE, PCI_BUS_ID, PCIE_ROOT};
 use drakkar_metadata::{Device, DeviceAttribute, NetworkDeviceData};
@@ -15,7 +15,7 @@ fn device(attributes: &[(&str, DeviceAttribute)]) -> Device {
 }
 
 #[test]
-fn the_canonical_names_stand_first() {
+fn the_canonical_names_are_first() {
     assert_eq!(PCI_BUS_ID[0], "resource.kubernetes.io/pciBusID");
     assert_eq!(MDEV_UUID[0], "mdevUUID");
 }
@@ -53,7 +53,7 @@ fn the_mdev_uuid_is_found_under_each_of_its_names(#[case] name: &str) {
 #[case("resource.kubernetes.io/pcieRoot")]
 #[case("MDEVUUID")]
 #[case("mdevModel")]
-fn another_name_is_neither(#[case] name: &str) {
+fn another_name_is_not_well_known(#[case] name: &str) {
     let device = device(&[(name, "0000:65:00.0".into())]);
     assert_eq!((device.pci_bus_id(), device.mdev_uuid()), (None, None));
 }
@@ -61,7 +61,7 @@ fn another_name_is_neither(#[case] name: &str) {
 #[rstest]
 #[case(&PCI_BUS_ID, Device::pci_bus_id)]
 #[case(&MDEV_UUID, Device::mdev_uuid)]
-fn of_several_names_the_earlier_wins(#[case] names: &[&str], #[case] of: fn(&Device) -> Option<&str>) {
+fn an_earlier_name_takes_precedence(#[case] names: &[&str], #[case] of: fn(&Device) -> Option<&str>) {
     for first in 0..names.len() {
         let attributes: Vec<_> = names[first..].iter().map(|name| (*name, DeviceAttribute::from(*name))).collect();
         assert_eq!(of(&device(&attributes)), Some(names[first]));
@@ -96,7 +96,7 @@ fn the_pcie_root_and_the_numa_node_have_one_name() {
 }
 
 #[test]
-fn network_data_is_there_or_not() {
+fn network_data_is_optional() {
     let mut device = device(&[]);
     assert_eq!((device.interface_name(), device.ips(), device.hardware_address()), (None, [].as_slice(), None));
     device.network_data = Some(NetworkDeviceData::default());
@@ -129,7 +129,7 @@ fn a_bare_name_and_one_with_the_drivers_domain_are_the_same() {
 }
 
 #[test]
-fn what_is_well_known_goes_before_a_bare_attribute_of_that_name() {
+fn a_well_known_name_takes_precedence_over_an_attribute_without_a_domain() {
     let names = ["pciBusID", "interfaceName", "ips", "hardwareAddress", "driver", "pool", "name"];
     let bare: Vec<_> = names.iter().map(|name| (*name, DeviceAttribute::from(7))).collect();
     let mut well_known = device(&[&bare[..], &[(PCI_BUS_ID[0], "0000:65:00.0".into())]].concat());
@@ -142,7 +142,7 @@ fn what_is_well_known_goes_before_a_bare_attribute_of_that_name() {
         assert_ne!(well_known.lookup(name), Some(7.into()), "{name}");
         assert_eq!(well_known.lookup(&format!("gpu.example.com/{name}")), Some(7.into()), "{name}");
     }
-    // Where there is nothing well known of that name, the attribute is what is meant.
+    // Without a well-known value, the attribute of that name is returned.
     let only_bare = device(&bare);
     for name in ["pciBusID", "interfaceName", "ips", "hardwareAddress"] {
         assert_eq!(only_bare.lookup(name), Some(7.into()), "{name}");
@@ -150,12 +150,12 @@ fn what_is_well_known_goes_before_a_bare_attribute_of_that_name() {
 }
 
 #[test]
-fn an_attribute_without_a_value_is_none() {
+fn an_attribute_without_a_value_is_not_found() {
     assert_eq!(device(&[("links", DeviceAttribute::default())]).lookup("links"), None);
 }
 
 #[test]
-fn any_spelling_finds_what_stands_under_any_other() {
+fn any_spelling_finds_any_other_spelling() {
     for (asked, there) in PCI_BUS_ID.iter().flat_map(|asked| PCI_BUS_ID.iter().map(move |there| (asked, there))) {
         assert_eq!(device(&[(there, "x".into())]).lookup(asked), Some("x".into()), "{asked} for {there}");
     }
@@ -165,7 +165,7 @@ fn any_spelling_finds_what_stands_under_any_other() {
 }
 
 #[test]
-fn what_a_device_is_called_can_be_looked_up_too() {
+fn driver_pool_and_name_can_be_looked_up() {
     let device = device(&[]);
     assert_eq!(device.lookup("driver"), Some("gpu.example.com".into()));
     assert_eq!(device.lookup("pool"), Some("worker-0".into()));
@@ -179,6 +179,6 @@ fn what_a_device_is_called_can_be_looked_up_too() {
 #[case("networkData.driver")]
 #[case("networkData.name")]
 #[case("networkData.pciBusID")]
-fn only_network_data_can_be_asked_for_as_network_data(#[case] name: &str) {
+fn only_network_data_is_found_with_its_prefix(#[case] name: &str) {
     assert_eq!(device(&[(PCI_BUS_ID[0], "x".into())]).lookup(name), None);
 }

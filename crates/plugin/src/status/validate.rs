@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use drakkar_metadata::name::{DeviceName, PoolName};
+use drakkar_metadata::name::{DeviceName, PoolName, syntax};
 use drakkar_metadata::validate::{MAX_HARDWARE_ADDRESS, MAX_INTERFACE_NAME, MAX_IPS};
 use serde_json::Value;
 
@@ -19,9 +19,6 @@ const MAX_DATA: usize = 10 * 1024;
 const MAX_REASON: usize = 1024;
 /// How many bytes a message may have.
 const MAX_MESSAGE: usize = 32 * 1024;
-/// How many bytes the domain of a condition's type may have, and the rest of it.
-const MAX_DOMAIN: usize = 253;
-const MAX_TYPE: usize = 63;
 
 /// All that is wrong with the reports of one call; each problem names its device and field.
 pub(super) fn problems(devices: &[DeviceStatus]) -> Vec<String> {
@@ -44,7 +41,7 @@ fn of_device(device: &DeviceStatus, mut tell: impl FnMut(&str, String)) {
     if let Err(error) = DeviceName::new(device.device_name.as_str()) {
         tell("device", error.to_string());
     }
-    if let Some(share_id) = device.share_id.as_deref().filter(|share_id| !is_uuid(share_id)) {
+    if let Some(share_id) = device.share_id.as_deref().filter(|share_id| !syntax::is_uuid(share_id)) {
         tell("shareID", format!("{share_id:?} is not a UUID in lower case"));
     }
     conditions(&device.conditions, &mut tell);
@@ -72,14 +69,14 @@ fn conditions(conditions: &[DeviceCondition], tell: &mut impl FnMut(&str, String
         if !seen.insert(type_) {
             tell("type", format!("{type_:?} is there twice"));
         }
-        if !is_condition_type(type_) {
+        if !syntax::is_label_key(type_) {
             let rule = "must be letters, digits, '-', '_' and '.', starting and ending with a letter or digit, at most \
                         63, with or without a domain and '/' before";
             tell("type", format!("{type_:?} {rule}"));
         }
         if reason.len() > MAX_REASON {
             tell("reason", too_long(reason.len(), MAX_REASON));
-        } else if !is_reason(reason) {
+        } else if !syntax::is_condition_reason(reason) {
             let rule =
                 "must be letters, digits, '_', ',' and ':', starting with a letter and not ending with ',' or ':'";
             tell("reason", format!("{reason:?} {rule}"));
@@ -146,44 +143,6 @@ fn size(value: &Value) -> usize {
         _ => 0,
     });
     text.len() + more.sum::<usize>()
-}
-
-fn is_uuid(text: &str) -> bool {
-    let is_hex = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
-    let parts: Vec<&str> = text.split('-').collect();
-    parts.iter().map(|part| part.len()).eq([8, 4, 4, 4, 12]) && parts.iter().all(|part| is_hex(part))
-}
-
-/// The rule for keys of labels.
-fn is_condition_type(text: &str) -> bool {
-    let (domain, name) = match text.split_once('/') {
-        Some((domain, name)) => (Some(domain), name),
-        None => (None, text),
-    };
-    let is_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = name.as_bytes();
-    let inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
-    let is_domain = |domain: &str| {
-        let lower = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        let is_label = |label: &str| {
-            let ends = [label.bytes().next(), label.bytes().last()];
-            ends.iter().all(|end| end.is_some_and(lower)) && label.bytes().all(|byte| lower(byte) || byte == b'-')
-        };
-        domain.len() <= MAX_DOMAIN && domain.split('.').all(is_label)
-    };
-    bytes.len() <= MAX_TYPE
-        && is_end(bytes.first())
-        && is_end(bytes.last())
-        && bytes.iter().all(inner)
-        && domain.is_none_or(is_domain)
-}
-
-fn is_reason(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let is_last = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-    bytes.first().is_some_and(u8::is_ascii_alphabetic)
-        && bytes.last().is_some_and(is_last)
-        && bytes.iter().all(|byte| is_last(byte) || b",:".contains(byte))
 }
 
 fn too_long(length: usize, limit: usize) -> String {

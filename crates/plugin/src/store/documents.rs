@@ -5,7 +5,7 @@ use std::path::Path;
 use drakkar_cdi::MetadataDevice;
 use drakkar_metadata::name::{PodClaimName, RequestName};
 use drakkar_metadata::path::{ContainerFile, HOST_FILE, Layout};
-use drakkar_metadata::{Device, DeviceMetadata, ObjectMeta, Request, decode, validate};
+use drakkar_metadata::{Device, Metadata, ObjectMeta, Request, decode, validate};
 
 use super::directory::directory_name;
 use super::files::Files;
@@ -22,8 +22,8 @@ impl<F: Files> Store<F> {
         request: &RequestName,
         requests: Vec<Request>,
         generation: i64,
-    ) -> Result<DeviceMetadata, StoreError> {
-        let document = DeviceMetadata {
+    ) -> Result<Metadata, StoreError> {
+        let document = Metadata {
             metadata: ObjectMeta {
                 name: claim.name.to_string(),
                 namespace: claim.namespace.to_string(),
@@ -121,7 +121,7 @@ pub(super) fn is_blank(content: &[u8]) -> bool {
 }
 
 /// The claim that a file in a claim's directory says it is about, if that claim's files belong there.
-pub(super) fn owner_of(metadata: &DeviceMetadata, place: &Place) -> Option<ClaimRef> {
+pub(super) fn owner_of(metadata: &Metadata, place: &Place) -> Option<ClaimRef> {
     let ObjectMeta { namespace, name, uid, .. } = &metadata.metadata;
     let claim = ClaimRef { namespace: namespace.parse().ok()?, name: name.parse().ok()?, uid: uid.parse().ok()? };
     place.is_called(&directory_name(&claim.namespace, &claim.name)).then_some(claim)

@@ -8,7 +8,7 @@ use drakkar_cdi::{MetadataDevice, MetadataSpecError};
 use drakkar_client::ClaimRef;
 use drakkar_metadata::name::{PodClaimName, RequestName};
 use drakkar_metadata::path::HOST_FILE;
-use drakkar_metadata::{DeviceMetadata, encode};
+use drakkar_metadata::{Metadata, encode};
 
 use super::directory::NAME_MAX;
 use super::documents::{generation_of, is_blank};
@@ -23,7 +23,7 @@ pub(super) struct Plan {
     pub(super) device: MetadataDevice,
     spec: Vec<u8>,
     /// What is known now, checked, as generation 1.
-    document: DeviceMetadata,
+    document: Metadata,
     delivery: Delivery,
     record: RequestRecord,
 }

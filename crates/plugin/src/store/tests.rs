@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use drakkar_metadata::name::RequestName;
 use drakkar_metadata::path::Layout;
-use drakkar_metadata::{Device, DeviceMetadata, Request, Versions, decode};
+use drakkar_metadata::{Device, Metadata, Request, Versions, decode};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
@@ -78,11 +78,11 @@ impl Disk {
     }
 
     /// What containers of the claim would see of a request.
-    fn seen(&self, request: &str) -> Option<DeviceMetadata> {
+    fn seen(&self, request: &str) -> Option<Metadata> {
         self.seen_of(&claim(), request)
     }
 
-    fn seen_of(&self, claim: &ClaimRef, request: &str) -> Option<DeviceMetadata> {
+    fn seen_of(&self, claim: &ClaimRef, request: &str) -> Option<Metadata> {
         let content = fs::read(self.file_of(claim, request)).ok()?;
         if content.is_empty() {
             return None;

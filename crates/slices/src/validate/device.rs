@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 
 use drakkar_metadata::DeviceAttribute;
-use drakkar_metadata::name::DeviceName;
+use drakkar_metadata::name::{DeviceName, syntax};
 use k8s_openapi::api::resource::v1::{DeviceCounterConsumption, DeviceTaint, NodeAllocatableResource};
 
 use super::super::resources::{DeviceNodes, PublishedDevice};
@@ -86,7 +86,7 @@ fn attribute(path: fmt::Arguments<'_>, attribute: &DeviceAttribute, errors: &mut
 
 fn version(version: &str) -> Result<(), String> {
     text::length(version, MAX_VALUE)?;
-    if text::is_semantic_version(version) {
+    if syntax::is_semantic_version(version) {
         Ok(())
     } else {
         Err(format!("{version:?} is not a semantic version (2.0.0), such as 1.2.3"))

@@ -1,28 +1,26 @@
-//! Rules for single texts: names, keys and values of labels.
+//! Checks of names and of the keys and values of labels, with this crate's error texts.
 
-use drakkar_metadata::name::{ClaimName, DeviceName};
+use drakkar_metadata::name::{ClaimName, DeviceName, syntax};
 
-const MAX_IDENTIFIER: usize = 32;
-const MAX_LABEL: usize = 63;
-
+/// Checks the maximum length of a text in bytes.
 pub(super) fn length(text: &str, limit: usize) -> Result<(), String> {
-    match text.len() {
-        length if length > limit => Err(format!("too long: {length} bytes, at most {limit} are allowed")),
-        _ => Ok(()),
+    if text.len() > limit {
+        return Err(format!("too long: {} bytes, at most {limit} are allowed", text.len()));
     }
+    Ok(())
 }
 
-/// A DNS label.
+/// Checks a DNS label.
 pub(super) fn label(what: &str, text: &str) -> Result<(), String> {
     DeviceName::new(text).map(drop).map_err(|error| format!("{what} {text:?}: {}", error.problem()))
 }
 
-/// A DNS subdomain.
+/// Checks a DNS subdomain.
 pub(super) fn subdomain(what: &str, text: &str) -> Result<(), String> {
     ClaimName::new(text).map(drop).map_err(|error| format!("{what} {text:?}: {}", error.problem()))
 }
 
-/// The name of an attribute or a capacity: a C identifier, with a domain before it or not.
+/// Checks the name of an attribute or capacity: a C identifier, with or without a domain.
 pub(super) fn qualified_name(text: &str) -> Result<(), String> {
     let identifier = match text.split_once('/') {
         None => text,
@@ -31,10 +29,8 @@ pub(super) fn qualified_name(text: &str) -> Result<(), String> {
             identifier
         }
     };
-    length(identifier, MAX_IDENTIFIER)?;
-    let starts = |first: char| first.is_ascii_alphabetic() || first == '_';
-    let goes_on = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if identifier.starts_with(starts) && identifier.chars().all(goes_on) {
+    length(identifier, syntax::MAX_C_IDENTIFIER)?;
+    if syntax::is_c_identifier(identifier) {
         return Ok(());
     }
     Err(format!(
@@ -43,7 +39,7 @@ pub(super) fn qualified_name(text: &str) -> Result<(), String> {
     ))
 }
 
-/// The key of a label or the type of a condition.
+/// Checks the key of a label or the type of a condition.
 pub(super) fn label_key(text: &str) -> Result<(), String> {
     let name = match text.split_once('/') {
         None => text,
@@ -55,38 +51,20 @@ pub(super) fn label_key(text: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err(format!("{text:?} is not valid: the name must not be empty"));
     }
-    label_text(name)
+    label_name(name)
 }
 
-/// The value of a label.
+/// Checks the value of a label.
 pub(super) fn label_value(text: &str) -> Result<(), String> {
-    if text.is_empty() { Ok(()) } else { label_text(text) }
+    if text.is_empty() { Ok(()) } else { label_name(text) }
 }
 
-fn label_text(text: &str) -> Result<(), String> {
-    length(text, MAX_LABEL)?;
-    let is_end = |c: char| c.is_ascii_alphanumeric();
-    let is_inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if text.starts_with(is_end) && text.ends_with(is_end) && text.chars().all(is_inner) {
+fn label_name(text: &str) -> Result<(), String> {
+    length(text, syntax::MAX_LABEL_VALUE)?;
+    if syntax::is_label_name(text) {
         return Ok(());
     }
     Err(format!(
         "{text:?} is not valid: must be letters, digits, '-', '_' and '.', starting and ending with a letter or digit"
     ))
-}
-
-/// Whether a text is a semantic version (2.0.0). Numbers can have any length, as the API server has it.
-pub(super) fn is_semantic_version(text: &str) -> bool {
-    let (version, build) = text.split_once('+').map_or((text, None), |(version, build)| (version, Some(build)));
-    let (core, release) = version.split_once('-').map_or((version, None), |(core, release)| (core, Some(release)));
-    let is_number =
-        |part: &str| part.bytes().all(|byte| byte.is_ascii_digit()) && (part == "0" || !part.starts_with('0'));
-    let is_identifier =
-        |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    let is_release_part =
-        |part: &str| is_identifier(part) && (is_number(part) || part.bytes().any(|byte| !byte.is_ascii_digit()));
-    core.split('.').count() == 3
-        && core.split('.').all(|part| !part.is_empty() && is_number(part))
-        && release.is_none_or(|release| release.split('.').all(is_release_part))
-        && build.is_none_or(|build| build.split('.').all(is_identifier))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use drakkar_metadata::{
-    Decoder, Device, DeviceAttribute, DeviceMetadata, Format, NetworkDeviceData, ObjectMeta, Request, Version, encode,
+    Decoder, Device, DeviceAttribute, Metadata, Format, NetworkDeviceData, ObjectMeta, Request, Version, encode,
     validate,
 };
 use serde_json::Value;
@@ -16,8 +16,8 @@ use crate::support::{ORDERS, about_file, about_object, file, generated, object, 
 const COUNT: usize = 1000;
 
 /// What chance would not come upon: limits, and what JSON, Go and HTML treat in ways of their own.
-fn extremes() -> Vec<DeviceMetadata> {
-    let of = |attributes: BTreeMap<String, DeviceAttribute>, network_data| DeviceMetadata {
+fn extremes() -> Vec<Metadata> {
+    let of = |attributes: BTreeMap<String, DeviceAttribute>, network_data| Metadata {
         metadata: ObjectMeta {
             name: "n".repeat(253),
             namespace: "n".repeat(63),
@@ -62,9 +62,9 @@ fn extremes() -> Vec<DeviceMetadata> {
         // Sorted by bytes, not by code units: U+FFFF is before U+10000.
         of(["\u{ffff}", "\u{10000}", "A", "a", "_"].map(|key| (key.to_owned(), true.into())).into(), None),
         of(BTreeMap::new(), Some(NetworkDeviceData::default())),
-        DeviceMetadata::default(),
-        DeviceMetadata { pod_claim_name: Some(String::new()), ..DeviceMetadata::default() },
-        DeviceMetadata { requests: vec![Request::default()], ..DeviceMetadata::default() },
+        Metadata::default(),
+        Metadata { pod_claim_name: Some(String::new()), ..Metadata::default() },
+        Metadata { requests: vec![Request::default()], ..Metadata::default() },
     ];
     let network = NetworkDeviceData {
         interface_name: "net1".into(),
@@ -77,8 +77,8 @@ fn extremes() -> Vec<DeviceMetadata> {
 }
 
 /// All of them, made once.
-fn objects() -> &'static [DeviceMetadata] {
-    static OBJECTS: OnceLock<Vec<DeviceMetadata>> = OnceLock::new();
+fn objects() -> &'static [Metadata] {
+    static OBJECTS: OnceLock<Vec<Metadata>> = OnceLock::new();
     OBJECTS.get_or_init(|| {
         let mut all = extremes();
         all.extend(generated(&any_metadata(), COUNT));
@@ -128,7 +128,7 @@ fn go_writes_objects_as_we_do() {
 #[test]
 fn the_go_framework_writes_files_as_we_do() {
     let Some(program) = program() else { return };
-    let of_framework = |mut metadata: DeviceMetadata| {
+    let of_framework = |mut metadata: Metadata| {
         let meta = &metadata.metadata;
         metadata.metadata = ObjectMeta {
             name: meta.name.clone(),

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use drakkar_interop::{Program, ProgramError};
-use drakkar_metadata::{DeviceMetadata, Versions, v1beta1};
+use drakkar_metadata::{Metadata, Versions, v1beta1};
 use proptest::strategy::{Strategy, ValueTree as _};
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ pub fn names(order: &str) -> Value {
 }
 
 /// What an object says, whatever it would look like in a file.
-pub fn object(metadata: &DeviceMetadata) -> Value {
+pub fn object(metadata: &Metadata) -> Value {
     let document = v1beta1::DeviceMetadata::from(metadata.clone());
     serde_json::from_slice(&serde_json::to_vec(&document).unwrap()).unwrap()
 }
@@ -57,7 +57,7 @@ pub fn about_file(file: &[u8], order: &str) -> Value {
 }
 
 /// What Go is asked of an object.
-pub fn about_object(metadata: &DeviceMetadata, order: &str) -> Value {
+pub fn about_object(metadata: &Metadata, order: &str) -> Value {
     json!({"object": object(metadata), "versions": names(order)})
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::COMMAND_IN_CONTAINER;
 use crate::exit::{Code, Failure};
 
-/// A pod from YAML, with this command in all its containers: there are no images.
+/// Creates a pod from YAML, with this command mounted into its containers, which have no images.
 pub(super) fn with_this_command(yaml: &str) -> Result<Value, Failure> {
     let mut pod: Value = serde_saphyr::from_str(yaml)
         .map_err(|error| Failure::new(Code::Invalid, format!("the demo's pod: {error}")))?;

@@ -1,14 +1,15 @@
-//! The story with the sample drivers: a GPU whose metadata is there at once, and a network interface whose comes later.
+//! The demo with the sample drivers: GPUs, whose metadata is known at once, and a network interface, whose metadata is
+//! known later.
 
 use std::process::Command;
 
 use drakkar_node::{DriverProcess, Node, NodeError, PodHandle};
 use drakkar_plugin::{Flags, PluginBuilder};
 
-use super::own::hint;
+use super::own_driver::hint;
 use super::pod::with_this_command;
-use super::show::{Steps, in_container, indented, say};
-use super::{COMMAND_IN_CONTAINER, keep, runtime, shown};
+use super::print::{Progress, in_container, print_indented, print_line, report_leftovers, yaml};
+use super::{COMMAND_IN_CONTAINER, dry_run, keep, runtime};
 use crate::args::SampleKind;
 use crate::exit::{Code, Failure};
 use crate::sample_drivers::Sample;
@@ -19,98 +20,99 @@ const OBJECTS: &str = include_str!("objects.yaml");
 const POD: &str = include_str!("pod.yaml");
 
 /// Runs a sample driver until a signal ends it.
-pub(crate) fn drive(kind: SampleKind, count: u16, flags: &Flags) -> Result<(), Failure> {
+pub(crate) fn run_sample_driver(kind: SampleKind, count: u16, flags: &Flags) -> Result<(), Failure> {
     let sample = match kind {
         SampleKind::Gpu => Sample::Gpu { count },
         SampleKind::Net => Sample::Net,
     };
     let node = flags.node_name.clone().unwrap_or_default();
     let builder = PluginBuilder::new(sample.driver()).flags(flags);
-    let ended = runtime()?.block_on(sample.run(builder, &node));
-    ended.map_err(|error| Failure::new(Code::Refused, format!("{}: {error}", sample.driver())))
+    let result = runtime()?.block_on(sample.run(builder, &node));
+    result.map_err(|error| Failure::new(Code::System, format!("{}: {error}", sample.driver())))
 }
 
-pub(super) async fn tell(node: &Node, keeps: bool, steps: &mut Steps) -> Result<(), Failure> {
-    let [mut gpus, mut net] = [start(node, GPUS, "gpu")?, start(node, Sample::Net, "net")?];
-    let ended = tokio::select! {
-        told = with_drivers(node, keeps, steps) => {
-            told?;
+pub(super) async fn run(node: &Node, keep_running: bool, progress: &mut Progress) -> Result<(), Failure> {
+    let mut gpus = start(node, GPUS, "gpu")?;
+    let mut net = start(node, Sample::Net, "net")?;
+    let (status, hint) = tokio::select! {
+        result = with_drivers(node, keep_running, progress) => {
+            result?;
             gpus.terminate().await?;
             net.terminate().await?;
             return Ok(());
         }
-        ended = gpus.wait() => (ended?, hint(&gpus)),
-        ended = net.wait() => (ended?, hint(&net)),
+        status = gpus.wait() => (status?, hint(&gpus)),
+        status = net.wait() => (status?, hint(&net)),
     };
-    Err(Failure::new(Code::Invalid, format!("a sample driver has ended: {}", ended.0)).hint(ended.1))
+    Err(Failure::new(Code::Invalid, format!("a sample driver exited: {status}")).hint(hint))
 }
 
-async fn with_drivers(node: &Node, keeps: bool, steps: &mut Steps) -> Result<(), Failure> {
+async fn with_drivers(node: &Node, keep_running: bool, progress: &mut Progress) -> Result<(), Failure> {
     for sample in [GPUS, Sample::Net] {
         node.wait_registered(sample.driver()).await?;
         node.wait_published(sample.driver()).await?;
     }
-    steps.step("Two drivers: registered with the kubelet, devices published")?;
+    progress.complete("Two drivers: registered with the kubelet, devices published")?;
     for sample in [GPUS, Sample::Net] {
-        say(&format!("      {}  {}", sample.driver(), devices(node, sample).await?.join(", ")))?;
+        print_line(&format!("      {}  {}", sample.driver(), devices(node, sample).await?.join(", ")))?;
     }
-    say("")?;
+    print_line("")?;
 
-    steps.restart_clock();
+    progress.restart_clock();
     node.apply(OBJECTS).await?;
     let pod = node.create_pod(with_this_command(POD)?).await?;
-    steps.step("A pod with two claims, and two containers that use one each")?;
-    indented(POD.split_once("resourceClaims:").map_or(POD, |(_, rest)| rest).trim_start_matches('\n'))?;
-    say("")?;
+    progress.complete("A pod with two claims, and two containers with one claim each")?;
+    print_indented(POD.split_once("resourceClaims:").map_or(POD, |(_, rest)| rest).trim_start_matches('\n'))?;
+    print_line("")?;
 
-    steps.restart_clock();
+    progress.restart_clock();
     let claims = pod.allocated().await?;
-    steps.step("The scheduler has given the claims their devices")?;
+    progress.complete("The scheduler has allocated devices to the claims")?;
     for claim in claims {
         for (request, device) in claim.devices {
-            say(&format!("      claim {:<22} request {request:<4} {device}", claim.name))?;
+            print_line(&format!("      claim {:<22} request {request:<4} {device}", claim.name))?;
         }
     }
-    say("")?;
+    print_line("")?;
 
-    if shown::is_so(node) {
-        shown::tell(node, steps).await?;
+    if dry_run::is_dry_run(node) {
+        dry_run::run(node, progress).await?;
     } else {
-        in_containers(&pod, steps).await?;
+        in_containers(&pod, progress).await?;
     }
 
-    steps.restart_clock();
+    progress.restart_clock();
     let status = node.wait_device_status("net").await?;
-    steps.step("The driver has told the API server, too: status.devices of net")?;
-    indented(&super::show::yaml(&serde_json::to_value(status).map_err(std::io::Error::from)?)?)?;
-    say("")?;
+    progress.complete("The network driver has reported status.devices of claim net")?;
+    print_indented(&yaml(&serde_json::to_value(status).map_err(std::io::Error::from)?)?)?;
+    print_line("")?;
 
-    if keeps {
+    if keep_running {
         return keep(node, &pod, "train").await;
     }
-    end(node, &pod, steps).await?;
-    say("")?;
-    say("`drakkar demo --keep` leaves it running to look around, and")?;
-    say("`drakkar demo --driver COMMAND` does this with a driver of your own.")
+    delete_pod(node, &pod, progress).await?;
+    print_line("")?;
+    print_line("`drakkar demo --keep` keeps the node running at the end.")?;
+    print_line("`drakkar demo --driver COMMAND` runs the demo with your own driver.")
 }
 
-/// What the containers see of their devices.
-async fn in_containers(pod: &PodHandle<'_>, steps: &mut Steps) -> Result<(), Failure> {
+/// Shows the devices' metadata in the containers.
+async fn in_containers(pod: &PodHandle<'_>, progress: &mut Progress) -> Result<(), Failure> {
     pod.running().await?;
-    steps.step("The drivers have prepared the claims, and the containers run")?;
-    say("    The GPU driver knew its devices when the claim was prepared:")?;
+    progress.complete("The drivers have prepared the claims; the containers are running")?;
+    print_line("    The GPU driver wrote its metadata when it prepared the claim:")?;
     in_container(pod, "train", &["list"]).await?;
     in_container(pod, "train", &["get", "gpus/gpu", "pciBusID"]).await?;
-    say("    The other container has the file of its own request and no other. The")?;
-    say("    network driver delivers when the network is set up, a moment later:")?;
+    print_line("    The other container has only the file of its own request. The network")?;
+    print_line("    driver writes it a moment later, when the network is set up:")?;
     in_container(pod, "serve", &["list"]).await?;
 
-    steps.restart_clock();
+    progress.restart_clock();
     let waited = pod.exec("serve", [COMMAND_IN_CONTAINER, "wait", "net/eth", "--for", "ips"]).await?;
     if !waited.status.success() {
         return Err(Failure::new(Code::NotWritten, String::from_utf8_lossy(&waited.stderr).into_owned()));
     }
-    steps.step("The network is set up, and the running container sees it")?;
+    progress.complete("The network is set up, and the running container sees the update")?;
     in_container(pod, "serve", &["read", "net/eth"]).await?;
     Ok(())
 }
@@ -127,14 +129,14 @@ async fn devices(node: &Node, sample: Sample) -> Result<Vec<String>, NodeError> 
     Ok(devices.map(|device| device.name).collect())
 }
 
-/// The pod goes, and with it all that there was of it.
-async fn end(node: &Node, pod: &PodHandle<'_>, steps: &mut Steps) -> Result<(), Failure> {
-    steps.restart_clock();
+/// Deletes the pod and checks that nothing of it is left.
+async fn delete_pod(node: &Node, pod: &PodHandle<'_>, progress: &mut Progress) -> Result<(), Failure> {
+    progress.restart_clock();
     pod.delete().await?;
-    steps.step("The pod is deleted: containers ended, claims unprepared")?;
-    let mut left = Vec::new();
+    progress.complete("The pod is deleted: containers stopped, claims unprepared")?;
+    let mut leftovers = Vec::new();
     for sample in [GPUS, Sample::Net] {
-        left.extend(node.leftovers(sample.driver()).await?);
+        leftovers.extend(node.leftovers(sample.driver()).await?);
     }
-    super::show::tell_leftovers(&left)
+    report_leftovers(&leftovers)
 }

@@ -2,7 +2,7 @@ use std::cell::Cell;
 
 use super::*;
 
-/// A file whose writer comes between two system calls: the content after that many reads.
+/// A file whose content changes after a number of reads.
 struct Changing {
     contents: [&'static [u8]; 2],
     changes_after: usize,
@@ -15,7 +15,7 @@ impl Changing {
     }
 }
 
-/// Short reads, so that a writer can come in the middle of the file.
+/// Reads a few bytes at a time, so that a write can happen in the middle of the file.
 fn read_short(content: &[u8], buffer: &mut [u8], offset: u64) -> usize {
     let rest = content.get(usize::try_from(offset).unwrap()..).unwrap_or_default();
     let count = rest.len().min(buffer.len()).min(4);
@@ -31,22 +31,24 @@ impl Source for Changing {
     }
 
     fn lock(&self, _: Instant) -> SharedLock<'_> {
-        SharedLock::Impossible
+        SharedLock::Unsupported
     }
 
     fn finish_write(&self) {}
 
     fn stamp(&self) -> io::Result<(Stamp, Duration)> {
-        unreachable!("only a file that is locked is watched")
+        unreachable!("only a locked file needs its stamp")
     }
 }
 
 #[test]
 fn a_write_between_any_two_reads_never_gives_a_mix() {
-    let (old, new): (&[u8], &[u8]) = (b"old old old old", b"new new new new, and longer");
+    let old: &[u8] = b"old old old old";
+    let new: &[u8] = b"new new new new, and longer";
     for changes_after in 0..24 {
         let content =
-            settle(&Changing::new(old, new, changes_after), old.len() as u64, 1000, Patience::default()).unwrap();
+            read_consistent(&Changing::new(old, new, changes_after), old.len() as u64, 1000, Deadlines::default())
+                .unwrap();
         assert!(content == old || content == new, "{}", String::from_utf8_lossy(&content));
     }
 }
@@ -54,17 +56,17 @@ fn a_write_between_any_two_reads_never_gives_a_mix() {
 #[test]
 fn a_file_that_has_grown_beyond_the_limit_is_too_large() {
     let source = Changing::new(b"", b"0123456789", 0);
-    assert!(matches!(settle(&source, 0, 9, Patience::default()), Err(SnapshotError::TooLarge)));
-    assert_eq!(settle(&source, 0, 10, Patience::default()).unwrap(), b"0123456789");
+    assert!(matches!(read_consistent(&source, 0, 9, Deadlines::default()), Err(SnapshotError::TooLarge)));
+    assert_eq!(read_consistent(&source, 0, 10, Deadlines::default()).unwrap(), b"0123456789");
 }
 
-/// A file that somebody has locked for good, and a clock that only goes on when the reader sleeps.
+/// A file that another process never unlocks, and a clock that advances only while the reader sleeps.
 struct Locked {
     start: Instant,
     elapsed: Cell<Duration>,
-    /// How often it is rewritten.
+    /// The interval between updates.
     period: Duration,
-    /// Whether its clock can be compared with ours.
+    /// Whether the file system's clock is comparable with the reader's.
     has_age: bool,
 }
 
@@ -73,17 +75,17 @@ impl Locked {
         Self { start: Instant::now(), elapsed: Cell::new(Duration::ZERO), period, has_age: true }
     }
 
-    fn patience(&self) -> Patience {
-        Patience::from(self.start)
+    fn deadlines(&self) -> Deadlines {
+        Deadlines::from(self.start)
     }
 
-    /// How many updates there have been.
+    /// Returns the number of updates so far.
     fn updates(&self) -> u32 {
         u32::try_from(self.elapsed.get().as_nanos() / self.period.as_nanos()).unwrap()
     }
 
-    fn read(&self, patience: Patience) -> Result<(), SnapshotError> {
-        settle(self, 4, 10, patience).map(|content| assert_eq!(content.len(), 4))
+    fn read(&self, deadlines: Deadlines) -> Result<(), SnapshotError> {
+        read_consistent(self, 4, 10, deadlines).map(|content| assert_eq!(content.len(), 4))
     }
 }
 
@@ -114,46 +116,46 @@ impl Source for Locked {
 }
 
 #[test]
-fn a_locked_file_is_believed_when_nobody_has_written_to_it_for_a_second() {
+fn a_locked_file_is_read_if_there_was_no_write_for_a_second() {
     for has_age in [true, false] {
         let source = Locked { has_age, ..Locked::new(Duration::from_secs(3600)) };
-        source.read(source.patience()).unwrap();
+        source.read(source.deadlines()).unwrap();
         let waited = source.elapsed.get();
         assert!(waited >= MAX_QUIET && waited < MAX_QUIET * 2, "{waited:?}");
     }
 }
 
 #[test]
-fn a_locked_file_that_was_written_long_ago_is_believed_at_once() {
+fn a_locked_file_with_an_old_modification_time_is_read_at_once() {
     let source = Locked::new(Duration::from_secs(3600));
     source.elapsed.set(Duration::from_secs(60));
-    let patience = Patience::from(source.now());
-    source.read(patience).unwrap();
+    let deadlines = Deadlines::from(source.now());
+    source.read(deadlines).unwrap();
     assert_eq!(source.elapsed.get(), Duration::from_secs(60));
 }
 
 #[test]
-fn a_locked_file_that_is_rewritten_again_and_again_is_read_before_the_time_is_over() {
+fn a_locked_file_with_frequent_updates_is_read_before_the_deadline() {
     for period in [3000, 1000, 500, 100, 50] {
         for has_age in [true, false] {
             let source = Locked { has_age, ..Locked::new(Duration::from_millis(period)) };
-            source.read(source.patience()).unwrap_or_else(|error| panic!("every {period} ms: {error:?}"));
-            assert!(source.elapsed.get() <= SETTLE_WAIT + Duration::from_millis(10), "{:?}", source.elapsed.get());
+            source.read(source.deadlines()).unwrap_or_else(|error| panic!("every {period} ms: {error:?}"));
+            assert!(source.elapsed.get() <= REREAD_TIMEOUT + Duration::from_millis(10), "{:?}", source.elapsed.get());
         }
     }
 }
 
 #[test]
-fn a_locked_file_that_is_written_all_the_time_is_not_believed() {
+fn a_locked_file_with_continuous_updates_is_an_error() {
     let source = Locked::new(Duration::from_millis(5));
-    assert!(matches!(source.read(source.patience()), Err(SnapshotError::Unsettled)));
-    let impatient = Patience { settle_until: source.now(), ..source.patience() };
-    assert!(matches!(source.read(impatient), Err(SnapshotError::Unsettled)));
+    assert!(matches!(source.read(source.deadlines()), Err(SnapshotError::Changing)));
+    let without_time = Deadlines { reread_until: source.now(), ..source.deadlines() };
+    assert!(matches!(source.read(without_time), Err(SnapshotError::Changing)));
 }
 
-/// Looks at a file in the middle of a write, as often as it takes to come upon one.
+/// Reads a file during writes, often enough to meet some in progress.
 #[test]
-fn what_is_read_after_waiting_for_a_write_is_whole() {
+fn a_read_after_waiting_for_a_write_is_complete() {
     const SIZE: usize = 16 * 1024 * 1024;
     let file = tempfile::NamedTempFile::new().unwrap();
     let writer = file.reopen().unwrap();
@@ -177,5 +179,5 @@ fn what_is_read_after_waiting_for_a_write_is_whole() {
             assert_eq!(byte_at(SIZE - 1), generation);
         });
     }
-    eprintln!("came upon {in_the_middle} of 20 writes");
+    eprintln!("met {in_the_middle} of 20 writes in progress");
 }

@@ -1,8 +1,7 @@
-//! What one look has found, and what it may still cost.
+//! The state of a search: the files found, and the rest of its budgets.
 //!
-//! A container can make names, links and files without end, so a look has budgets: entries ([`MAX_COST`]), files, bytes
-//! and memory, and time. What goes beyond one of them is a problem beside what was found, never a reason to show
-//! nothing.
+//! A container can create any number of names, links and files, so a search has limits: cost ([`MAX_COST`]), files,
+//! bytes, memory and time. Reaching one is a problem beside the files that were found; it never hides them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem::size_of;
@@ -10,99 +9,99 @@ use std::time::Instant;
 
 use super::find::{Discovery, MetadataFile};
 use super::root::Identity;
-use super::snapshot::Patience;
+use super::snapshot::Deadlines;
 use super::{ErrorClass, MAX_CONTENT, MAX_COST, MAX_FILES, MAX_TOTAL_SIZE, ReadError};
 use crate::attribute::DeviceAttribute;
 use crate::name::RequestName;
 use crate::object_meta::{ManagedFieldsEntry, OwnerReference};
-use crate::types::{Device, DeviceMetadata, Request};
+use crate::types::{Device, Metadata, Request};
 
-/// What it costs to open a directory or a file, if a name in a directory costs 1.
-const OPENING: usize = 4;
-/// How many problems are listed one by one.
+/// The cost of opening a directory or a file; a name in a directory costs 1.
+const OPEN_COST: usize = 4;
+/// The maximum number of problems that are listed one by one.
 const MAX_PROBLEMS: usize = 256;
-/// How many other paths of a file are listed. Two layouts make one.
+/// The maximum number of other paths of a file. Two layouts make one.
 const MAX_ALSO_AT: usize = 16;
 
-/// Files as they are found, each once, and what is left of the budgets.
-pub(super) struct Found {
+/// A search in progress. Each file is listed once.
+pub(super) struct Search {
     pub(super) files: Vec<MetadataFile>,
     positions: HashMap<FileKey, usize>,
     problems: Vec<ReadError>,
-    /// How many more problems there were, and the class of the worst.
+    /// The number of problems that are not listed, and their most severe class.
     more_problems: Option<(usize, ErrorClass)>,
-    pub(super) patience: Patience,
-    /// How many bytes have been read.
+    pub(super) deadlines: Deadlines,
+    /// The bytes read so far.
     size: u64,
-    /// How much memory their content takes.
+    /// The memory that their content takes.
     content: usize,
-    /// What is left of [`MAX_COST`] for what is looked at now.
-    allowance: usize,
+    /// The rest of [`MAX_COST`] for the current directory.
+    budget: usize,
 }
 
-/// What tells that two findings are one file.
+/// Identifies a file that has several paths.
 #[derive(PartialEq, Eq, Hash)]
 pub(super) enum FileKey {
     Inode(Identity, String),
     Owner(String, Option<RequestName>, String),
 }
 
-impl Found {
-    pub(super) fn new(patience: Patience) -> Self {
+impl Search {
+    pub(super) fn new(deadlines: Deadlines) -> Self {
         Self {
             files: Vec::new(),
             positions: HashMap::new(),
             problems: Vec::new(),
             more_problems: None,
-            patience,
+            deadlines,
             size: 0,
             content: 0,
-            allowance: MAX_COST,
+            budget: MAX_COST,
         }
     }
 
-    /// Whether there is already more than any container has.
+    /// Returns whether the limit of files or bytes is reached.
     pub(super) fn is_full(&self) -> bool {
         self.files.len() >= MAX_FILES || self.size >= MAX_TOTAL_SIZE
     }
 
     pub(super) fn is_out_of_time(&self) -> bool {
-        Instant::now() >= self.patience.walk_until()
+        Instant::now() >= self.deadlines.search_until()
     }
 
-    /// Pays for something that is to be opened, if the allowance suffices.
-    pub(super) fn pay_for_opening(&mut self) -> bool {
-        let left = self.allowance.checked_sub(OPENING);
-        self.allowance = left.unwrap_or(0);
-        left.is_some()
+    /// Charges the cost of opening a path; `false` if the budget does not suffice.
+    pub(super) fn charge_open(&mut self) -> bool {
+        let rest = self.budget.checked_sub(OPEN_COST);
+        self.budget = rest.unwrap_or(0);
+        rest.is_some()
     }
 
-    /// How many names may still be listed.
-    pub(super) fn allowance(&self) -> usize {
-        self.allowance
+    /// Returns the number of names that may still be listed.
+    pub(super) fn budget(&self) -> usize {
+        self.budget
     }
 
-    pub(super) fn pay_for_names(&mut self, count: usize) {
-        self.allowance = self.allowance.saturating_sub(count);
+    pub(super) fn charge_names(&mut self, count: usize) {
+        self.budget = self.budget.saturating_sub(count);
     }
 
     pub(super) fn count_bytes(&mut self, count: usize) {
         self.size += count as u64;
     }
 
-    /// Does something for each item, which has an equal part of what is left; what one does not need, others have.
-    pub(super) fn share<T>(&mut self, items: Vec<T>, mut work: impl FnMut(&mut Self, T)) {
+    /// Runs `work` for each item with an equal share of the remaining budget; an unused rest goes to the next items.
+    pub(super) fn share_budget<T>(&mut self, items: Vec<T>, mut work: impl FnMut(&mut Self, T)) {
         let count = items.len();
         for (index, item) in items.into_iter().enumerate() {
-            let part = self.allowance / (count - index);
-            let others = self.allowance - part;
-            self.allowance = part;
+            let share = self.budget / (count - index);
+            let others = self.budget - share;
+            self.budget = share;
             work(self, item);
-            self.allowance += others;
+            self.budget += others;
         }
     }
 
-    /// Adds a file, or another path of one; a problem where its content takes more memory than there is for all.
+    /// Adds a file, or another path of a known one. Records a problem if the limit of memory is reached.
     pub(super) fn add(&mut self, file: MetadataFile) {
         let content = file.content.as_ref().map_or(0, |decoded| memory_of(&decoded.metadata));
         if self.content + content > MAX_CONTENT {
@@ -121,14 +120,14 @@ impl Found {
         } else {
             known.also_at_omitted += 1;
         }
-        // Two copies that differ: the one that was written later is right.
+        // If two copies differ, the later one counts.
         if is_newer {
             self.content += content;
             known.content = file.content;
         }
     }
 
-    /// Notes a problem; that a budget for all is used up, once.
+    /// Records a problem. Reaching a limit of the whole search is recorded once.
     pub(super) fn problem(&mut self, problem: ReadError) {
         let once = [
             |problem: &ReadError| matches!(problem, ReadError::TooMuch { .. }),
@@ -144,15 +143,15 @@ impl Found {
         self.more_problems = Some((count + 1, class.max(problem.class())));
     }
 
-    /// Takes over what kept another look from being whole.
-    pub(super) fn problems_of_budgets(&mut self, other: Self) {
-        let is_budget = |problem: &ReadError| {
+    /// Adds the problems of another search that reached a limit.
+    pub(super) fn add_limit_problems(&mut self, other: Self) {
+        let is_limit = |problem: &ReadError| {
             matches!(
                 problem,
                 ReadError::TooMuch { .. } | ReadError::OutOfTime { .. } | ReadError::TooManyEntries { .. }
             )
         };
-        for problem in other.problems.into_iter().filter(is_budget) {
+        for problem in other.problems.into_iter().filter(is_limit) {
             self.problem(problem);
         }
     }
@@ -168,10 +167,10 @@ impl Found {
     }
 }
 
-/// About how much memory some content takes. Small things are large in memory: an empty device is some 200 bytes, and a
-/// map with one entry has space for eleven.
-fn memory_of(content: &DeviceMetadata) -> usize {
-    let DeviceMetadata { metadata: meta, pod_claim_name, requests } = content;
+/// Estimates the memory of a file's content. Small JSON can be large in memory: an empty device takes about 200 bytes, and
+/// a map with one entry has space for eleven.
+fn memory_of(content: &Metadata) -> usize {
+    let Metadata { metadata: meta, pod_claim_name, requests } = content;
     let names = [&meta.name, &meta.generate_name, &meta.namespace, &meta.self_link, &meta.uid, &meta.resource_version];
     let texts: usize =
         names.iter().map(|text| text.len()).sum::<usize>() + pod_claim_name.as_ref().map_or(0, String::len);
@@ -221,7 +220,7 @@ fn strings(list: &[String]) -> usize {
     list.iter().map(|text| size_of::<String>() + text.len()).sum()
 }
 
-/// The nodes of a `BTreeMap`, which are half full at least and have space for eleven entries.
+/// Estimates the memory of a `BTreeMap`'s nodes, which have space for eleven entries and are at least half full.
 fn map_nodes<K, V>(entries: usize) -> usize {
     entries.div_ceil(6) * 11 * (size_of::<K>() + size_of::<V>())
 }

@@ -1,0 +1,48 @@
+//! The dry run: shows what containers would get, without running them.
+
+use drakkar_node::runner::ContainerSpec;
+use drakkar_node::{Isolation, Node, Patience};
+
+use super::print::{Progress, print_indented, print_line};
+use crate::exit::{Code, Failure};
+
+/// Returns whether the node runs no containers.
+pub(super) fn is_dry_run(node: &Node) -> bool {
+    *node.runner().isolation() == Isolation::ShowOnly
+}
+
+/// Waits until the claims are prepared, and shows what their CDI devices would add to a container.
+pub(super) async fn run(node: &Node, progress: &mut Progress) -> Result<(), Failure> {
+    let patience = Patience::default();
+    let claims = loop {
+        let claims = node.kubelet_claims().await;
+        if !claims.is_empty() && claims.iter().all(|claim| claim.prepared) {
+            break claims;
+        }
+        let timed_out =
+            |waited| Failure::new(Code::System, format!("timed out after {waited:?}: the claims are not prepared"));
+        patience.pause().await.map_err(timed_out)?;
+    };
+    progress.complete("The drivers have prepared the claims")?;
+    print_line("    No containers run. This is what they would get:")?;
+    for claim in claims {
+        for (driver, device) in claim.drivers.iter().flat_map(|(driver, all)| all.iter().map(move |one| (driver, one)))
+        {
+            let requests = device.request_names.join(", ");
+            print_line(&format!(
+                "    claim {}, request {requests}: {} of {driver}",
+                claim.claim.name, device.device_name
+            ))?;
+            let spec = ContainerSpec { cdi_devices: device.cdi_device_ids.clone(), ..ContainerSpec::default() };
+            let (edits, notes) = node.runner().resolve(&spec).map_err(drakkar_node::NodeError::from)?;
+            // Every container has these two, independent of its devices.
+            let own = |line: &&str| !["env     PATH=", "env     HOSTNAME="].iter().any(|start| line.starts_with(start));
+            let edits: Vec<String> =
+                edits.to_string().lines().filter(own).map(|line| line.replace(" at /", "\n        at /")).collect();
+            // A mount for several devices of a request is listed with the first.
+            print_indented(if edits.is_empty() { "nothing else".to_owned() } else { edits.join("\n") }.as_str())?;
+            notes.iter().try_for_each(|note| print_indented(note))?;
+        }
+    }
+    print_line("")
+}

@@ -1,0 +1,102 @@
+//! The demo with the user's own driver: one of its devices, in one of two containers.
+
+use std::process::Command;
+
+use drakkar_node::{ClaimSpec, DriverProcess, Node, PodHandle, device_class};
+
+use super::pod::with_this_command;
+use super::print::{Progress, in_container, print_indented, print_line, report_kept_files, report_leftovers, yaml};
+use super::{dry_run, keep};
+use crate::exit::{Code, Failure};
+
+const POD: &str = include_str!("own-pod.yaml");
+/// The driver's name until it has registered.
+const UNNAMED: &str = "driver";
+
+pub(super) async fn run(
+    node: &Node,
+    command: &str,
+    keep_running: bool,
+    progress: &mut Progress,
+) -> Result<(), Failure> {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]);
+    let mut process = node.spawn(UNNAMED, shell)?;
+    let result = tokio::select! {
+        result = with_driver(node, keep_running, progress) => result,
+        status = process.wait() => Err(Failure::new(Code::Invalid, format!("the driver exited: {}", status?))),
+    };
+    result.map_err(|failure| failure.hint(hint(&process)))?;
+    process.terminate().await?;
+    Ok(())
+}
+
+async fn with_driver(node: &Node, keep_running: bool, progress: &mut Progress) -> Result<(), Failure> {
+    let driver = node.wait_any_registered().await?;
+    progress.complete(&format!("Driver {driver} is registered with the kubelet"))?;
+    node.wait_published(&driver).await?;
+    let slices = node.slices(&driver).await?;
+    let devices = slices.iter().flat_map(|slice| slice.spec.devices.iter().flatten()).count();
+    progress.complete(&format!("It has published {devices} devices in {} ResourceSlices", slices.len()))?;
+    print_line("")?;
+
+    node.create(device_class(&driver)).await?;
+    node.create(ClaimSpec::default().request("device", &driver, 1).claim("demo")).await?;
+    let pod = node.create_pod(with_this_command(POD)?).await?;
+    progress.restart_clock();
+    let claims = pod.allocated().await?;
+    progress.complete("A pod with a claim for one device: the scheduler has allocated it")?;
+    for (request, device) in claims.into_iter().flat_map(|claim| claim.devices) {
+        print_line(&format!("      request {request}: {device}"))?;
+    }
+    print_line("")?;
+
+    if dry_run::is_dry_run(node) {
+        dry_run::run(node, progress).await?;
+    } else {
+        in_containers(&pod, progress).await?;
+    }
+    if let Some(status) = node.claim("demo").await?.and_then(|claim| claim.status).and_then(|status| status.devices) {
+        print_line("    The device status that the driver reported to the API server:")?;
+        print_indented(&yaml(&serde_json::to_value(status).map_err(std::io::Error::from)?)?)?;
+        print_line("")?;
+    }
+
+    if keep_running {
+        return keep(node, &pod, "with").await;
+    }
+    let claim = node.claim_ref("demo").await?;
+    progress.restart_clock();
+    pod.delete().await?;
+    progress.complete("The pod is deleted: containers stopped, claim unprepared")?;
+    let leftovers = node.leftovers_of(&driver, &[claim]).await?;
+    report_leftovers(&leftovers.of_claims)?;
+    report_kept_files(&leftovers.of_driver)
+}
+
+/// Shows the device's metadata in the containers.
+async fn in_containers(pod: &PodHandle<'_>, progress: &mut Progress) -> Result<(), Failure> {
+    pod.running().await?;
+    progress.complete("The driver has prepared the claim; the containers are running")?;
+    if !in_container(pod, "with", &["list"]).await? {
+        print_line("    A driver that uses drakkar-plugin writes metadata files if you set")?;
+        print_line("    --enable-device-metadata or ENABLE_DEVICE_METADATA=true.")?;
+        print_line("")?;
+    }
+    print_line("    The container that does not use the claim has no metadata of it:")?;
+    in_container(pod, "without", &["list"]).await?;
+    Ok(())
+}
+
+/// Returns a hint with the last lines of a driver's log.
+pub(super) fn hint(process: &DriverProcess) -> String {
+    let log = process.log().unwrap_or_else(|error| error.to_string());
+    let log = anstream::adapter::strip_str(&log).to_string();
+    let last: Vec<&str> = log.lines().rev().take(5).collect();
+    if last.is_empty() {
+        return "the driver printed nothing; its environment has KUBECONFIG, NODE_NAME, KUBELET_ROOT_DIR and CDI_DIR"
+            .to_owned();
+    }
+    let lines: Vec<&str> = last.into_iter().rev().collect();
+    format!("the driver's last output: {}", lines.join(" / "))
+}
