@@ -152,7 +152,7 @@ impl PendingPublish {
     }
 
     fn slot(&self) -> MutexGuard<'_, Slot> {
-        // Nothing panics while the lock is held, so a poisoned lock is as good as any.
+        // Nothing panics while the lock is held, so a poisoned lock cannot occur.
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -111,7 +111,7 @@ impl PublisherConfig {
     }
 }
 
-/// Publishes the resources of a driver as ResourceSlices, and keeps the slices as published until it is dropped.
+/// Publishes the resources of a driver as `ResourceSlice` objects, and keeps the slices as published until it is dropped.
 ///
 /// Nothing is sent before the first [`ResourcePublisher::publish`]. From then on a watch follows the slices: what other
 /// clients change or delete is repaired.
@@ -397,14 +397,14 @@ impl PublisherTask {
             return state.mark_synced();
         }
         if is_repair && state.is_contested() {
-            return self.fail(pool, PublishError::Contested { pool: pool.to_owned() });
+            return self.fail(pool, &PublishError::Contested { pool: pool.to_owned() });
         }
         let needs_owner = state.desired().is_some() && self.config.node.is_some();
         let owner = if needs_owner {
             match self.owner().await {
                 Ok(owner) => Some(owner),
                 Err((error, delay)) => {
-                    self.fail(pool, error);
+                    self.fail(pool, &error);
                     return self.not_before(pool, delay);
                 }
             }

@@ -1,4 +1,4 @@
-//! Outcomes of writes: what is recorded, who is notified, and when to retry.
+//! Outcomes of writes: what is recorded, what is reported, and when to retry.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,8 +8,9 @@ use tokio::time::Instant;
 use super::super::PublishError;
 use super::super::overview::{self, Summary};
 use super::super::pending::PublishStatus;
+use super::super::pool::PoolState;
 use super::super::write::{Permission, WriteOutcome, explain};
-use super::PublisherTask;
+use super::{Listing, PublisherTask};
 
 /// After a transient error.
 const TRANSIENT_BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(30));
@@ -67,7 +68,7 @@ impl PublisherTask {
             }
         }
         if let Some(error) = failure {
-            self.fail(pool, error);
+            self.fail(pool, &error);
             self.not_before(pool, least_delay);
         } else if has_conflict {
             // The watch delivers the other client's version. After a second conflict it evidently has not, so slices are listed.
@@ -89,9 +90,9 @@ impl PublisherTask {
     }
 
     /// Records and reports that a pool could not be synced, and schedules a retry.
-    pub(super) fn fail(&mut self, pool: &str, error: PublishError) {
+    pub(super) fn fail(&mut self, pool: &str, error: &PublishError) {
         let Some(state) = self.pools.get_mut(pool) else { return };
-        let backoff = match &error {
+        let backoff = match error {
             PublishError::Forbidden { .. } => Some(FORBIDDEN_BACKOFF),
             PublishError::Rejected { .. } => Some(REJECTED_BACKOFF),
             PublishError::DroppedFields { .. } | PublishError::Api { .. } => Some(TRANSIENT_BACKOFF),
@@ -105,7 +106,7 @@ impl PublisherTask {
             | PublishError::Encode { .. } => None,
         };
         let is_new = state.record_failure(error.clone(), backoff);
-        self.report(&error, is_new);
+        self.report(error, is_new);
     }
 
     /// Delays the retry of a pool by at least this time, because the API server asks for it.
@@ -123,10 +124,10 @@ impl PublisherTask {
 
     /// Updates the status and the overview.
     pub(super) fn report_status(&self) {
-        let pool_error = self.pools.values().find_map(|state| state.error());
+        let pool_error = self.pools.values().find_map(PoolState::error);
         let error = pool_error.or(self.publish_error.as_ref()).or(self.watch_error.as_ref());
         let is_pending =
-            matches!(self.listing, super::Listing::First { .. }) || self.pools.values().any(|state| state.is_pending());
+            matches!(self.listing, Listing::First { .. }) || self.pools.values().any(PoolState::is_pending);
         let status = match error {
             _ if self.is_on_standby => PublishStatus::Standby,
             Some(error) => PublishStatus::Failing(error.to_string()),
