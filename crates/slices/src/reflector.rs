@@ -191,14 +191,10 @@ struct Closed;
 
 /// Returns whether the requested resource version is ahead of the server's, perhaps because its storage was restored from a
 /// backup.
-///
-/// `ApiError` has no more than status and message. A 504 without this message is an ordinary timeout.
 fn is_ahead(error: &ApiError) -> bool {
     match error {
         ApiError::RetryAfter { error, .. } => is_ahead(error),
-        ApiError::Status { status: StatusCode::GATEWAY_TIMEOUT, message } => {
-            message.contains("Too large resource version")
-        }
+        ApiError::ResourceVersionTooLarge { .. } => true,
         _ => false,
     }
 }

@@ -77,7 +77,9 @@ async fn requests_and_changes(
                         response = response.header("retry-after", after);
                     }
                     let message = "Timeout: Too large resource version: 9, current: 3";
-                    json!({"kind": "Status", "message": message}).to_string()
+                    let causes =
+                        json!([{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]);
+                    json!({"kind": "Status", "message": message, "details": {"causes": causes}}).to_string()
                 }
             };
             let body = http_body_util::Full::new(Bytes::from(body)).boxed_unsync();
