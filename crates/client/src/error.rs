@@ -15,6 +15,8 @@ use crate::backoff::jittered;
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// The number of bytes that are quoted of an answer that is not a `Status` object.
 const MAX_QUOTED: usize = 200;
+/// The reason of the cause in an answer to a request for a resource version that the server does not have.
+const RESOURCE_VERSION_TOO_LARGE: &str = "ResourceVersionTooLarge";
 
 /// Why the API server gave no usable answer.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +34,12 @@ pub enum ApiError {
         /// The HTTP status.
         status: StatusCode,
         /// The server's message.
+        message: String,
+    },
+    /// The server does not have the requested resource version: it lags behind, or was restored from a backup.
+    #[error("the API server answered {}: {}", StatusCode::GATEWAY_TIMEOUT, Printable::whole(message))]
+    ResourceVersionTooLarge {
+        /// The message of the server.
         message: String,
     },
     /// The answer is an error with a `Retry-After` header.
@@ -53,9 +61,17 @@ pub enum ApiError {
 impl ApiError {
     /// Creates the error for an answer with an error status, with the server's message.
     pub fn from_answer(status: StatusCode, body: &[u8]) -> Self {
-        let message = serde_json::from_slice::<Status>(body).ok().and_then(|status| status.message);
+        let object = serde_json::from_slice::<Status>(body).unwrap_or_default();
         let quoted = || String::from_utf8_lossy(&body[..body.len().min(MAX_QUOTED)]).trim().to_owned();
-        Self::Status { status, message: message.unwrap_or_else(quoted) }
+        let message = object.message.unwrap_or_else(quoted);
+        let mut causes = object.details.and_then(|details| details.causes).into_iter().flatten();
+        // A 504 without this cause is an ordinary timeout.
+        if status == StatusCode::GATEWAY_TIMEOUT
+            && causes.any(|cause| cause.reason.as_deref() == Some(RESOURCE_VERSION_TOO_LARGE))
+        {
+            return Self::ResourceVersionTooLarge { message };
+        }
+        Self::Status { status, message }
     }
 
     /// Creates the error for an answer that asks to retry later; `None` for any other answer.
@@ -71,6 +87,7 @@ impl ApiError {
     pub fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Status { status, .. } => Some(*status),
+            Self::ResourceVersionTooLarge { .. } => Some(StatusCode::GATEWAY_TIMEOUT),
             Self::RetryAfter { error, .. } => error.status(),
             Self::Send(_) | Self::Timeout(_) | Self::NoVersion | Self::Decode(_) => None,
         }
@@ -79,7 +96,7 @@ impl ApiError {
     /// Returns whether the same request may succeed later.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Send(_) | Self::Timeout(_) | Self::RetryAfter { .. } => true,
+            Self::Send(_) | Self::Timeout(_) | Self::RetryAfter { .. } | Self::ResourceVersionTooLarge { .. } => true,
             Self::Status { status, .. } => is_transient(*status),
             Self::NoVersion | Self::Decode(_) => false,
         }
@@ -130,6 +147,20 @@ mod tests {
         let longest = delays.iter().max().unwrap();
         assert!(*longest - *shortest > seconds(3), "from {shortest:?} to {longest:?}");
         assert_eq!(error.retry_delay(seconds(30)), seconds(30), "a longer delay stays as it is");
+    }
+
+    #[test]
+    fn a_resource_version_that_the_server_does_not_have_is_told_from_a_timeout_by_its_cause() {
+        let status = StatusCode::GATEWAY_TIMEOUT;
+        let message = "Timeout: Too large resource version: 9, current: 3";
+        let cause = r#"{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}"#;
+        let body = format!(r#"{{"kind":"Status","message":"{message}","details":{{"causes":[{cause}]}}}}"#);
+        let error = ApiError::from_answer(status, body.as_bytes());
+        assert!(matches!(error, ApiError::ResourceVersionTooLarge { .. }), "{error:?}");
+        assert!(error.is_transient() && error.status() == Some(status));
+        let timeout = ApiError::from_answer(status, format!(r#"{{"kind":"Status","message":"{message}"}}"#).as_bytes());
+        assert!(matches!(timeout, ApiError::Status { .. }), "{timeout:?}");
+        assert_eq!(timeout.to_string(), error.to_string());
     }
 
     #[test]

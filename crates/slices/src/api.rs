@@ -1,9 +1,9 @@
-//! Requests about slices to the API server, in the newest version of `resource.k8s.io` that it has.
+//! Requests about slices, in the newest version of `resource.k8s.io` that the API server serves.
 
-mod lines;
 mod object;
 #[cfg(test)]
 mod tests;
+mod watch_stream;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,58 +16,58 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
-pub(super) use self::lines::{Event, Lines};
 pub(super) use self::object::{Owner, SliceObject};
-use super::stored::Stored;
+pub(super) use self::watch_stream::{Event, WatchStream};
+use super::stored::StoredSlice;
 
-/// How long the API server may take for one answer.
+/// The time limit of one request.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How many slices are asked for at once, where a server gives them in parts.
-const PAGE: usize = 50;
-/// The media type of all else than slices.
+/// The number of slices per page of a list.
+const PAGE_SIZE: usize = 50;
 const JSON: &str = "application/json";
-/// More than all slices of a node need.
+/// The largest body of an answer: more than all slices of a node need.
 const MAX_BODY: usize = 256 * 1024 * 1024;
 
-/// Which slices are the driver's business.
+/// The slices that a publisher owns.
 #[derive(Debug, Clone)]
 pub(super) struct Scope {
     pub(super) driver: String,
-    /// The node that slices name; none means those that name no node.
+    /// The node that slices name; `None` for slices that name no node.
     pub(super) node: Option<String>,
-    /// The only pool.
+    /// The pool, if it is only one.
     pub(super) pool: Option<String>,
 }
 
-/// How new a list has to be. A server has all but the newest state at hand; for that one older servers ask `etcd`, which reads
-/// the slices of all nodes to find those of one.
+/// How new a list has to be. API servers answer from their cache, except for the newest state: for that one older servers ask
+/// `etcd`, which reads the slices of all nodes to find those of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Freshness {
-    /// Whatever the server has at hand.
+    /// Whatever the server has in its cache.
     Any,
-    /// Not older than this version.
+    /// At least as new as this resource version.
     Since(String),
-    /// As of now.
+    /// The newest state.
     Now,
 }
 
-/// All slices at one time.
+/// A complete list of slices.
 #[derive(Debug)]
 pub(super) struct Listed {
-    pub(super) slices: Vec<Stored>,
+    pub(super) slices: Vec<StoredSlice>,
     pub(super) resource_version: String,
-    /// Whether it is the newest state, and not one that the server had at hand.
+    /// Whether it is the newest state, and not one from the server's cache.
     pub(super) is_current: bool,
 }
 
-/// Where slices are.
+/// A client for the slices of one publisher.
 pub(super) struct Api {
     client: DraClient,
     scope: Scope,
-    /// Whether the server is asked for the pool alone, in lists and in watches: older ones cannot.
+    /// Whether lists select by pool. Older servers cannot.
     lists_pool: AtomicBool,
+    /// Whether watches select by pool.
     watches_pool: AtomicBool,
-    /// Whether slices are sent in protobuf: not to a server that would not have it.
+    /// Whether slices are sent as protobuf, until the server refuses it.
     sends_protobuf: AtomicBool,
 }
 
@@ -105,7 +105,7 @@ impl Api {
         }
     }
 
-    /// The version of the API that is used.
+    /// Returns the API version in use.
     pub(super) fn version(&self) -> DraVersion {
         self.client.version()
     }
@@ -124,12 +124,12 @@ impl Api {
         escape(&selector).to_string()
     }
 
-    /// Whether a slice is the driver's business. Servers that cannot select by pool send more.
-    pub(super) fn is_ours(&self, slice: &Stored) -> bool {
+    /// Returns whether a slice is one of the publisher's. Servers that cannot select by pool send others too.
+    pub(super) fn is_in_scope(&self, slice: &StoredSlice) -> bool {
         self.scope.pool.as_ref().is_none_or(|pool| slice.pool == *pool)
     }
 
-    /// All slices.
+    /// Lists all slices in scope.
     pub(super) async fn list(&self, freshness: &Freshness) -> Result<Listed, ApiError> {
         loop {
             let version = self.version();
@@ -137,7 +137,7 @@ impl Api {
                 Err(ApiError::Status { status: StatusCode::BAD_REQUEST, message })
                     if self.lists_pool.swap(false, Ordering::Relaxed) =>
                 {
-                    tracing::debug!(message, "the API server cannot select slices by pool");
+                    tracing::debug!(message, "API server cannot select slices by pool");
                 }
                 Err(ApiError::Status { status: StatusCode::NOT_FOUND, .. }) => {
                     self.client.rediscover(version).await?;
@@ -161,12 +161,12 @@ impl Api {
                 }
                 (None, Freshness::Now) => String::new(),
             };
-            let path = format!("{}?fieldSelector={selector}&limit={PAGE}{more}", self.path());
-            let body = self.ask(Method::GET, &path, Vec::new(), JSON).await?;
+            let path = format!("{}?fieldSelector={selector}&limit={PAGE_SIZE}{more}", self.path());
+            let body = self.request(Method::GET, &path, Vec::new(), JSON).await?;
             let page: List<'_> = serde_json::from_slice(&body).map_err(ApiError::Decode)?;
             for item in page.items {
-                let slice = Stored::read(item.get().as_bytes(), self.version()).map_err(ApiError::Decode)?;
-                if self.is_ours(&slice) {
+                let slice = StoredSlice::read(item.get().as_bytes(), self.version()).map_err(ApiError::Decode)?;
+                if self.is_in_scope(&slice) {
                     listed.slices.push(slice);
                 }
             }
@@ -178,19 +178,19 @@ impl Api {
         }
     }
 
-    /// What happens to slices from that state on, for so long.
-    pub(super) async fn watch(&self, resource_version: &str, lasting: Duration) -> Result<Lines, ApiError> {
+    /// Watches slices from a resource version on, for this time.
+    pub(super) async fn watch(&self, resource_version: &str, duration: Duration) -> Result<WatchStream, ApiError> {
         loop {
             let selector = self.selector(self.watches_pool.load(Ordering::Relaxed));
             let path = format!(
                 "{}?watch=true&allowWatchBookmarks=true&fieldSelector={selector}&resourceVersion={}&timeoutSeconds={}",
                 self.path(),
                 escape(resource_version),
-                lasting.as_secs()
+                duration.as_secs()
             );
             let response = self.open(&path).await?;
             if response.status() == StatusCode::OK {
-                return Ok(Lines::new(response.into_body(), self.version()));
+                return Ok(WatchStream::new(response.into_body(), self.version()));
             }
             let (status, body) = DraClient::collect(response, MAX_BODY).await?;
             if status == StatusCode::BAD_REQUEST && self.watches_pool.swap(false, Ordering::Relaxed) {
@@ -200,53 +200,62 @@ impl Api {
         }
     }
 
-    /// Creates a slice, and gives what the server made of it, also as text.
-    pub(super) async fn create(&self, object: &SliceObject<'_>) -> Result<(Stored, Vec<u8>), ApiError> {
+    /// Creates a slice. Returns what the server stored, also as JSON.
+    pub(super) async fn create(&self, object: &SliceObject<'_>) -> Result<(StoredSlice, Vec<u8>), ApiError> {
         self.write(Method::POST, &self.path(), object).await
     }
 
-    /// Replaces a slice, if it is still as it was known.
-    pub(super) async fn update(&self, name: &str, object: &SliceObject<'_>) -> Result<(Stored, Vec<u8>), ApiError> {
+    /// Replaces a slice, unless another client has changed it.
+    pub(super) async fn update(
+        &self,
+        name: &str,
+        object: &SliceObject<'_>,
+    ) -> Result<(StoredSlice, Vec<u8>), ApiError> {
         self.write(Method::PUT, &format!("{}/{name}", self.path()), object).await
     }
 
-    async fn write(&self, method: Method, path: &str, object: &SliceObject<'_>) -> Result<(Stored, Vec<u8>), ApiError> {
+    async fn write(
+        &self,
+        method: Method,
+        path: &str,
+        object: &SliceObject<'_>,
+    ) -> Result<(StoredSlice, Vec<u8>), ApiError> {
         let json = object.encode().map_err(ApiError::Decode)?;
         let answer = match self.protobuf(&json) {
-            Some(body) => match self.ask(method.clone(), path, body, protobuf::MEDIA_TYPE).await {
+            Some(body) => match self.request(method.clone(), path, body, protobuf::MEDIA_TYPE).await {
                 Err(ApiError::Status { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, message }) => {
-                    tracing::debug!(message, "the API server does not take slices in protobuf");
+                    tracing::debug!(message, "API server refuses protobuf, sending JSON");
                     self.sends_protobuf.store(false, Ordering::Relaxed);
-                    self.ask(method, path, json, JSON).await?
+                    self.request(method, path, json, JSON).await?
                 }
                 answer => answer?,
             },
-            None => self.ask(method, path, json, JSON).await?,
+            None => self.request(method, path, json, JSON).await?,
         };
-        Ok((Stored::read(&answer, self.version()).map_err(ApiError::Decode)?, answer))
+        Ok((StoredSlice::read(&answer, self.version()).map_err(ApiError::Decode)?, answer))
     }
 
-    /// A slice in protobuf, which is smaller than JSON and less work for the server; none where only JSON will do.
+    /// Encodes a slice as protobuf, which is smaller than JSON and less work for the server. `None` if JSON has to be sent.
     fn protobuf(&self, json: &[u8]) -> Option<Vec<u8>> {
         if !self.version().has_v1_form() || !self.sends_protobuf.load(Ordering::Relaxed) {
             return None;
         }
         let encoded = protobuf::from_json(json);
-        encoded.inspect_err(|error| tracing::warn!(%error, "a slice is sent as JSON")).ok()
+        encoded.inspect_err(|error| tracing::warn!(%error, "encoding a slice as protobuf failed, sending JSON")).ok()
     }
 
-    /// Deletes a slice, if it is still as it was known. One that is gone is deleted.
-    pub(super) async fn delete(&self, slice: &Stored) -> Result<(), ApiError> {
+    /// Deletes a slice, unless another client has changed it. One that does not exist is no error.
+    pub(super) async fn delete(&self, slice: &StoredSlice) -> Result<(), ApiError> {
         let preconditions = json!({"uid": slice.uid, "resourceVersion": slice.resource_version});
         let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
         let path = format!("{}/{}", self.path(), slice.name);
-        match self.ask(Method::DELETE, &path, body.to_string().into_bytes(), JSON).await {
+        match self.request(Method::DELETE, &path, body.to_string().into_bytes(), JSON).await {
             Ok(_) | Err(ApiError::Status { status: StatusCode::NOT_FOUND, .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// The UID of a node.
+    /// Returns the UID of a node.
     pub(super) async fn node_uid(&self, name: &str) -> Result<String, ApiError> {
         #[derive(Deserialize)]
         struct Node {
@@ -256,13 +265,19 @@ impl Api {
         struct Metadata {
             uid: String,
         }
-        let body = self.ask(Method::GET, &format!("/api/v1/nodes/{name}"), Vec::new(), JSON).await?;
+        let body = self.request(Method::GET, &format!("/api/v1/nodes/{name}"), Vec::new(), JSON).await?;
         let node: Node = serde_json::from_slice(&body).map_err(ApiError::Decode)?;
         Ok(node.metadata.uid)
     }
 
     /// Sends a request and returns the body of a successful answer.
-    async fn ask(&self, method: Method, path: &str, body: Vec<u8>, media: &'static str) -> Result<Vec<u8>, ApiError> {
+    async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        media: &'static str,
+    ) -> Result<Vec<u8>, ApiError> {
         let request = self.client.request(method, path, media, body)?;
         let answer = timeout(TIMEOUT, self.client.exchange(request, MAX_BODY)).await;
         match answer.unwrap_or(Err(ApiError::Timeout(TIMEOUT)))? {
@@ -271,7 +286,7 @@ impl Api {
         }
     }
 
-    /// Sends a GET and returns when the head of the answer is there.
+    /// Sends a GET and returns its answer as soon as the headers have arrived.
     async fn open(&self, path: &str) -> Result<Response<Body>, ApiError> {
         let request = self.client.request(Method::GET, path, JSON, Vec::new())?;
         timeout(TIMEOUT, self.client.send(request)).await.unwrap_or(Err(ApiError::Timeout(TIMEOUT)))

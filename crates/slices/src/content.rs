@@ -1,8 +1,8 @@
-//! What is in a slice, in a form in which it can be sent, compared and kept in little memory.
+//! The content of slices, encoded to be sent, compared, and kept in little memory.
 //!
-//! A device becomes its JSON text and a digest of what it means. Two devices with equal digests are the same to an API server:
-//! empty and missing, `1Gi` and `1024Mi` make no difference, nor does the time of a taint, which is compared for itself.
-//! Slices have digests of the same kind, so to compare ten thousand devices is to compare a few dozen numbers.
+//! A device becomes its JSON text and a digest of its meaning. Two devices with equal digests are the same to an API server:
+//! there is no difference between empty and missing, nor between `1Gi` and `1024Mi`. Times of taints are not part of the digest
+//! and compared on their own. Slices have digests too, so the comparison of ten thousand devices is one of a few dozen digests.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::resources::{DeviceNodes, NodeSelection, Pool, PublishedDevice};
 
-/// What something means, in 16 bytes.
+/// A digest of the meaning of a device or a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Digest([u8; 16]);
 
@@ -35,7 +35,7 @@ impl Digest {
     }
 }
 
-/// A taint's identity, and since when it is there, in seconds since 1970.
+/// The identity of a taint and the time at which it was added, in seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TaintTime {
     pub(super) key: String,
@@ -58,7 +58,8 @@ impl TaintTime {
         (&self.key, &self.value, &self.effect) == (&other.key, &other.value, &other.effect)
     }
 
-    /// Whether the times of the same taints are so different that one of them has to be written.
+    /// Returns whether the times of the same taints differ enough for a write: the API has whole seconds, and rounding may
+    /// change them by one.
     pub(super) fn differ(ours: &[Self], theirs: &[Self]) -> bool {
         ours.iter().zip(theirs).any(|(ours, theirs)| match (ours.added, theirs.added) {
             (Some(ours), Some(theirs)) => ours.abs_diff(theirs) > 1,
@@ -67,22 +68,22 @@ impl TaintTime {
     }
 }
 
-/// A device that is to be published.
+/// A device, encoded for the API.
 #[derive(Debug)]
-pub(super) struct Item {
+pub(super) struct EncodedDevice {
     pub(super) name: Arc<str>,
-    /// The device as the API's v1 has it.
+    /// The device in the form of the API's v1.
     pub(super) json: Box<RawValue>,
     pub(super) digest: Digest,
-    /// Whether a slice with it may have only half of the devices.
+    /// Whether a slice with this device may have only half as many devices.
     pub(super) is_heavy: bool,
     pub(super) consumes_counters: bool,
     pub(super) taints: Box<[TaintTime]>,
 }
 
-impl Item {
-    /// A device; `before` is the one of that name that was published last, which it is again where nothing has changed. Then
-    /// there is nothing to digest, and nothing more to keep.
+impl EncodedDevice {
+    /// Encodes a device. `before` is the one of that name that was published last: it is shared if nothing has changed, which
+    /// saves the digest and the memory.
     pub(super) fn new(device: PublishedDevice, before: Option<&Arc<Self>>) -> Result<Arc<Self>, serde_json::Error> {
         let is_heavy = device.is_heavy();
         let mut device = api_device(device);
@@ -101,10 +102,10 @@ pub(super) fn taint_times(device: &api::Device) -> Box<[TaintTime]> {
     device.taints.iter().flatten().map(TaintTime::of).collect()
 }
 
-/// What of a slice is not devices: who can use it, and so on.
+/// The fields of a slice's spec other than its devices, driver, pool and node name.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Head {
+pub(super) struct SliceHeader {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) node_selector: Option<NodeSelector>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,8 +120,8 @@ pub(super) struct Head {
     pub(super) shared_counters: Option<Vec<api::CounterSet>>,
 }
 
-impl Head {
-    /// What all slices of a pool have in common.
+impl SliceHeader {
+    /// Returns the fields that all slices of a pool have in common.
     pub(super) fn of_pool(pool: &Pool) -> Self {
         Self {
             node_selector: match &pool.nodes {
@@ -130,30 +131,30 @@ impl Head {
             all_nodes: (pool.nodes == NodeSelection::AllNodes).then_some(true),
             per_device_node_selection: (pool.nodes == NodeSelection::PerDevice).then_some(true),
             partition_type_attribute: None,
-            skip_node_operations: some(pool.skip_node_operations.clone()),
+            skip_node_operations: non_empty(pool.skip_node_operations.clone()),
             shared_counters: None,
         }
     }
 
-    /// Takes it out of a slice.
+    /// Takes the header out of a slice's spec.
     pub(super) fn take(spec: &mut api::ResourceSliceSpec) -> Self {
         Self {
             node_selector: spec.node_selector.take(),
             all_nodes: spec.all_nodes.take().filter(|on| *on),
             per_device_node_selection: spec.per_device_node_selection.take().filter(|on| *on),
             partition_type_attribute: spec.partition_type_attribute.take(),
-            skip_node_operations: spec.skip_node_operations.take().and_then(some),
-            shared_counters: spec.shared_counters.take().and_then(some),
+            skip_node_operations: spec.skip_node_operations.take().and_then(non_empty),
+            shared_counters: spec.shared_counters.take().and_then(non_empty),
         }
     }
 
-    /// What a slice means: this, and devices in their order.
+    /// Returns the digest of a slice with this header and these devices.
     pub(super) fn digest(&self, devices: impl Iterator<Item = Digest>) -> Result<Digest, serde_json::Error> {
-        let mut head = self.clone();
-        for counter in head.shared_counters.iter_mut().flatten().flat_map(|set| set.counters.values_mut()) {
+        let mut header = self.clone();
+        for counter in header.shared_counters.iter_mut().flatten().flat_map(|set| set.counters.values_mut()) {
             normalize(&mut counter.value);
         }
-        let mut hash = Sha256::new_with_prefix(serde_json::to_vec(&head)?);
+        let mut hash = Sha256::new_with_prefix(serde_json::to_vec(&header)?);
         for device in devices {
             hash.update(device.0);
         }
@@ -161,13 +162,13 @@ impl Head {
     }
 }
 
-/// What a device means. It is not to be used afterwards.
+/// Returns the digest of a device, which is normalized.
 pub(super) fn device_digest(device: &mut api::Device) -> Result<Digest, serde_json::Error> {
     normalize_device(device);
     Ok(Digest::of(&serde_json::to_vec(device)?))
 }
 
-/// Brings a device into the form that all devices of the same meaning have; times of taints are left out.
+/// Normalizes a device: all devices of the same meaning have the same form. Times of taints are removed.
 pub(super) fn normalize_device(device: &mut api::Device) {
     for attribute in device.attributes.iter_mut().flat_map(|attributes| attributes.values_mut()) {
         drop_empty(&mut attribute.ints);
@@ -221,18 +222,18 @@ fn drop_empty<T>(list: &mut Option<Vec<T>>) {
     list.take_if(|list| list.is_empty());
 }
 
-/// One text for each number.
+/// Normalizes a quantity: all texts of the same number become one.
 fn normalize(quantity: &mut Quantity) {
     if let Ok(number) = quantity.0.parse::<drakkar_client::Quantity>() {
         quantity.0 = number.exact().to_string();
     }
 }
 
-fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
+fn non_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
 }
 
-/// A device in the API's own form.
+/// Converts a device to the API's type.
 fn api_device(device: PublishedDevice) -> api::Device {
     let (node_name, node_selector, all_nodes) = match device.nodes {
         None => (None, None, None),
@@ -255,15 +256,15 @@ fn api_device(device: PublishedDevice) -> api::Device {
         name: device.name,
         attributes: Some(attributes.collect()).filter(|map: &std::collections::BTreeMap<_, _>| !map.is_empty()),
         capacity: Some(capacity.collect()).filter(|map: &std::collections::BTreeMap<_, _>| !map.is_empty()),
-        consumes_counters: some(device.consumes_counters),
-        taints: some(taints),
+        consumes_counters: non_empty(device.consumes_counters),
+        taints: non_empty(taints),
         node_name,
         node_selector,
         all_nodes,
         allow_multiple_allocations: device.allow_multiple_allocations.then_some(true),
         binds_to_node: device.binds_to_node.then_some(true),
-        binding_conditions: some(device.binding_conditions),
-        binding_failure_conditions: some(device.binding_failure_conditions),
+        binding_conditions: non_empty(device.binding_conditions),
+        binding_failure_conditions: non_empty(device.binding_failure_conditions),
         node_allocatable_resources: Some(device.node_allocatable_resources).filter(|map| !map.is_empty()),
     }
 }
@@ -275,9 +276,9 @@ fn api_attribute(attribute: DeviceAttribute) -> api::DeviceAttribute {
         bool,
         string,
         version,
-        ints: some(ints),
-        bools: some(bools),
-        strings: some(strings),
-        versions: some(versions),
+        ints: non_empty(ints),
+        bools: non_empty(bools),
+        strings: non_empty(strings),
+        versions: non_empty(versions),
     }
 }

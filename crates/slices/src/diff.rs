@@ -1,25 +1,26 @@
-//! What has to be written so that the API server has a pool as it is wanted: a decision about facts, nothing is done here.
+//! The difference between a pool as it should be and as the API server stores it: a pure function from state to writes.
 //!
-//! A slice of the wanted index and the highest generation is brought up to date; everything else of the pool goes. A change
-//! of one slice is just that; more than one, or a slice more, is a new generation, which every slice is written with, since
-//! the scheduler takes the slices of the highest generation and only if all of them are there.
+//! A stored slice with a desired index and the highest generation is updated in place; all others of the pool are deleted. A
+//! change of one slice keeps the generation. A change of several, or an additional slice, is a new generation with which every
+//! slice is written, because the scheduler uses the slices of the highest generation, and only if all of them exist.
 
 use super::content::TaintTime;
+use super::desired::DesiredPool;
 use super::name;
-use super::stored::Stored;
-use super::wanted::Wanted;
+use super::stored::StoredSlice;
 
-/// What is to be written. Indices are those of the wanted and of the stored slices.
+/// The writes that a pool needs. Numbers are indices of desired and of stored slices.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Writes {
-    /// The generation that the pool has then.
+    /// The generation that is written.
     pub(super) generation: i64,
-    /// Slices that would be counted among the new ones: to be deleted first.
+    /// Stored slices that the scheduler would count among the new ones: deleted first.
     pub(super) delete_first: Vec<usize>,
-    /// Wanted and stored.
+    /// Pairs of desired and stored slices.
     pub(super) update: Vec<(usize, usize)>,
+    /// Desired slices.
     pub(super) create: Vec<usize>,
-    /// Slices of older generations, which are in nobody's way: to be deleted when the new ones are there (G53).
+    /// Stored slices of older generations, which the scheduler ignores: deleted once the new ones exist (G53).
     pub(super) delete_last: Vec<usize>,
 }
 
@@ -29,79 +30,82 @@ impl Writes {
     }
 }
 
-/// What is known of a pool.
+/// What is known about a pool.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known<'a> {
-    pub(super) stored: &'a [Stored],
-    /// The highest generation that it ever had.
+    pub(super) stored: &'a [StoredSlice],
+    /// The highest generation that the pool ever had.
     pub(super) remembered: i64,
-    /// The generation that is being written, if not all of it is written yet. It is finished, and not begun anew.
+    /// The generation whose rollout was interrupted: it is finished, and not started again.
     pub(super) rollout: Option<i64>,
 }
 
-/// What has to be written. `is_as_good` tells whether what the API server has is the best that can be had of what is wanted.
+/// Returns the writes that a pool needs; `None` is a pool that should not exist. `is_current` tells whether a stored slice has
+/// the desired content, or all of it that the API server keeps.
 pub(super) fn diff(
-    wanted: Option<&Wanted>,
+    desired: Option<&DesiredPool>,
     Known { stored, remembered, rollout }: Known<'_>,
-    is_as_good: impl Fn(usize, &Stored) -> bool,
+    is_current: impl Fn(usize, &StoredSlice) -> bool,
 ) -> Writes {
-    let Some(wanted) = wanted else {
+    let Some(desired) = desired else {
         return Writes { delete_first: (0..stored.len()).collect(), ..Writes::default() };
     };
     let highest = stored.iter().map(|slice| slice.generation).max().unwrap_or(0);
-    let width = name::width(wanted.slices.len());
+    let width = name::width(desired.slices.len());
     let is_rollout = rollout == Some(highest) && highest > 0;
-    let mut current: Vec<Option<usize>> = vec![None; wanted.slices.len()];
+    let mut current: Vec<Option<usize>> = vec![None; desired.slices.len()];
     let mut obsolete = Vec::new();
     let (newest, older): (Vec<usize>, Vec<usize>) =
         (0..stored.len()).partition(|number| stored[*number].generation == highest);
     for number in newest.into_iter().chain(older) {
         let slice = &stored[number];
-        let place = match slice.generation == highest || is_rollout {
-            true => name::index(&slice.name, width).and_then(|index| current.get_mut(index)),
-            false => None,
+        let slot = if slice.generation == highest || is_rollout {
+            name::index(&slice.name, width).and_then(|index| current.get_mut(index))
+        } else {
+            None
         };
-        match place {
-            Some(place @ None) => *place = Some(number),
+        match slot {
+            Some(slot @ None) => *slot = Some(number),
             _ => obsolete.push(number),
         }
     }
-    let count = i64::try_from(wanted.slices.len()).unwrap_or(i64::MAX);
+    let count = i64::try_from(desired.slices.len()).unwrap_or(i64::MAX);
     let mut changed = Vec::new();
     let mut create = Vec::new();
-    for (index, place) in current.iter().enumerate() {
-        match place {
+    for (index, slot) in current.iter().enumerate() {
+        match slot {
             None => create.push(index),
             Some(number) => {
                 let slice = &stored[*number];
                 let is_old = slice.generation != highest || slice.count != count;
-                if is_old || times_differ(wanted, index, slice) || !is_as_good(index, slice) {
+                if is_old || times_differ(desired, index, slice) || !is_current(index, slice) {
                     changed.push((index, *number));
                 }
             }
         }
     }
-    let generation = if wanted.generation > highest.max(remembered) {
-        wanted.generation
+    let generation = if desired.generation > highest.max(remembered) {
+        desired.generation
     } else if is_rollout || (create.is_empty() && changed.len() <= 1) {
         highest
     } else {
         highest.max(remembered) + 1
     };
-    let update = match generation == highest {
-        true => changed,
-        false => current.iter().enumerate().filter_map(|(index, place)| Some((index, (*place)?))).collect(),
+    let update = if generation == highest {
+        changed
+    } else {
+        current.iter().enumerate().filter_map(|(index, slot)| Some((index, (*slot)?))).collect()
     };
     let (delete_first, delete_last) = obsolete.into_iter().partition(|number| stored[*number].generation >= generation);
     Writes { generation, delete_first, update, create, delete_last }
 }
 
-fn times_differ(wanted: &Wanted, index: usize, stored: &Stored) -> bool {
+fn times_differ(desired: &DesiredPool, index: usize, stored: &StoredSlice) -> bool {
     if stored.taints.is_empty() {
         return false;
     }
-    let theirs: Vec<TaintTime> = stored.taints.iter().map(|(_, taint)| taint.clone()).collect();
-    TaintTime::differ(&wanted.taints(index), &theirs)
+    let times: Vec<TaintTime> = stored.taints.iter().map(|(_, taint)| taint.clone()).collect();
+    TaintTime::differ(&desired.taints_of(index), &times)
 }
 
 #[cfg(test)]

@@ -1,24 +1,26 @@
-//! What an API server did not keep of a slice, and which of its features explain that.
+//! The fields of a slice that an API server dropped, and the feature gates that they need.
 
 use drakkar_client::Quantity;
 use k8s_openapi::api::resource::v1::ResourceSliceSpec;
 use serde_json::Value;
 
-use super::content::{Head, normalize_device};
+use super::content::{SliceHeader, normalize_device};
 
-/// How many fields are named.
+/// The number of fields that are named.
 const MAX_FIELDS: usize = 10;
 
-/// Fields that were sent and did not come back, and the feature gates for them.
+/// Fields that were sent and not stored, and the feature gates that they need.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Dropped {
+pub(super) struct DroppedFields {
     pub(super) fields: Vec<String>,
     pub(super) gates: Vec<&'static str>,
 }
 
-impl Dropped {
+impl DroppedFields {
+    /// Compares what was sent with what was stored.
     pub(super) fn between(sent: ResourceSliceSpec, kept: ResourceSliceSpec) -> Self {
-        let (sent, kept) = (normal(sent), normal(kept));
+        let sent = normalized(sent);
+        let kept = normalized(kept);
         let mut dropped = Self { fields: Vec::new(), gates: Vec::new() };
         dropped.compare("", &sent, &kept);
         if dropped.gates.is_empty() {
@@ -34,13 +36,12 @@ impl Dropped {
                     let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                     match kept.get(name) {
                         Some(kept) => self.compare(&path, value, kept),
-                        None => self.lost(path),
+                        None => self.add(path),
                     }
                 }
-                if kept.keys().any(|name| !sent.contains_key(name)) {
-                    // Something that was not sent: a default of a later version of the API, or another's doing.
-                    let added = kept.keys().find(|name| !sent.contains_key(*name)).map_or("", |name| name.as_str());
-                    self.lost(format!("{path} (it added {added})"));
+                // A field that was not sent: a default of a later version of the API, or of a mutating webhook.
+                if let Some(added) = kept.keys().find(|name| !sent.contains_key(*name)) {
+                    self.add(format!("{path} (it added {added})"));
                 }
             }
             (Value::Array(sent), Value::Array(kept)) => {
@@ -48,16 +49,16 @@ impl Dropped {
                     let path = format!("{path}[{index}]");
                     match kept.get(index) {
                         Some(kept) => self.compare(&path, value, kept),
-                        None => self.lost(path),
+                        None => self.add(path),
                     }
                 }
             }
-            (sent, kept) if sent != kept => self.lost(path.to_owned()),
+            (sent, kept) if sent != kept => self.add(path.to_owned()),
             _ => {}
         }
     }
 
-    fn lost(&mut self, path: String) {
+    fn add(&mut self, path: String) {
         for gate in gates(&path) {
             if !self.gates.contains(gate) {
                 self.gates.push(gate);
@@ -71,16 +72,16 @@ impl Dropped {
     }
 }
 
-/// A slice as JSON, in a form that differs only where the meaning does.
-fn normal(mut spec: ResourceSliceSpec) -> Value {
+/// Returns a slice as JSON, in a form that differs only where the meaning does.
+fn normalized(mut spec: ResourceSliceSpec) -> Value {
     let mut devices = spec.devices.take().unwrap_or_default();
     devices.iter_mut().for_each(normalize_device);
-    let head = Head::take(&mut spec);
-    let mut value = serde_json::to_value(&head).unwrap_or_default();
+    let header = SliceHeader::take(&mut spec);
+    let mut value = serde_json::to_value(&header).unwrap_or_default();
     if let (Some(fields), false) = (value.as_object_mut(), devices.is_empty()) {
         fields.insert("devices".to_owned(), serde_json::to_value(&devices).unwrap_or_default());
     }
-    // Quantities of counters come back in another form.
+    // API servers return quantities in canonical form.
     for set in value.pointer_mut("/sharedCounters").and_then(Value::as_array_mut).into_iter().flatten() {
         for counter in
             set.get_mut("counters").and_then(Value::as_object_mut).into_iter().flat_map(|map| map.values_mut())
@@ -94,7 +95,7 @@ fn normal(mut spec: ResourceSliceSpec) -> Value {
     value
 }
 
-/// The gates that a field needs.
+/// Returns the feature gates that a field needs.
 fn gates(path: &str) -> &'static [&'static str] {
     let within = |name: &str| path.split(['.', '[', ']']).any(|part| part == name);
     if within("compatibilityGroups") {

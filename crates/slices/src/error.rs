@@ -1,54 +1,61 @@
-//! Why something is not published, and what to do.
+//! Errors of publishing, each with its remedy.
 
 use std::fmt;
+use std::sync::Arc;
 
-/// Why resources of a driver are not published, or not as the driver wants them.
+use drakkar_client::ApiError;
+use tokio::task::JoinError;
+
+/// Why resources are not published, or not as requested.
 ///
-/// A driver is told in [`DraPlugin::handle_error`](crate::DraPlugin::handle_error): this is the source of the error there.
-/// All but [`Self::Invalid`] and [`Self::OtherPool`] are tried again by themselves.
+/// Reported by [`Observer::publish_failed`](crate::Observer::publish_failed); a driver with a kubelet plugin gets it in
+/// `DraPlugin::handle_error`. The publisher retries by itself unless the error [is permanent](Self::is_permanent).
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// A pool is not valid. Nothing of it is sent; what was published of it before stays.
+    /// A pool is not valid. Nothing of it is sent; its last valid version stays published.
     #[error("pool {pool}: {}{}", Fields(.errors), More(*.omitted))]
     Invalid {
         /// The pool.
         pool: String,
-        /// What is wrong with it; the first hundred problems.
+        /// The invalid fields, up to a hundred.
         errors: Vec<InvalidField>,
-        /// How many more there are.
+        /// The number of invalid fields beyond those.
         omitted: usize,
     },
-    /// A driver with [`reconcile_pool_with_name`](crate::PluginBuilder::reconcile_pool_with_name) published another pool.
-    #[error("pool {pool}: this driver publishes only pool {only}, which was chosen with reconcile_pool_with_name")]
+    /// A publisher that is limited to one pool got another one.
+    #[error(
+        "pool {pool}: this driver publishes only pool {only}, as set with reconcile_pool_with_name or \
+         PublisherConfig::only_pool"
+    )]
     OtherPool {
         /// The pool.
         pool: String,
-        /// The only one that it may publish.
+        /// The only pool that may be published.
         only: String,
     },
-    /// The driver's service account may not do what is needed.
+    /// The service account lacks a permission.
     #[error("{what}: {message}; the cluster role of the driver's service account needs this rule: {rule}")]
     Forbidden {
-        /// What was tried.
+        /// The request that was refused.
         what: String,
-        /// What the API server says.
+        /// The message of the API server.
         message: String,
-        /// What to add to the cluster role.
+        /// The rule to add to the cluster role.
         rule: &'static str,
     },
     /// The API server refuses a slice.
     #[error("{what}: the API server refuses it: {message}{hint}")]
     Rejected {
-        /// What was tried.
+        /// The request that was refused.
         what: String,
-        /// What the API server says.
+        /// The message of the API server.
         message: String,
-        /// What may be the reason.
+        /// A probable reason, or nothing.
         hint: &'static str,
     },
-    /// The API server took a slice but not all of it. It is left at that, and tried again now and then: fields are kept once
-    /// the features are on.
+    /// The API server stored a slice without some of its fields, because their feature gates are off. What it stored is
+    /// accepted, and the fields are sent again from time to time in case the gates have been turned on.
     #[error(
         "pool {pool}, slice {slice}: the API server dropped {}; turn on {} there, or publish without",
         .fields.join(", "), .gates.join(", ")
@@ -58,39 +65,66 @@ pub enum PublishError {
         pool: String,
         /// The slice's name.
         slice: String,
-        /// The fields that are missing; the first ones.
+        /// The first of the dropped fields.
         fields: Vec<String>,
-        /// The feature gates of the API server that explain it.
+        /// The feature gates of the API server that these fields need.
         gates: Vec<&'static str>,
     },
-    /// Somebody else changes the driver's slices again and again.
+    /// Another client keeps changing the slices of a pool.
     #[error(
-        "pool {pool}: somebody else changes or deletes its slices again and again; is a second instance of the driver on the \
-         node, or another driver with the same name?"
+        "pool {pool}: another client changes or deletes its slices again and again; is a second instance of the driver on \
+         the node, or another driver with the same name?"
     )]
     Contested {
         /// The pool.
         pool: String,
     },
-    /// A task of the publisher has ended, and nothing is published any more.
-    #[error("{0}")]
-    Stopped(String),
-    /// The API server gives no usable answer.
-    #[error("{what}: {message}")]
+    /// The publisher was dropped or has failed: nothing is published until a new one is started.
+    #[error("the publisher has stopped; start a new one to publish")]
+    Stopped,
+    /// The validation of resources panicked, which is a bug. They are not published.
+    #[error("the validation of the resources panicked: {0}")]
+    Panicked(#[source] Arc<JoinError>),
+    /// A pool cannot be encoded as JSON.
+    #[error("pool {pool}: encode: {source}")]
+    Encode {
+        /// The pool.
+        pool: String,
+        /// The cause.
+        source: Arc<serde_json::Error>,
+    },
+    /// The API server gave no usable answer.
+    #[error("{what}: {source}")]
     Api {
-        /// What was tried.
+        /// The request that failed.
         what: String,
-        /// What went wrong.
-        message: String,
+        /// The cause.
+        source: Arc<ApiError>,
     },
 }
 
-/// A field that breaks a rule.
+impl PublishError {
+    /// Returns whether the error lasts until other resources are published, so that the publisher does not retry.
+    pub fn is_permanent(&self) -> bool {
+        match self {
+            Self::Invalid { .. } | Self::OtherPool { .. } | Self::Stopped | Self::Panicked(_) | Self::Encode { .. } => {
+                true
+            }
+            Self::Forbidden { .. }
+            | Self::Rejected { .. }
+            | Self::DroppedFields { .. }
+            | Self::Contested { .. }
+            | Self::Api { .. } => false,
+        }
+    }
+}
+
+/// A field that breaks a rule of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidField {
-    /// Which: `devices[3].attributes[model].string`.
+    /// The path of the field: `devices[3].attributes[model].string`.
     pub field: String,
-    /// What is wrong with it.
+    /// The rule that it breaks.
     pub problem: String,
 }
 

@@ -1,12 +1,12 @@
-//! The highest generation that each pool ever had, also when all its slices are gone and the driver was started again (G57).
+//! The highest generation that each pool ever had, also if all its slices are gone and the driver was restarted (G57).
 //!
-//! A small file in the driver's directory, read and written on threads for blocking work. It is a memory aid: one that cannot
-//! be read or written is logged, and generations are then what the slices say.
+//! It is stored in a small file in the driver's directory. If that cannot be read or written, a warning is logged, and
+//! generations follow those of the stored slices.
 //!
-//! A pool is forgotten when it has been unused for [`KEEP`]: the driver does not want it, and the API server has no slice of
-//! it. By then nobody can still have an old slice in a cache, beside which a new one of generation 1 would be taken for
-//! outdated: consumers list and watch, and a watch can be behind by no more than the history of `etcd`, which is minutes. After a
-//! restart of the driver that time begins anew.
+//! A pool is forgotten when it has been unused for [`RETENTION`]: it is not published, and the API server stores no slice of it.
+//! By then no client can have an old slice in its cache, beside which a new one of generation 1 would count as outdated: clients
+//! list and watch, and a watch lags behind by no more than the history of `etcd`, which is minutes. A restart of the driver
+//! restarts that time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -15,38 +15,39 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-/// The file in the driver's directory.
+/// The default name of the file, in the driver's directory.
 pub const FILE: &str = "slice-generations.json";
-/// How long a pool that is unused is remembered.
-const KEEP: Duration = Duration::from_secs(3600);
+/// How long an unused pool is remembered.
+const RETENTION: Duration = Duration::from_secs(3600);
 
-/// Highest generations by pool.
+/// The highest generation of each pool.
 #[derive(Debug)]
 pub(super) struct Generations {
     path: Option<PathBuf>,
     highest: BTreeMap<String, i64>,
-    /// Since when pools are unused.
+    /// The times since which pools are unused.
     unused: HashMap<String, Instant>,
     is_saved: bool,
 }
 
 impl Generations {
-    /// Reads what is remembered.
+    /// Loads the file, if there is one.
     pub(super) async fn load(path: Option<PathBuf>) -> Self {
         let file = path.clone();
         let highest = spawn_blocking(move || file.as_deref().map(read).unwrap_or_default()).await;
         let highest = highest.unwrap_or_else(|error| {
-            tracing::warn!(?path, %error, "generations of pools cannot be read");
+            tracing::warn!(?path, %error, "reading generations of pools failed");
             BTreeMap::new()
         });
         Self { path, highest, unused: HashMap::new(), is_saved: true }
     }
 
+    /// Returns the highest generation of a pool, or 0.
     pub(super) fn of(&self, pool: &str) -> i64 {
         self.highest.get(pool).copied().unwrap_or(0)
     }
 
-    /// Remembers a generation, if it is the highest so far, until the next [`Self::save`].
+    /// Records a generation, if it is the highest so far. [`Self::save`] stores it.
     pub(super) fn raise(&mut self, pool: &str, generation: i64) {
         if generation > self.of(pool) {
             self.highest.insert(pool.to_owned(), generation);
@@ -54,7 +55,7 @@ impl Generations {
         }
     }
 
-    /// Forgets pools that have been unused for long enough.
+    /// Forgets pools that have been unused for [`RETENTION`].
     pub(super) fn prune(&mut self, is_used: impl Fn(&str) -> bool) {
         let now = Instant::now();
         let unused = &mut self.unused;
@@ -64,19 +65,19 @@ impl Generations {
                 unused.remove(pool);
                 return true;
             }
-            now.duration_since(*unused.entry(pool.clone()).or_insert(now)) < KEEP
+            now.duration_since(*unused.entry(pool.clone()).or_insert(now)) < RETENTION
         });
         let highest = &self.highest;
         unused.retain(|pool, _| highest.contains_key(pool));
         self.is_saved &= self.highest.len() == before;
     }
 
-    /// When the next pool can be forgotten.
-    pub(super) fn next(&self) -> Option<Instant> {
-        self.unused.values().min().map(|since| *since + KEEP)
+    /// Returns when the next pool can be forgotten.
+    pub(super) fn next_prune(&self) -> Option<Instant> {
+        self.unused.values().min().map(|since| *since + RETENTION)
     }
 
-    /// Writes what has changed.
+    /// Writes the file, if something has changed.
     pub(super) async fn save(&mut self) {
         if std::mem::replace(&mut self.is_saved, true) {
             return;
@@ -85,7 +86,7 @@ impl Generations {
         let highest = self.highest.clone();
         let saved = spawn_blocking(move || write(&path, &highest)).await.map_err(std::io::Error::other).flatten();
         if let Err(error) = saved {
-            tracing::warn!(path = ?self.path, %error, "generations of pools cannot be written");
+            tracing::warn!(path = ?self.path, %error, "writing generations of pools failed");
         }
     }
 }
@@ -96,13 +97,13 @@ fn read(path: &Path) -> BTreeMap<String, i64> {
         Ok(highest) => highest,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "generations of pools cannot be read");
+            tracing::warn!(path = %path.display(), %error, "reading generations of pools failed");
             BTreeMap::new()
         }
     }
 }
 
-/// Old or new, never half: another instance may read it, and this one may be killed.
+/// Writes the file atomically: another instance may read it, and this one may be killed.
 fn write(path: &Path, highest: &BTreeMap<String, i64>) -> std::io::Result<()> {
     let staged = path.with_extension(format!("{}.tmp", std::process::id()));
     std::fs::write(&staged, serde_json::to_vec(highest)?)?;
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn generations_only_rise_and_survive() {
+    async fn generations_only_rise_and_survive_a_restart() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(FILE);
         let mut generations = Generations::load(Some(path.clone())).await;
@@ -139,18 +140,18 @@ mod tests {
         generations.raise("used", 5);
         generations.raise("gone", 7);
         generations.prune(|pool| pool == "used");
-        advance(KEEP / 2).await;
+        advance(RETENTION / 2).await;
         generations.prune(|pool| pool == "used");
         assert_eq!(generations.of("gone"), 7, "it may come back");
-        assert_eq!(generations.next(), Some(Instant::now() + KEEP / 2));
+        assert_eq!(generations.next_prune(), Some(Instant::now() + RETENTION / 2));
         generations.prune(|_| true);
-        advance(KEEP / 2).await;
+        advance(RETENTION / 2).await;
         generations.prune(|pool| pool == "used");
         assert_eq!(generations.of("gone"), 7, "it was used in between");
-        advance(KEEP).await;
+        advance(RETENTION).await;
         generations.prune(|pool| pool == "used");
         generations.save().await;
         let again = Generations::load(Some(path)).await;
-        assert_eq!((again.of("gone"), again.of("used"), generations.next()), (0, 5, None));
+        assert_eq!((again.of("gone"), again.of("used"), generations.next_prune()), (0, 5, None));
     }
 }

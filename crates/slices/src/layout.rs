@@ -1,35 +1,35 @@
-//! Which devices of a pool share a slice: in the driver's order, within the limits, and as before as far as that goes.
+//! The split of a pool into slices: in the driver's order, within the limits of the API, and with as few changes as possible.
 //!
-//! A change within one slice is one write; a change of two, or of their number, is a new generation and a write of all. So a
-//! device stays where it is while there is room: one that is added goes into a slice of its neighbours, one that is removed
-//! leaves a hole, and a slice that is empty stays. Only when a slice is full do devices move on, as few as possible, to the
-//! nearest that is not. Where nothing is known or little is left of it, devices are spread evenly over as few slices as there
-//! can be, which leaves room in all.
+//! A change within one slice is one write. A change of two slices, or of their number, is a new generation and a write of all.
+//! So a device stays in its slice as long as that is not full: an added device goes to a slice of its neighbours, a removed one
+//! leaves a gap, and an empty slice stays. Only if a slice is full do devices move, as few as possible, to the nearest slice
+//! that is not. If no slices are known, or few devices are still in them, devices are spread evenly over as few slices as
+//! possible, which leaves free capacity in each.
 //!
-//! The first taint in a slice of more than 64 devices is such a case: all slices are made small. To split just that one would
-//! save little, because a slice more is a new generation all the same, and the first taint in each other slice would be one
-//! again; so there is one, and further taints are one write each.
+//! The first taint in a slice of more than 64 devices is such a case: all slices become small. Splitting just that one would
+//! save little, since an additional slice is a new generation anyway, and so would be the first taint in each other slice. This
+//! way there is one new generation, and further taints are one write each.
 
-/// How many devices a slice may have.
+/// The largest number of devices in a slice.
 pub(super) const MAX_DEVICES: usize = 128;
-/// How many it may have if one of them has taints, consumes counters or has a list among its attributes.
+/// The largest number of devices in a slice if one of them is heavy: has taints, consumes counters, or has a list attribute.
 pub(super) const MAX_HEAVY_DEVICES: usize = 64;
 
-/// A device, as far as it matters here.
+/// A device to be assigned to a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seat {
-    /// Whether a slice with it may have only half of the devices.
+pub(super) struct Placement {
+    /// Whether a slice with this device may have only half as many devices.
     pub(super) is_heavy: bool,
-    /// The slice that it is in so far.
+    /// The slice that it is in now.
     pub(super) slice: Option<usize>,
 }
 
-/// How many of the devices, in their order, each slice gets; at least one slice. There are `slices` so far.
-pub(super) fn arrange(devices: &[Seat], slices: usize, per_slice: Option<usize>) -> Vec<usize> {
+/// Returns the number of devices in each slice, in the order of the devices; at least one slice. There are `slices` now.
+pub(super) fn arrange(devices: &[Placement], slices: usize, per_slice: Option<usize>) -> Vec<usize> {
     let limits = Limits::new(devices, per_slice);
     let kept = kept(devices, slices);
     let stay = kept.iter().flatten().count();
-    if slices == 0 || stay * 2 < devices.len() || slices > 2 * limits.least(devices.len()) + 1 {
+    if slices == 0 || stay * 2 < devices.len() || slices > 2 * limits.min_slices(devices.len()) + 1 {
         return limits.spread(devices.len());
     }
     let assigned = assign(devices, &kept, slices, &limits);
@@ -41,32 +41,33 @@ pub(super) fn arrange(devices: &[Seat], slices: usize, per_slice: Option<usize>)
     if limits.are_kept(devices, &lengths) { lengths } else { limits.spread(devices.len()) }
 }
 
-/// The limits of one pool.
+/// The numbers of devices that slices of a pool may have.
 struct Limits {
-    /// Of a slice without heavy devices.
+    /// The limit of a slice without heavy devices.
     light: usize,
-    /// Of a slice with one.
+    /// The limit of a slice with a heavy device.
     heavy: usize,
-    /// Of a slice of which that is not known.
+    /// The limit of a slice whose devices are not known yet.
     safe: usize,
 }
 
 impl Limits {
-    fn new(devices: &[Seat], per_slice: Option<usize>) -> Self {
-        let at_most = per_slice.unwrap_or(MAX_DEVICES).max(1);
-        let (light, heavy) = (MAX_DEVICES.min(at_most), MAX_HEAVY_DEVICES.min(at_most));
+    fn new(devices: &[Placement], per_slice: Option<usize>) -> Self {
+        let limit = per_slice.unwrap_or(MAX_DEVICES).max(1);
+        let light = MAX_DEVICES.min(limit);
+        let heavy = MAX_HEAVY_DEVICES.min(limit);
         let safe = if devices.iter().any(|device| device.is_heavy) { heavy } else { light };
         Self { light, heavy, safe }
     }
 
-    /// How many slices are needed.
-    fn least(&self, devices: usize) -> usize {
+    /// Returns the smallest number of slices for this number of devices.
+    fn min_slices(&self, devices: usize) -> usize {
         devices.div_ceil(self.safe).max(1)
     }
 
-    /// Evenly over as few slices as there can be.
+    /// Spreads devices evenly over as few slices as possible.
     fn spread(&self, devices: usize) -> Vec<usize> {
-        let slices = self.least(devices);
+        let slices = self.min_slices(devices);
         (0..slices).map(|slice| devices / slices + usize::from(slice < devices % slices)).collect()
     }
 
@@ -74,20 +75,22 @@ impl Limits {
         if is_heavy { self.heavy } else { self.light }
     }
 
-    fn are_kept(&self, devices: &[Seat], lengths: &[usize]) -> bool {
+    fn are_kept(&self, devices: &[Placement], lengths: &[usize]) -> bool {
         let mut rest = devices;
         lengths.iter().all(|length| {
-            let (slice, behind) = rest.split_at((*length).min(rest.len()));
-            rest = behind;
+            let (slice, following) = rest.split_at((*length).min(rest.len()));
+            rest = following;
             *length <= self.of(slice.iter().any(|device| device.is_heavy))
         })
     }
 }
 
-/// The slices of those that stay: as many as can be without a change of order (a longest non-decreasing subsequence).
-fn kept(devices: &[Seat], slices: usize) -> Vec<Option<usize>> {
-    // The last device of the best subsequence of each length so far, and who is before each device in its subsequence.
+/// Returns the slices of the devices that stay where they are: as many as possible without a change of order (a longest
+/// non-decreasing subsequence).
+fn kept(devices: &[Placement], slices: usize) -> Vec<Option<usize>> {
+    // The last device of the best subsequence of each length so far.
     let mut ends: Vec<usize> = Vec::new();
+    // The predecessor of each device in its subsequence.
     let mut before: Vec<Option<usize>> = vec![None; devices.len()];
     let slice_of = |device: usize| devices[device].slice.unwrap_or_default();
     for (number, device) in devices.iter().enumerate() {
@@ -108,9 +111,9 @@ fn kept(devices: &[Seat], slices: usize) -> Vec<Option<usize>> {
     kept
 }
 
-/// A slice for each device: those that stay have theirs, others get one between those of their neighbours, if possible one
-/// with room.
-fn assign(devices: &[Seat], kept: &[Option<usize>], slices: usize, limits: &Limits) -> Vec<usize> {
+/// Assigns each device to a slice: those that stay keep theirs, others get one between those of their neighbours, if possible
+/// one that is not full.
+fn assign(devices: &[Placement], kept: &[Option<usize>], slices: usize, limits: &Limits) -> Vec<usize> {
     let mut lengths = vec![0; slices];
     let mut heavy = vec![false; slices];
     for (device, slice) in devices.iter().zip(kept) {
@@ -119,7 +122,7 @@ fn assign(devices: &[Seat], kept: &[Option<usize>], slices: usize, limits: &Limi
             heavy[*slice] |= device.is_heavy;
         }
     }
-    // The next slice of one that stays, seen from each device.
+    // For each device, the slice of the next device that stays.
     let mut next = vec![None; devices.len()];
     let mut following = None;
     for (number, slice) in kept.iter().enumerate().rev() {
@@ -134,21 +137,21 @@ fn assign(devices: &[Seat], kept: &[Option<usize>], slices: usize, limits: &Limi
             assigned.push(slice);
             continue;
         }
-        let mut has_room = |slice: usize| {
+        let mut has_capacity = |slice: usize| {
             if slice == lengths.len() {
                 lengths.push(0);
                 heavy.push(false);
             }
             lengths[slice] < limits.of(heavy[slice] || device.is_heavy)
         };
-        // Behind the last one that stays there may be more slices.
+        // After the last device that stays, new slices may be added.
         let last = next[number].unwrap_or(usize::MAX);
         let mut slice = current;
-        while !has_room(slice) && slice < last {
+        while !has_capacity(slice) && slice < last {
             slice += 1;
         }
-        // If there is no room at all, too many are where the neighbour before is.
-        current = if has_room(slice) { slice } else { current };
+        // If all are full, the slice of the preceding neighbour gets too many, which `shift` corrects.
+        current = if has_capacity(slice) { slice } else { current };
         lengths[current] += 1;
         heavy[current] |= device.is_heavy;
         assigned.push(current);
@@ -156,14 +159,14 @@ fn assign(devices: &[Seat], kept: &[Option<usize>], slices: usize, limits: &Limi
     assigned
 }
 
-/// Moves devices from slices that have too many to the nearest that have room, across all slices between.
+/// Moves devices from slices with too many to the nearest that are not full, across all slices in between.
 fn shift(lengths: &mut Vec<usize>, limits: &Limits) {
     let limit = limits.light;
     for slice in 0.. {
         while slice < lengths.len() && lengths[slice] > limit {
-            let has_room = |length: &usize| *length < limits.safe;
-            let left = lengths[..slice].iter().rposition(has_room);
-            let right = lengths[slice + 1..].iter().position(has_room).map_or(lengths.len(), |at| slice + 1 + at);
+            let has_capacity = |length: &usize| *length < limits.safe;
+            let left = lengths[..slice].iter().rposition(has_capacity);
+            let right = lengths[slice + 1..].iter().position(has_capacity).map_or(lengths.len(), |at| slice + 1 + at);
             let target = match left {
                 Some(left) if slice - left < right - slice => left,
                 _ => right,
@@ -171,7 +174,7 @@ fn shift(lengths: &mut Vec<usize>, limits: &Limits) {
             if target == lengths.len() {
                 lengths.push(0);
             }
-            // The slices between pass on as many as they get.
+            // The slices in between pass on as many as they get.
             let moved = (lengths[slice] - limit).min(limits.safe - lengths[target]);
             lengths[slice] -= moved;
             lengths[target] += moved;

@@ -1,4 +1,4 @@
-//! What a driver published of a device, for those who prepare it.
+//! Lookup of the attributes that were published for a device.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,35 +9,35 @@ use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::wanted::Devices;
+use super::desired::Devices;
 
-/// How long a prepare waits for the driver to publish for the first time: it may be asked before it knows its devices.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time limit of the wait for the first publish: a kubelet may prepare a claim before the driver knows its devices.
+const FIRST_PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The devices of each pool, once something was published.
+/// The devices of each pool; `None` before the first publish.
 pub(super) type Index = Option<BTreeMap<String, Arc<Devices>>>;
 
-/// What the driver published of its devices.
+/// A handle to look up published attributes with. It answers from memory, also while the API server is not available.
 #[derive(Debug, Clone)]
 pub struct PublishedAttributes(pub(super) watch::Receiver<Index>);
 
-/// Why attributes of devices cannot be had.
+/// Why the published attributes of a device are not available.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
-    /// The driver has not published anything in time.
+    /// Nothing was published in time.
     #[error(
         "the attributes of its devices are to be those that the driver published, but it has published nothing within {} s",
-        PATIENCE.as_secs()
+        FIRST_PUBLISH_TIMEOUT.as_secs()
     )]
     NothingPublished,
-    /// What was published cannot be read again.
-    #[error("read what the driver published of device {pool}/{device}: {source}")]
+    /// The published device cannot be decoded.
+    #[error("read the published attributes of device {pool}/{device}: {source}")]
     Read {
         /// The device's pool.
         pool: String,
         /// The device.
         device: String,
-        /// Why it cannot be read.
+        /// The cause.
         source: serde_json::Error,
     },
 }
@@ -49,19 +49,19 @@ struct Published {
 }
 
 impl PublishedAttributes {
-    /// The attributes that were published of a device; none if the device was not published.
+    /// Returns the published attributes of a device, or `None` if the device is not published. Waits for the first publish.
     pub async fn get(
         &self,
         pool: &str,
         device: &str,
     ) -> Result<Option<BTreeMap<String, DeviceAttribute>>, LookupError> {
         let mut index = self.0.clone();
-        let published = timeout(PATIENCE, index.wait_for(Option::is_some)).await;
+        let published = timeout(FIRST_PUBLISH_TIMEOUT, index.wait_for(Option::is_some)).await;
         let Ok(Ok(index)) = published else { return Err(LookupError::NothingPublished) };
         let devices = index.as_ref().and_then(|pools| pools.get(pool)).cloned();
         drop(index);
-        let Some(item) = devices.as_ref().and_then(|devices| devices.get(device)) else { return Ok(None) };
-        match serde_json::from_str::<Published>(item.json.get()) {
+        let Some(encoded) = devices.as_ref().and_then(|devices| devices.get(device)) else { return Ok(None) };
+        match serde_json::from_str::<Published>(encoded.json.get()) {
             Ok(published) => Ok(Some(published.attributes)),
             Err(source) => Err(LookupError::Read { pool: pool.to_owned(), device: device.to_owned(), source }),
         }

@@ -1,30 +1,30 @@
-//! Names of slices: they begin with an index, so that the scheduler, which sorts by name, sees them in the pool's order.
+//! Names of slices. They start with an index, so that the scheduler, which sorts by name, sees devices in the pool's order.
 
-/// How many digits an index has, unless there are more slices than that can count.
+/// The number of digits of an index, unless there are more slices than that can count.
 const WIDTH: usize = 5;
-/// How much of a name's beginning an API server keeps before it adds random characters.
-const LONGEST_PREFIX: usize = 58;
+/// The length to which an API server cuts `generateName` before it adds random characters.
+const MAX_PREFIX: usize = 58;
 
-/// How many digits the indices of so many slices have.
+/// Returns the number of digits that the indices of this many slices have.
 pub(super) fn width(slices: usize) -> usize {
     let highest = slices.saturating_sub(1);
     let digits = (usize::BITS - highest.leading_zeros()).div_ceil(4) as usize;
     digits.max(WIDTH)
 }
 
-/// The beginning of a slice's name, to which the API server adds the rest.
+/// Returns the prefix of a slice's name (`generateName`).
 pub(super) fn prefix(index: usize, width: usize, driver: &str, owner: Option<&str>) -> String {
     let mut prefix = format!("{index:0width$x}-{}-", driver.to_ascii_lowercase());
     if let Some(owner) = owner {
         prefix.push_str(owner);
         prefix.push('-');
     }
-    // An API server does the same; to do it here shows that the index is what is kept.
-    prefix.truncate(LONGEST_PREFIX);
+    // As the API server does. The index comes first, so it is never cut off.
+    prefix.truncate(MAX_PREFIX);
     prefix
 }
 
-/// The index in a slice's name, if that has one of this width.
+/// Returns the index in a slice's name, if it has one of this width.
 pub(super) fn index(name: &str, width: usize) -> Option<usize> {
     let (index, _) = name.split_once('-')?;
     if index.len() != width || !index.bytes().all(|byte| byte.is_ascii_hexdigit()) {

@@ -1,32 +1,35 @@
-//! What a publisher tells its owner: for metrics, for the log, for a driver that wants to act.
+//! The observer of a publisher: the hook for metrics, logs and drivers that act on errors.
 
 use crate::PublishError;
 
-/// A kind of write.
+/// A kind of write to the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SliceWrite {
-    /// A new slice.
+    /// A slice is created.
     Create,
-    /// Another content for a slice.
+    /// A slice is replaced.
     Update,
-    /// A slice less.
+    /// A slice is deleted.
     Delete,
 }
 
-/// Receives what happens while resources are published. Called from the publisher's task, so it must not block.
+/// Receives the events of a publisher. Every method has a default, so an observer implements only those that it needs.
+///
+/// Methods are called from the publisher's task and must not block. `()` is an observer that only logs errors.
 pub trait Observer: Send + Sync + 'static {
-    /// A slice was written, or could not be.
+    /// Called after each write of a slice, successful or not.
     fn slice_written(&self, write: SliceWrite, is_success: bool) {
         let _ = (write, is_success);
     }
 
-    /// The API server has that many slices with that many devices.
+    /// Called after each sync with the number of slices that the API server stores for this publisher, and of the devices in
+    /// them.
     fn published(&self, slices: usize, devices: usize) {
         let _ = (slices, devices);
     }
 
-    /// Resources are not published as the driver wants them. It is retried where that makes sense. `is_new` is false for an
-    /// error that was reported before and is still there.
+    /// Called when resources cannot be published as requested. All errors but those in [`PublishError::is_permanent`] are
+    /// retried. `is_new` is false for an error that has been reported before and persists.
     fn publish_failed(&self, error: &PublishError, is_new: bool) {
         if is_new {
             tracing::warn!(%error, "publishing failed");

@@ -1,46 +1,47 @@
-//! How publishing goes, in one line for people.
+//! A one-line description of the state of publishing, for status pages.
 //!
-//! Everybody who reaches the status page can read it, so it has numbers and kinds of trouble; what the API server or a check
-//! says may name devices, and is in the log.
+//! Everybody who reaches a status page can read it, so it has only numbers and kinds of errors. Messages of the API server or
+//! of the validation may name devices: they are in the log.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::PublishError;
-use super::mailbox::{Mailbox, PublishStatus};
+use super::pending::{PendingPublish, PublishStatus};
 
-/// What there is, as far as people want to know.
+/// The numbers of an [`Overview`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Facts {
-    /// The pools that are wanted.
+pub(super) struct Summary {
+    /// The number of published pools.
     pub(super) pools: usize,
-    /// The slices that the API server has.
+    /// The number of slices that the API server stores.
     pub(super) slices: usize,
     /// The highest generation of a pool.
     pub(super) generation: i64,
-    /// When something went wrong last, and what.
+    /// The time and the kind of the last error.
     pub(super) last_error: Option<(SystemTime, &'static str)>,
 }
 
-/// How publishing goes.
+/// A handle to describe the state of publishing with.
 #[derive(Debug, Clone, Default)]
-pub struct Overview(Arc<Mailbox>);
+pub struct Overview(Arc<PendingPublish>);
 
 impl Overview {
-    pub(super) fn of(mailbox: Arc<Mailbox>) -> Self {
-        Self(mailbox)
+    pub(super) fn of(pending: Arc<PendingPublish>) -> Self {
+        Self(pending)
     }
 
-    /// One line. `date` tells a time.
+    /// Returns one line without names of devices. `date` formats a time.
     pub fn line(&self, date: impl Fn(SystemTime) -> String) -> String {
         let status = match self.0.status() {
             PublishStatus::Nothing => return "nothing yet".to_owned(),
-            PublishStatus::Pending => "on its way",
+            PublishStatus::Pending => "pending",
             PublishStatus::Published => "published",
             PublishStatus::Failing(_) => "failing",
             PublishStatus::Standby => "left to a newer instance",
+            PublishStatus::Stopped => "stopped",
         };
-        let Facts { pools, slices, generation, last_error } = self.0.facts();
+        let Summary { pools, slices, generation, last_error } = self.0.summary();
         let last_error = match last_error {
             Some((when, kind)) => format!("last error at {}: {kind}, see the log", date(when)),
             None => "no error so far".to_owned(),
@@ -49,15 +50,16 @@ impl Overview {
     }
 }
 
-/// The kind of an error, in words that name nothing.
+/// Returns the kind of an error in words that name no object.
 pub(super) fn kind(error: &PublishError) -> &'static str {
     match error {
         PublishError::Invalid { .. } | PublishError::OtherPool { .. } => "a pool is not valid",
         PublishError::Forbidden { .. } => "the API server does not allow it",
         PublishError::Rejected { .. } => "the API server refuses a slice",
         PublishError::DroppedFields { .. } => "the API server dropped fields",
-        PublishError::Contested { .. } => "somebody else changes the slices",
-        PublishError::Stopped(_) => "the publisher has ended",
+        PublishError::Contested { .. } => "another client changes the slices",
+        PublishError::Stopped => "the publisher has stopped",
+        PublishError::Panicked(_) | PublishError::Encode { .. } => "an internal error",
         PublishError::Api { .. } => "the API server gave no usable answer",
     }
 }

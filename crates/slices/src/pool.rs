@@ -1,143 +1,175 @@
-//! One pool: what is wanted of it, what the API server has of it, and when to look at the difference again.
+//! The state of one pool: what is desired, what the API server stores, and when to compare them next.
+//!
+//! States that exclude each other are enums: what is desired ([`Desired`]), when the pool is due ([`Schedule`]), whether
+//! syncs fail ([`Health`]), and the retries of dropped fields ([`DroppedRetry`]).
 
+mod dropped_retry;
+mod schedule;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{HashMap, VecDeque};
+use std::mem::discriminant;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-use super::content::{Digest, TaintTime};
-use super::diff::{Known, Writes, diff};
-use super::name;
-use super::stored::Stored;
-use super::wanted::{Checked, Wanted};
 use drakkar_client::Backoff;
 use drakkar_client::backoff::jittered;
+use tokio::time::Instant;
 
-/// How long after a change by somebody else the next one is waited for: a kubelet that wipes slices deletes one after the
-/// other.
-const SETTLE: Duration = Duration::from_millis(50);
-/// How long that may go on.
-const SETTLE_AT_MOST: Duration = Duration::from_millis(500);
-/// How often slices are repaired at once within a minute. Whoever needs more than that has an adversary.
-const REPAIRS: usize = 5;
-const REPAIRS_WITHIN: Duration = Duration::from_secs(60);
-const CONTEST: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
-/// When to see whether the API server keeps fields by now that it has dropped.
-const DROPPED: Backoff = Backoff::new(Duration::from_secs(300), Duration::from_secs(3600));
+use self::dropped_retry::DroppedRetry;
+use self::schedule::Schedule;
+use super::PublishError;
+use super::content::{Digest, TaintTime};
+use super::desired::{DesiredPool, ValidatedPool};
+use super::diff::{Known, Writes, diff};
+use super::name;
+use super::stored::StoredSlice;
 
-/// A pool, wanted or not.
+/// The number of repairs within [`REPAIR_WINDOW`] that are done without delay. More than that means another client that
+/// changes the slices all the time.
+const MAX_REPAIRS: usize = 5;
+const REPAIR_WINDOW: Duration = Duration::from_secs(60);
+const CONTESTED_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+
+/// What the driver wants the pool to be.
+#[derive(Debug, Default)]
+enum Desired {
+    /// The pool is not published: its slices are deleted.
+    #[default]
+    Absent,
+    Published(DesiredPool),
+    /// The version that was published last is not valid. The last valid one stays; if there is none, slices of the pool that
+    /// the API server stores are left alone.
+    Invalid {
+        error: PublishError,
+        last_valid: Option<DesiredPool>,
+    },
+}
+
+/// Whether syncs of the pool succeed.
+#[derive(Debug, Default)]
+enum Health {
+    #[default]
+    Healthy,
+    Failing {
+        /// The number of consecutive failures.
+        failures: u32,
+        /// The last error; `None` as long as there were only conflicts, which are not worth a report.
+        error: Option<PublishError>,
+    },
+}
+
+/// A pool that is published, or of which the API server stores slices.
 #[derive(Debug, Default)]
 pub(super) struct PoolState {
-    pub(super) wanted: Option<Wanted>,
-    /// Whether what the driver published last is not valid, so that everything stays as it was.
-    pub(super) is_held: bool,
-    pub(super) stored: Vec<Stored>,
-    /// The UIDs of slices that were deleted here. The watch may still tell older things of them.
+    desired: Desired,
+    pub(super) stored: Vec<StoredSlice>,
+    /// The UIDs of slices that this process deleted. Watch events that are older than the deletion may still arrive.
     deleted: Vec<String>,
-    /// Since when taints are there, by device, also while no slice says so.
+    /// The times of taints by device, also while no stored slice has them.
     taints: HashMap<String, Vec<TaintTime>>,
-    /// What the API server made of what it was sent, where it dropped fields.
-    settled_for: HashMap<Digest, Digest>,
-    /// How often that was found so.
-    drops: u32,
-    /// What was sent to see whether fields are kept by now.
-    probe: Option<Digest>,
-    retry_dropped: Option<Instant>,
-    pub(super) was_told_of_drops: bool,
-    /// The generation that is being written, from its first slice to its last.
-    pub(super) rollout: Option<i64>,
-    /// When to look at the difference.
-    pub(super) due: Option<Instant>,
-    /// Since when somebody else has been changing slices.
-    disturbed: Option<Instant>,
+    dropped: DroppedRetry,
+    /// The generation that is being rolled out, from the write of its first slice to that of its last.
+    rollout: Option<i64>,
+    schedule: Schedule,
+    /// The times of recent repairs.
     repairs: VecDeque<Instant>,
-    pub(super) failures: u32,
-    /// Of what kind the trouble is that the driver was told of last.
-    pub(super) told: Option<std::mem::Discriminant<super::PublishError>>,
-    pub(super) problem: Option<String>,
+    health: Health,
 }
 
 impl PoolState {
-    /// Wants something else of the pool.
-    pub(super) fn want(&mut self, checked: Option<Checked>) -> Result<(), serde_json::Error> {
-        self.wanted = match checked {
-            None => None,
-            Some(checked) => {
-                let (homes, slices) = self.homes();
-                Some(checked.split(|device| homes.get(device).copied(), slices)?)
+    /// Returns the pool as it should be: the last valid version, if there is one.
+    pub(super) fn desired(&self) -> Option<&DesiredPool> {
+        match &self.desired {
+            Desired::Absent => None,
+            Desired::Published(pool) => Some(pool),
+            Desired::Invalid { last_valid, .. } => last_valid.as_ref(),
+        }
+    }
+
+    /// Sets what the pool should be, `None` for no pool, and makes it due.
+    pub(super) fn set_desired(&mut self, pool: Option<ValidatedPool>) -> Result<(), serde_json::Error> {
+        self.desired = match pool {
+            None => Desired::Absent,
+            Some(pool) => {
+                let (assigned, slices) = self.assigned_slices();
+                Desired::Published(pool.split(|device| assigned.get(device).copied(), slices)?)
             }
         };
-        self.forget_taints();
-        self.is_held = false;
+        self.forget_undesired_taints();
         self.rollout = None;
-        self.was_told_of_drops = false;
-        self.drops = 0;
-        let wanted = self.wanted.as_ref();
-        self.settled_for
-            .retain(|sent, _| wanted.is_some_and(|wanted| wanted.slices.iter().any(|slice| slice.digest == *sent)));
-        if self.settled_for.is_empty() {
-            self.retry_dropped = None;
-            self.probe = None;
-        }
-        self.calm();
-        self.due = Some(Instant::now());
+        let digests = self.desired().into_iter().flat_map(|pool| &pool.slices).map(|slice| slice.digest);
+        let digests: Vec<Digest> = digests.collect();
+        self.dropped.reset(|sent| digests.contains(sent));
+        self.clear_error();
+        self.set_due();
         Ok(())
     }
 
-    /// In which slice each device is, and how many slices there are.
-    fn homes(&self) -> (HashMap<&str, usize>, usize) {
-        if let Some(wanted) = &self.wanted {
-            let items = (0..wanted.slices.len())
-                .flat_map(|slice| wanted.items(slice).iter().map(move |item| (&*item.name, slice)));
-            return (items.collect(), wanted.slices.len());
+    /// Records that the version that was published last is not valid. Returns whether that is a new error.
+    pub(super) fn set_invalid(&mut self, error: PublishError) -> bool {
+        let is_new = match &self.desired {
+            Desired::Invalid { error: known, .. } => discriminant(known) != discriminant(&error),
+            Desired::Absent | Desired::Published(_) => true,
+        };
+        let last_valid = match std::mem::take(&mut self.desired) {
+            Desired::Absent => None,
+            Desired::Published(pool) => Some(pool),
+            Desired::Invalid { last_valid, .. } => last_valid,
+        };
+        if last_valid.is_none() {
+            self.schedule = Schedule::Synced;
         }
-        // What an earlier process published.
+        self.desired = Desired::Invalid { error, last_valid };
+        is_new
+    }
+
+    /// Returns the index of the slice that each device is in, and the number of slices.
+    fn assigned_slices(&self) -> (HashMap<&str, usize>, usize) {
+        if let Some(desired) = self.desired() {
+            let devices = (0..desired.slices.len())
+                .flat_map(|slice| desired.devices_of(slice).iter().map(move |device| (&*device.name, slice)));
+            return (devices.collect(), desired.slices.len());
+        }
+        // Slices of an earlier process.
         let Some(highest) = self.stored.iter().map(|slice| slice.generation).max() else { return (HashMap::new(), 0) };
         let width = name::width(self.stored.len());
-        let (mut homes, mut slices) = (HashMap::new(), 0);
+        let mut assigned = HashMap::new();
+        let mut slices = 0;
         for slice in self.stored.iter().filter(|slice| slice.generation == highest) {
             let Some(index) = name::index(&slice.name, width).filter(|index| *index < self.stored.len()) else {
                 continue;
             };
             slices = slices.max(index + 1);
-            homes.extend(slice.devices.iter().map(|device| (&**device, index)));
+            assigned.extend(slice.devices.iter().map(|device| (&**device, index)));
         }
-        (homes, slices)
+        (assigned, slices)
     }
 
-    /// A taint that is not wanted any more has no time to keep: when it comes again, it is new.
-    fn forget_taints(&mut self) {
-        let Some(wanted) = &self.wanted else { return self.taints.clear() };
+    /// Forgets the times of taints that are no longer desired: one that comes back later is a new taint.
+    fn forget_undesired_taints(&mut self) {
+        let desired = match &self.desired {
+            Desired::Published(pool) | Desired::Invalid { last_valid: Some(pool), .. } => pool,
+            Desired::Absent | Desired::Invalid { last_valid: None, .. } => return self.taints.clear(),
+        };
         self.taints.retain(|device, known| {
-            let item = wanted.devices.get(device);
-            known.retain(|taint| item.is_some_and(|item| item.taints.iter().any(|one| one.is_same_taint(taint))));
+            let device = desired.devices.get(device);
+            known.retain(|taint| device.is_some_and(|device| device.taints.iter().any(|one| one.is_same_taint(taint))));
             !known.is_empty()
         });
     }
 
-    /// Since when taints are there, by device.
+    /// Returns the times of taints by device.
     pub(super) fn taints(&self) -> &HashMap<String, Vec<TaintTime>> {
         &self.taints
     }
 
-    /// Trouble is over.
-    pub(super) fn calm(&mut self) {
-        self.failures = 0;
-        if !self.is_held {
-            self.told = None;
-            self.problem = None;
-        }
-    }
-
-    /// Takes over what the API server has now of a slice, and says whether that is news.
-    pub(super) fn put(&mut self, slice: Stored) -> bool {
+    /// Applies a slice from the API server. Returns whether it is newer than what is known.
+    pub(super) fn apply(&mut self, slice: StoredSlice) -> bool {
         if self.deleted.contains(&slice.uid) {
             return false;
         }
-        self.learn_taints(&slice);
+        self.record_taint_times(&slice);
         match self.stored.iter_mut().find(|known| known.uid == slice.uid) {
             Some(known) if !slice.is_newer_than(&known.resource_version) => false,
             Some(known) => {
@@ -146,14 +178,14 @@ impl PoolState {
             }
             None => {
                 self.stored.push(slice);
-                // Which of two slices with the same index is the first does not depend on who came first.
+                // The order of two slices with the same index must not depend on which was seen first.
                 self.stored.sort_by(|one, other| one.name.cmp(&other.name));
                 true
             }
         }
     }
 
-    fn learn_taints(&mut self, slice: &Stored) {
+    fn record_taint_times(&mut self, slice: &StoredSlice) {
         for (device, taint) in slice.taints_by_device() {
             let known = self.taints.entry(device.to_owned()).or_default();
             match known.iter_mut().find(|known| known.is_same_taint(taint)) {
@@ -163,151 +195,200 @@ impl PoolState {
         }
     }
 
-    /// A slice is gone. Says whether that is news: not if it was deleted here.
-    pub(super) fn gone(&mut self, uid: &str) -> bool {
+    /// Removes a slice that the API server no longer has. Returns whether another client deleted it.
+    pub(super) fn remove(&mut self, uid: &str) -> bool {
         self.deleted.retain(|deleted| deleted != uid);
         let before = self.stored.len();
         self.stored.retain(|slice| slice.uid != uid);
         self.stored.len() < before
     }
 
-    /// Records that a slice was deleted here.
-    pub(super) fn record_deletion(&mut self, uid: &str) {
+    /// Records that this process deleted a slice.
+    pub(super) fn mark_deleted(&mut self, uid: &str) {
         self.stored.retain(|slice| slice.uid != uid);
         self.deleted.push(uid.to_owned());
     }
 
-    /// Replaces what is known by a list, and says whether that is news.
+    /// Replaces the known slices by a list. Returns whether they differ.
     ///
-    /// Versions are not compared: a list is never older than what was written here (`source` sees to it), and in a cluster
-    /// that was restored from a backup the older version is the true one. Only a list that is not `is_current` may still have
-    /// slices that were deleted here.
-    pub(super) fn replace(&mut self, mut listed: Vec<Stored>, is_current: bool) -> bool {
+    /// Resource versions are not compared: a list is never older than the writes of this process (see `reflector`), and in a
+    /// cluster that was restored from a backup the older version is the true one. Only a list that is not `is_current` may
+    /// still have slices that this process deleted.
+    pub(super) fn replace(&mut self, mut listed: Vec<StoredSlice>, is_current: bool) -> bool {
         if is_current {
             self.deleted.clear();
         }
         self.deleted.retain(|uid| listed.iter().any(|slice| slice.uid == *uid));
         listed.retain(|slice| !self.deleted.contains(&slice.uid));
         listed.sort_by(|one, other| one.name.cmp(&other.name));
-        listed.iter().for_each(|slice| self.learn_taints(slice));
-        let state = |slice: &Stored| (slice.uid.clone(), slice.resource_version.clone());
-        let is_news = !listed.iter().map(state).eq(self.stored.iter().map(state));
+        listed.iter().for_each(|slice| self.record_taint_times(slice));
+        let version = |slice: &StoredSlice| (slice.uid.clone(), slice.resource_version.clone());
+        let differs = !listed.iter().map(version).eq(self.stored.iter().map(version));
         self.stored = listed;
-        is_news
+        differs
     }
 
-    /// Somebody else has changed something.
-    pub(super) fn disturb(&mut self) {
-        if self.is_left_alone() {
-            return;
+    /// Schedules a repair after another client changed slices.
+    pub(super) fn schedule_repair(&mut self) {
+        if !self.is_left_alone() {
+            self.schedule.repair();
         }
-        let now = Instant::now();
-        let was_disturbed = self.disturbed.is_some();
-        let since = *self.disturbed.get_or_insert(now);
-        let due = (now + SETTLE).min(since + SETTLE_AT_MOST);
-        self.due = Some(match self.due {
-            // What is waited for because of trouble is still waited for.
-            Some(other) if self.failures > 0 => other.max(due),
-            Some(other) if !was_disturbed => other.min(due),
-            _ => due,
-        });
     }
 
-    /// What has to be written. None while it must not be.
-    pub(super) fn writes(&mut self, remembered: i64) -> Option<Writes> {
+    /// Makes the pool due at once.
+    pub(super) fn set_due(&mut self) {
+        self.schedule.set_due_now();
+    }
+
+    /// Delays a pool that is due, because the API server asks for it.
+    pub(super) fn not_before(&mut self, earliest: Instant) {
+        self.schedule.not_before(earliest);
+    }
+
+    /// Returns the writes that bring the API server up to date; `None` if the pool must be left alone.
+    pub(super) fn plan_writes(&mut self, remembered: i64) -> Option<Writes> {
         if self.is_left_alone() {
-            self.due = None;
+            self.schedule = Schedule::Synced;
             return None;
         }
-        if let Some(when) = self.retry_dropped.filter(|when| *when <= Instant::now()) {
-            tracing::debug!(since = ?when.elapsed(), "seeing whether the API server keeps fields that it dropped");
-            self.retry_dropped = None;
-            // One slice is enough to find out.
-            self.probe = self.settled_for.keys().next().copied();
-            if let Some(sent) = self.probe {
-                self.settled_for.remove(&sent);
-            }
-        }
+        self.dropped.probe_if_due();
         let known = Known { stored: &self.stored, remembered, rollout: self.rollout };
-        let writes = diff(self.wanted.as_ref(), known, |index, slice| {
-            let wanted = self.wanted.as_ref().and_then(|wanted| wanted.slices.get(index)).map(|slice| slice.digest);
-            wanted.is_some_and(|wanted| wanted == slice.digest || self.settled_for.get(&wanted) == Some(&slice.digest))
+        let desired = self.desired();
+        let writes = diff(desired, known, |index, slice| {
+            let sent = desired.and_then(|pool| pool.slices.get(index)).map(|slice| slice.digest);
+            sent.is_some_and(|sent| sent == slice.digest || self.dropped.is_accepted(sent, slice.digest))
         });
         Some(writes)
     }
 
-    /// Nothing had to be written after all.
-    pub(super) fn is_in_order(&mut self) {
-        self.disturbed = None;
-        self.rollout = None;
-        self.calm();
+    /// Starts a sync: nothing is due until its outcome is known. Returns whether it repairs changes of another client.
+    pub(super) fn begin_sync(&mut self) -> bool {
+        std::mem::take(&mut self.schedule).repair_since().is_some()
     }
 
-    /// Whether slices are to be left alone for now because somebody else writes them all the time.
+    /// Records the first write of a new generation, which is then finished and not started again.
+    pub(super) fn begin_rollout(&mut self, generation: i64) {
+        let highest = self.stored.iter().map(|slice| slice.generation).max().unwrap_or(0);
+        if generation > highest {
+            self.rollout = Some(generation);
+        }
+    }
+
+    /// Records that the API server has all that is desired.
+    pub(super) fn mark_synced(&mut self) {
+        self.rollout = None;
+        self.clear_error();
+    }
+
+    /// Records a repair. Returns whether there were so many that the pool is left to the other client for a while.
     pub(super) fn is_contested(&mut self) -> bool {
         let now = Instant::now();
-        if self.disturbed.take().is_none() {
-            return false;
-        }
-        while self.repairs.front().is_some_and(|repair| now.duration_since(*repair) > REPAIRS_WITHIN) {
+        while self.repairs.front().is_some_and(|repair| now.duration_since(*repair) > REPAIR_WINDOW) {
             self.repairs.pop_front();
         }
         self.repairs.push_back(now);
-        let too_many = self.repairs.len().saturating_sub(REPAIRS);
-        if too_many > 0 {
-            self.due = Some(now + CONTEST.delay(u32::try_from(too_many).unwrap_or(u32::MAX)));
+        let excess = self.repairs.len().saturating_sub(MAX_REPAIRS);
+        if excess > 0 {
+            self.schedule.back_off(CONTESTED_BACKOFF.delay(u32::try_from(excess).unwrap_or(u32::MAX)));
         }
-        too_many > 0
+        excess > 0
     }
 
-    /// The API server kept a slice as it was sent.
-    pub(super) fn kept(&mut self, sent: Digest) {
-        self.settled_for.remove(&sent);
-        if self.probe.take_if(|probe| *probe == sent).is_some() && !self.settled_for.is_empty() {
-            // It keeps now what it dropped: the others are worth a try.
-            self.settled_for.clear();
-            self.due = Some(Instant::now());
+    /// Records a failed sync, to be retried after the backoff, if there is one. Returns whether the error is of another kind
+    /// than the last one.
+    pub(super) fn record_failure(&mut self, error: PublishError, backoff: Option<Backoff>) -> bool {
+        let known = match &self.health {
+            Health::Failing { error: Some(known), .. } => Some(discriminant(known)),
+            Health::Healthy | Health::Failing { error: None, .. } => None,
+        };
+        let is_new = known != Some(discriminant(&error));
+        let failures = self.failures().saturating_add(1);
+        self.health = Health::Failing { failures, error: Some(error) };
+        if let Some(backoff) = backoff {
+            self.schedule.back_off(backoff.delay(failures));
         }
-        if self.settled_for.is_empty() {
-            self.drops = 0;
-            self.retry_dropped = None;
+        is_new
+    }
+
+    /// Records a write that conflicted with one of another client. Returns the number of consecutive failures.
+    pub(super) fn record_conflict(&mut self, backoff: Backoff) -> u32 {
+        let failures = self.failures().saturating_add(1);
+        let error = match std::mem::take(&mut self.health) {
+            Health::Healthy => None,
+            Health::Failing { error, .. } => error,
+        };
+        self.health = Health::Failing { failures, error };
+        self.schedule.back_off(backoff.delay(failures));
+        failures
+    }
+
+    fn failures(&self) -> u32 {
+        match self.health {
+            Health::Healthy => 0,
+            Health::Failing { failures, .. } => failures,
         }
     }
 
-    /// The API server dropped fields of a slice: that is what can be had, for now.
-    pub(super) fn settle(&mut self, sent: Digest, got: Digest) {
-        self.settled_for.insert(sent, got);
-        if self.retry_dropped.is_none() {
-            self.drops += 1;
-            self.retry_dropped = Some(Instant::now() + DROPPED.delay(self.drops));
+    /// Forgets failures of earlier syncs. That the last publish is not valid remains an error.
+    fn clear_error(&mut self) {
+        self.health = Health::Healthy;
+    }
+
+    /// Returns why the API server does not have what was published last.
+    pub(super) fn error(&self) -> Option<&PublishError> {
+        match (&self.health, &self.desired) {
+            (Health::Failing { error: Some(error), .. }, _) | (_, Desired::Invalid { error, .. }) => Some(error),
+            _ => None,
         }
     }
 
-    /// Whether the pool is to stay as it is: what the driver wants is not valid, and it wanted nothing before.
+    /// Records that the API server stored a slice as it was sent.
+    pub(super) fn record_kept(&mut self, sent: Digest) {
+        if self.dropped.kept(sent) {
+            self.set_due();
+        }
+    }
+
+    /// Records that the API server stored a slice without some of its fields, which is accepted for now.
+    pub(super) fn record_dropped(&mut self, sent: Digest, stored: Digest) {
+        self.dropped.accept(sent, stored);
+    }
+
+    /// Marks the dropped fields as reported. Returns whether they were not before.
+    pub(super) fn mark_drops_reported(&mut self) -> bool {
+        self.dropped.mark_reported()
+    }
+
+    /// Returns whether slices must not be touched: the first version that was published is not valid.
     fn is_left_alone(&self) -> bool {
-        self.is_held && self.wanted.is_none()
+        matches!(self.desired, Desired::Invalid { last_valid: None, .. })
     }
 
-    /// When to look next. A time that has come is only told where looking leads somewhere: it is the task's next wake-up.
-    pub(super) fn next(&self) -> Option<Instant> {
-        if self.is_left_alone() { None } else { [self.due, self.retry_dropped].into_iter().flatten().min() }
+    /// Returns whether slices have still to be written.
+    pub(super) fn is_pending(&self) -> bool {
+        self.schedule != Schedule::Synced
     }
 
-    /// Whether nothing is left of the pool.
-    pub(super) fn is_forgotten(&self) -> bool {
-        self.wanted.is_none()
-            && !self.is_held
+    /// Returns when to compare the pool next. Never a time in the past at which nothing could be done: the task would spin.
+    pub(super) fn next_sync(&self) -> Option<Instant> {
+        if self.is_left_alone() {
+            return None;
+        }
+        [self.schedule.due(), self.dropped.due()].into_iter().flatten().min()
+    }
+
+    /// Returns whether the pool is neither desired nor stored, so that its state can be dropped.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self.desired, Desired::Absent)
             && self.stored.is_empty()
-            && self.due.is_none()
+            && self.schedule == Schedule::Synced
             && self.deleted.is_empty()
     }
 
-    /// Waits, because a newer instance publishes.
-    pub(super) fn stand_by(&mut self, pause: Duration) {
-        let until = Instant::now() + jittered(pause, 1.0..=2.0);
-        self.due = Some(until);
-        // Neither is it the time to see whether dropped fields are kept by now.
-        self.retry_dropped = self.retry_dropped.map(|when| when.max(until));
-        self.disturbed = None;
+    /// Waits for a newer instance, which publishes, to end.
+    pub(super) fn stand_by(&mut self, delay: Duration) {
+        let until = Instant::now() + jittered(delay, 1.0..=2.0);
+        self.schedule = Schedule::Standby { until };
+        self.dropped.not_before(until);
     }
 }

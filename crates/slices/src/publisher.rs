@@ -1,6 +1,6 @@
-//! The task that publishes: it alone knows what is wanted and what the API server has, and writes the difference.
+//! The publisher: a task that owns the desired and the stored state of all pools, and writes the difference.
 
-mod learn;
+mod changes;
 mod outcome;
 #[cfg(test)]
 mod tests;
@@ -10,44 +10,55 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use drakkar_client::{DraClient, random};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::PublishError;
 use super::api::{Api, Owner, Scope};
+use super::desired::ValidatedPool;
 use super::generations::Generations;
 use super::lookup::{Index, PublishedAttributes};
-use super::mailbox::{Mailbox, ResourcePublisher};
 use super::observer::Observer;
 use super::overview::Overview;
+use super::pending::{PendingPublish, ResourcePublisher};
 use super::pool::PoolState;
+use super::publisher_election::PublisherElection;
+use super::reflector::{self, Change};
 use super::resources::{DriverResources, Pool};
-use super::source::{self, Change};
-use super::turn::Turn;
-use super::validate::Place;
-use super::wanted::Checked;
-use super::write::{Writer, explain};
-use drakkar_client::{DraClient, random};
+use super::validate::ValidationContext;
+use super::write::{Permission, Writer, explain};
 
-/// How long an instance that is not the newest waits before it sees whether it is by now.
-const STAND_BY: Duration = Duration::from_secs(2);
+/// The interval at which an instance on standby checks whether it is the newest.
+const STANDBY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What is published for whom: the driver, its node, and the files that outlive a process.
+/// The configuration of a [`Publisher`].
+///
+/// Only the driver's name is needed. A controller sets nothing else, or [`Self::only_pool`] where several controllers publish
+/// for one driver. The node and the files are for publishers that run on a node.
+///
+/// ```
+/// use drakkar_slices::PublisherConfig;
+///
+/// let config = PublisherConfig::new("fabric.example.com").only_pool("rack-7");
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "a configuration does nothing by itself"]
 pub struct PublisherConfig {
-    pub(crate) driver: String,
-    pub(crate) node: Option<String>,
-    pub(crate) node_uid: Option<String>,
-    pub(crate) only_pool: Option<String>,
-    pub(crate) start_within: Duration,
-    pub(crate) election_file: Option<PathBuf>,
-    pub(crate) generations_file: Option<PathBuf>,
+    driver: String,
+    node: Option<String>,
+    node_uid: Option<String>,
+    only_pool: Option<String>,
+    start_within: Duration,
+    election_file: Option<PathBuf>,
+    generations_file: Option<PathBuf>,
 }
 
 impl PublisherConfig {
-    /// Publishes for a driver of this name, on no particular node: for network-attached devices.
+    /// A publisher for the driver of this name, on no particular node: for network-attached devices.
+    ///
+    /// It owns all slices of the driver that name no node (`spec.nodeName`): those of pools that are not published are deleted.
     pub fn new(driver: impl Into<String>) -> Self {
         Self {
             driver: driver.into(),
@@ -60,63 +71,83 @@ impl PublisherConfig {
         }
     }
 
-    /// Publishes for this node: slices name it, belong to it, and are removed with it.
+    /// Publishes the devices of this node. Slices name the node and are owned by it, so Kubernetes deletes them with it. The
+    /// publisher owns all slices of the driver that name the node.
     pub fn node(mut self, name: impl Into<String>) -> Self {
         self.node = Some(name.into());
         self
     }
 
-    /// Sets the UID of the node. It is looked up otherwise, which needs the permission to get nodes.
+    /// Sets the UID of the node. Otherwise it is looked up, which needs permission to get nodes.
     pub fn node_uid(mut self, uid: impl Into<String>) -> Self {
         self.node_uid = Some(uid.into());
         self
     }
 
-    /// Publishes this pool alone and leaves all others to somebody else. Its slices do not name the node.
+    /// Limits the publisher to this pool. It does not touch slices of other pools, and its own do not name the node.
     pub fn only_pool(mut self, pool: impl Into<String>) -> Self {
         self.only_pool = Some(pool.into());
         self
     }
 
-    /// Starts the first publishing at a random moment within this time, so that thousands of nodes do not start at once.
+    /// Delays the first request to the API server by a random time up to this one, so that publishers on thousands of nodes
+    /// do not start at the same moment.
     pub fn start_within(mut self, time: Duration) -> Self {
         self.start_within = time;
         self
     }
 
-    /// Sets the lock file by which two instances on one node agree on the newer as the one that publishes.
+    /// Sets a lock file by which the instances on one node elect the newest as the one that publishes. The others stand by.
     pub fn election_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.election_file = Some(path.into());
         self
     }
 
-    /// Sets the file that remembers the highest generation of each pool, also of those whose slices are gone. Without it
-    /// generations are what the slices say.
+    /// Sets the file that stores the highest generation of each pool, so that a generation never goes back after a restart,
+    /// also if all slices of the pool are gone. Without it the generation of a new slice follows that of the stored ones.
     pub fn generations_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.generations_file = Some(path.into());
         self
     }
 }
 
-/// The task, and the ways to it. It ends when this is dropped.
+/// Publishes the resources of a driver as `ResourceSlice` objects, and keeps the slices as published until it is dropped.
+///
+/// Nothing is sent before the first [`ResourcePublisher::publish`]. From then on a watch follows the slices: what other
+/// clients change or delete is repaired.
+///
+/// **Dropping** the publisher ends its task, at any point of a write, and leaves the slices as they are: the next publisher
+/// of the driver finds them and continues. Handles return [`PublishError::Stopped`] from then on. To **remove** the slices,
+/// publish [`DriverResources::default()`](DriverResources), wait for
+/// [`PublishStatus::Published`](crate::PublishStatus::Published), and then drop the publisher.
+///
+/// **Only one publisher** may run for the same driver and node, or driver and pool with
+/// [`PublisherConfig::only_pool`]: two of them undo each other's changes, and report [`PublishError::Contested`]. Run a
+/// controller with one replica and the update strategy `Recreate`, or start the publisher once the replica holds a leader
+/// election lease, and drop it when the lease is lost. On a node, [`PublisherConfig::election_file`] does this.
 #[derive(Debug)]
 pub struct Publisher {
     handle: ResourcePublisher,
     attributes: PublishedAttributes,
     overview: Overview,
+    pending: Arc<PendingPublish>,
     _task: AbortOnDropHandle<()>,
 }
 
 impl Publisher {
-    /// Starts a publisher. Must be called within a tokio runtime.
+    /// Starts a publisher. `Arc::new(())` is an observer that logs errors.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime.
     pub fn start(client: DraClient, config: PublisherConfig, observer: Arc<dyn Observer>) -> Self {
-        let mailbox = Arc::new(Mailbox::default());
+        let pending = Arc::new(PendingPublish::default());
         let (index, attributes) = watch::channel(None);
-        let handle = ResourcePublisher::new(mailbox.clone(), config.only_pool.as_deref());
-        let overview = Overview::of(mailbox.clone());
-        let task = run(client, config, observer, mailbox, index);
-        let task = AbortOnDropHandle::new(tokio::spawn(task));
-        Self { handle, attributes: PublishedAttributes(attributes), overview, _task: task }
+        let handle = ResourcePublisher::new(pending.clone(), config.only_pool.as_deref());
+        let overview = Overview::of(pending.clone());
+        let task = tokio::spawn(run(client, config, observer, pending.clone(), index));
+        let task = AbortOnDropHandle::new(task);
+        Self { handle, attributes: PublishedAttributes(attributes), overview, pending, _task: task }
     }
 
     /// Returns a handle to publish with.
@@ -129,245 +160,259 @@ impl Publisher {
         self.overview.clone()
     }
 
-    /// Returns a handle to look published attributes up with.
+    /// Returns a handle to look up published attributes with.
     pub fn attributes(&self) -> PublishedAttributes {
         self.attributes.clone()
     }
 }
 
-/// Waits for the first resources, and goes on from there.
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        self.pending.stop();
+    }
+}
+
+/// Stops the handles when the task ends, for whatever reason.
+struct StopOnDrop(Arc<PendingPublish>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// Waits for the first resources, and publishes from then on.
 async fn run(
     client: DraClient,
     config: PublisherConfig,
     observer: Arc<dyn Observer>,
-    mailbox: Arc<Mailbox>,
+    pending: Arc<PendingPublish>,
     index: watch::Sender<Index>,
 ) {
-    let first = mailbox.next().await;
-    // Slices of a pool that is not bound to the node do not name it.
+    let _stop = StopOnDrop(pending.clone());
+    let first = pending.next().await;
+    // Slices of a single pool do not name the node.
     let node = config.node.clone().filter(|_| config.only_pool.is_none());
     let scope = Scope { driver: config.driver.clone(), node, pool: config.only_pool.clone() };
     let api = Arc::new(Api::new(client, scope));
     let relist = Arc::new(Notify::new());
-    let (changes, source) = source::follow(api.clone(), relist.clone());
-    // Prepares may need what was published at once. The API server is not asked for anything before the list.
+    let (changes, reflector) = reflector::follow(api.clone(), relist.clone());
+    // Only the list, the first request, is delayed: prepares may need published attributes at once.
     let delay = config.start_within.mul_f64(random());
-    let source = AbortOnDropHandle::new(tokio::spawn(async move {
+    let reflector = AbortOnDropHandle::new(tokio::spawn(async move {
         sleep(delay).await;
-        source.await;
+        reflector.await;
     }));
-    let task = Task {
+    let task = PublisherTask {
         api,
         generations: Generations::load(config.generations_file.clone()).await,
         relist,
         owner_uid: config.node_uid.clone(),
         config,
-        turn: None,
+        election: None,
         pools: BTreeMap::new(),
-        checked: None,
-        is_listed: false,
-        is_list_awaited: false,
-        source_trouble: None,
+        listing: Listing::First { published: Vec::new() },
+        publish_error: None,
+        watch_error: None,
         last_error: None,
-        is_on_stand_by: false,
+        is_on_standby: false,
         observer,
-        mailbox,
+        pending,
         index,
     };
     task.run(first, changes).await;
-    drop(source);
+    drop(reflector);
 }
 
-type CheckedPools = Vec<(String, Result<Checked, PublishError>)>;
+type ValidatedPools = Vec<(String, Result<ValidatedPool, PublishError>)>;
 
-struct Task {
+/// How the known slices relate to those that the API server stores.
+enum Listing {
+    /// The first list has not arrived. These resources are published when it has.
+    First { published: ValidatedPools },
+    /// A list has been applied, and the watch keeps it up to date.
+    Done,
+    /// Another list is requested or under way: nothing may be written until it is there, or has failed.
+    Again,
+}
+
+struct PublisherTask {
     config: PublisherConfig,
     api: Arc<Api>,
     generations: Generations,
     /// The UID of the node, once it is known.
     owner_uid: Option<String>,
-    turn: Option<Turn>,
+    /// The election among the instances on the node, once this one has joined it.
+    election: Option<PublisherElection>,
     pools: BTreeMap<String, PoolState>,
-    /// What was published before it was known what the API server has.
-    checked: Option<CheckedPools>,
-    is_listed: bool,
-    /// Whether a list is under way or asked for, so that nothing may be written.
-    is_list_awaited: bool,
-    /// Asks for a list.
+    listing: Listing,
+    /// Requests a list.
     relist: Arc<Notify>,
-    source_trouble: Option<PublishError>,
-    /// When something went wrong last, and what.
+    /// Why the resources that were published last are lost.
+    publish_error: Option<PublishError>,
+    /// Why changes of slices cannot be seen.
+    watch_error: Option<PublishError>,
+    /// The time and the kind of the last error.
     last_error: Option<(SystemTime, &'static str)>,
-    is_on_stand_by: bool,
+    is_on_standby: bool,
     observer: Arc<dyn Observer>,
-    mailbox: Arc<Mailbox>,
+    pending: Arc<PendingPublish>,
     index: watch::Sender<Index>,
 }
 
-impl Task {
+impl PublisherTask {
     async fn run(mut self, first: DriverResources, mut changes: mpsc::Receiver<Change>) {
         self.publish(first).await;
-        let mailbox = self.mailbox.clone();
+        let pending = self.pending.clone();
         loop {
-            self.tell();
-            let due = self.next();
+            self.report_status();
+            let due = self.next_sync();
             tokio::select! {
-                resources = mailbox.next() => self.publish(resources).await,
+                resources = pending.next() => self.publish(resources).await,
                 change = changes.recv() => match change {
-                    Some(change) => self.learn(change),
-                    None => {
-                        let error = PublishError::Stopped("the task that watches slices has ended".to_owned());
-                        return self.report(&error, true);
-                    }
+                    Some(change) => self.apply(change),
+                    // The reflector ends only by a panic. Without it changes are missed, so this ends too.
+                    None => return self.report(&PublishError::Stopped, true),
                 },
                 () = async { sleep_until(due.unwrap_or_else(Instant::now)).await }, if due.is_some() => self.sync().await,
             }
         }
     }
 
-    /// Checks what the driver published, and wants it from now on.
+    /// Validates resources and makes them the desired state.
     async fn publish(&mut self, resources: DriverResources) {
-        let (driver, is_on_node) = (self.config.driver.clone(), self.config.node.is_some());
-        let is_for_others = self.config.only_pool.is_some();
+        let driver = self.config.driver.clone();
+        let is_on_node = self.config.node.is_some();
+        let is_single_pool = self.config.only_pool.is_some();
         let before = self.index.borrow().clone().unwrap_or_default();
-        // Thousands of devices take a while, in which others want to run.
-        let checked = tokio::task::spawn_blocking(move || -> CheckedPools {
-            let place = Place { driver: &driver, is_on_node, is_for_others };
-            let check = |(name, pool): (String, Pool)| {
-                let checked = Checked::new(&name, pool, place, before.get(&name).map(|devices| &**devices));
-                (name, checked)
+        // Validating thousands of devices would block the runtime for too long.
+        let validated = tokio::task::spawn_blocking(move || -> ValidatedPools {
+            let context = ValidationContext { driver: &driver, is_on_node, is_single_pool };
+            let validate = |(name, pool): (String, Pool)| {
+                let validated = ValidatedPool::new(&name, pool, context, before.get(&name).map(|devices| &**devices));
+                (name, validated)
             };
-            resources.pools.into_iter().map(check).collect()
+            resources.pools.into_iter().map(validate).collect()
         });
-        let checked = match checked.await {
-            Ok(checked) => checked,
-            Err(error) => return self.report(&PublishError::Stopped(error.to_string()), true),
+        let validated = match validated.await {
+            Ok(validated) => validated,
+            Err(error) => {
+                let error = PublishError::Panicked(Arc::new(error));
+                self.report(&error, true);
+                self.publish_error = Some(error);
+                return;
+            }
         };
+        self.publish_error = None;
         self.index.send_modify(|index| {
             let mut before = index.take().unwrap_or_default();
-            let pools = checked.iter().filter_map(|(name, checked)| match checked {
-                Ok(checked) => Some((name.clone(), checked.devices.clone())),
+            let pools = validated.iter().filter_map(|(name, validated)| match validated {
+                Ok(validated) => Some((name.clone(), validated.devices.clone())),
                 Err(_) => before.remove_entry(name),
             });
             *index = Some(pools.collect());
         });
-        self.checked = Some(checked);
-        if self.is_listed {
-            self.want();
+        match &mut self.listing {
+            // How pools are split depends on the stored slices.
+            Listing::First { published } => *published = validated,
+            Listing::Done | Listing::Again => self.set_desired(validated),
         }
     }
 
-    /// Wants what was published, now that it is known what the API server has.
-    fn want(&mut self) {
-        let Some(checked) = self.checked.take() else { return };
-        let unwanted: Vec<String> =
-            self.pools.keys().filter(|pool| !checked.iter().any(|(name, _)| name == *pool)).cloned().collect();
-        let mut outcomes: Vec<(String, Result<Option<Checked>, PublishError>)> =
-            unwanted.into_iter().map(|pool| (pool, Ok(None))).collect();
-        outcomes.extend(checked.into_iter().map(|(pool, checked)| (pool, checked.map(Some))));
-        for (pool, outcome) in outcomes {
+    /// Makes published resources the desired state of all pools.
+    fn set_desired(&mut self, validated: ValidatedPools) {
+        let removed: Vec<String> =
+            self.pools.keys().filter(|pool| !validated.iter().any(|(name, _)| name == *pool)).cloned().collect();
+        let removed = removed.into_iter().map(|pool| (pool, Ok(None)));
+        let published = validated.into_iter().map(|(pool, validated)| (pool, validated.map(Some)));
+        for (pool, outcome) in removed.chain(published) {
             let state = self.pools.entry(pool.clone()).or_default();
-            let wanted = outcome.and_then(|checked| {
-                let broken = |error: serde_json::Error| PublishError::Api {
-                    what: format!("pool {pool}"),
-                    message: error.to_string(),
-                };
-                state.want(checked).map_err(broken)
+            let outcome = outcome.and_then(|desired| {
+                let encode = |error| PublishError::Encode { pool, source: Arc::new(error) };
+                state.set_desired(desired).map_err(encode)
             });
-            if let Err(error) = wanted {
-                state.is_held = true;
-                state.due = None;
-                self.fail(&pool, &error);
+            if let Err(error) = outcome {
+                let is_new = state.set_invalid(error.clone());
+                self.report(&error, is_new);
             }
         }
     }
 
-    /// Makes this the newest instance of the driver, by which it is the one that publishes.
-    fn take_turn(&mut self) {
+    /// Joins the election as the newest instance, which is then the one that publishes.
+    fn join_election(&mut self) {
         let Some(path) = self.config.election_file.as_deref() else { return };
-        match Turn::take(path) {
-            Ok(turn) => self.turn = Some(turn),
+        match PublisherElection::join(path) {
+            Ok(election) => self.election = Some(election),
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "cannot tell which instance is the newest");
+                tracing::warn!(path = %path.display(), %error, "joining the publisher election failed, publishing anyway");
             }
         }
     }
 
-    /// When there is something to do. Times that nothing can be done at must not be among them, or the task would spin.
-    fn next(&self) -> Option<Instant> {
-        if !self.is_listed || self.is_list_awaited {
+    /// Returns when the next sync is due. Never a time at which nothing can be done: the task would spin.
+    fn next_sync(&self) -> Option<Instant> {
+        if !matches!(self.listing, Listing::Done) {
             return None;
         }
-        let prune = self.generations.next().filter(|_| !self.is_on_stand_by);
-        self.pools.values().filter_map(PoolState::next).chain(prune).min()
+        let prune = self.generations.next_prune().filter(|_| !self.is_on_standby);
+        self.pools.values().filter_map(PoolState::next_sync).chain(prune).min()
     }
 
-    /// Brings all pools in order whose time has come.
+    /// Syncs all pools that are due.
     async fn sync(&mut self) {
         let now = Instant::now();
-        let is_due = |state: &PoolState| state.next().is_some_and(|next| next <= now);
+        let is_due = |state: &PoolState| state.next_sync().is_some_and(|next| next <= now);
         let due: Vec<String> =
             self.pools.iter().filter(|(_, state)| is_due(state)).map(|(pool, _)| pool.clone()).collect();
-        self.is_on_stand_by = !self.is_our_turn();
+        self.is_on_standby = !is_elected(self.election.as_ref());
         for pool in due {
-            if self.is_on_stand_by {
+            if self.is_on_standby {
                 if let Some(state) = self.pools.get_mut(&pool) {
-                    state.stand_by(STAND_BY);
+                    state.stand_by(STANDBY_INTERVAL);
                 }
                 continue;
             }
-            if self.is_list_awaited || self.mailbox.is_full() {
+            if !matches!(self.listing, Listing::Done) || self.pending.is_full() {
                 return;
             }
             self.sync_pool(&pool).await;
         }
-        self.pools.retain(|_, state| !state.is_forgotten());
-        if !self.is_on_stand_by {
+        self.pools.retain(|_, state| !state.is_gone());
+        if !self.is_on_standby {
             let pools = &self.pools;
             self.generations.prune(|pool| pools.contains_key(pool));
             self.generations.save().await;
         }
-        let published = self
-            .pools
-            .values()
-            .map(|state| (state.stored.len(), state.stored.iter().map(|slice| slice.devices.len()).sum::<usize>()));
-        let (slices, devices) = published.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-        self.observer.published(slices, devices);
-    }
-
-    fn is_our_turn(&self) -> bool {
-        is_ours(self.turn.as_ref())
+        let slices = self.pools.values().map(|state| state.stored.len()).sum();
+        let stored = self.pools.values().flat_map(|state| &state.stored);
+        self.observer.published(slices, stored.map(|slice| slice.devices.len()).sum());
     }
 
     async fn sync_pool(&mut self, pool: &str) {
         let remembered = self.generations.of(pool);
         let Some(state) = self.pools.get_mut(pool) else { return };
-        let Some(writes) = state.writes(remembered) else { return };
-        state.due = None;
+        let Some(writes) = state.plan_writes(remembered) else { return };
+        let is_repair = state.begin_sync();
         if writes.len() == 0 {
-            return state.is_in_order();
+            return state.mark_synced();
         }
-        if state.is_contested() {
-            let error = PublishError::Contested { pool: pool.to_owned() };
-            return self.fail(pool, &error);
+        if is_repair && state.is_contested() {
+            return self.fail(pool, &PublishError::Contested { pool: pool.to_owned() });
         }
-        let needs_owner = state.wanted.is_some() && self.config.node.is_some();
-        let owner = match needs_owner {
-            true => match self.owner().await {
+        let needs_owner = state.desired().is_some() && self.config.node.is_some();
+        let owner = if needs_owner {
+            match self.owner().await {
                 Ok(owner) => Some(owner),
-                Err((error, least)) => {
+                Err((error, delay)) => {
                     self.fail(pool, &error);
-                    return self.not_before(pool, least);
+                    return self.not_before(pool, delay);
                 }
-            },
-            false => None,
+            }
+        } else {
+            None
         };
         let Some(state) = self.pools.get_mut(pool) else { return };
-        let highest = state.stored.iter().map(|slice| slice.generation).max().unwrap_or(0);
-        if writes.generation > highest {
-            state.rollout = Some(writes.generation);
-        }
-        let state = &*state;
+        state.begin_rollout(writes.generation);
         let writer = Writer {
             api: &self.api,
             driver: &self.config.driver,
@@ -375,21 +420,23 @@ impl Task {
             owner: owner.as_ref(),
             observer: &*self.observer,
         };
-        let (mailbox, turn) = (&self.mailbox, self.turn.as_ref());
-        let done = writer.write(pool, state, &writes, &|| mailbox.is_full() || !is_ours(turn)).await;
-        let is_complete = done.len() == writes.len();
-        self.wrote(pool, done, is_complete);
+        let pending = &self.pending;
+        let election = self.election.as_ref();
+        let outcomes = writer.write(pool, state, &writes, &|| pending.is_full() || !is_elected(election)).await;
+        let is_complete = outcomes.len() == writes.len();
+        self.record_outcomes(pool, outcomes, is_complete);
         self.generations.save().await;
     }
 
-    /// The node that slices belong to; or why that is not known, and how long not to ask.
+    /// Returns the node that owns the slices; or why its UID is unknown, and the least delay before the next request.
     async fn owner(&mut self) -> Result<Owner, (PublishError, Duration)> {
         let name = self.config.node.clone().unwrap_or_default();
         let uid = match &self.owner_uid {
             Some(uid) => uid.clone(),
             None => {
                 let uid = self.api.node_uid(&name).await.map_err(|error| {
-                    (explain(format!("get node {name}"), &error), error.retry_delay(Duration::ZERO))
+                    let delay = error.retry_delay(Duration::ZERO);
+                    (explain(format!("get node {name}"), Permission::Node, error), delay)
                 })?;
                 self.owner_uid.insert(uid).clone()
             }
@@ -398,10 +445,11 @@ impl Task {
     }
 }
 
-fn is_ours(turn: Option<&Turn>) -> bool {
-    let Some(turn) = turn else { return true };
-    turn.is_ours().unwrap_or_else(|error| {
-        tracing::warn!(%error, "cannot tell which instance is the newest");
+/// Returns whether this instance publishes. Without an election, or if its state is unknown, it does.
+fn is_elected(election: Option<&PublisherElection>) -> bool {
+    let Some(election) = election else { return true };
+    election.is_elected().unwrap_or_else(|error| {
+        tracing::warn!(%error, "reading the publisher election failed, publishing anyway");
         true
     })
 }

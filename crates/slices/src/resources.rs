@@ -1,9 +1,8 @@
-//! What a driver publishes: pools of devices, in types that are pleasant to fill in.
+//! The resources that a driver publishes: pools of devices.
 //!
-//! Where the API's own types are small and hard to get wrong they are used as they are ([`CounterSet`], [`DeviceTaint`],
-//! [`CapacityRequestPolicy`] and so on). Devices and capacities have types of their own: a driver has thousands of the
-//! former, and the API's take several kilobytes each; attributes are those that metadata has, so that a driver makes them
-//! once for both.
+//! Small types of the API that are hard to get wrong are used as they are ([`CounterSet`], [`DeviceTaint`],
+//! [`CapacityRequestPolicy`] and others). Devices have a type of their own, because a driver may have thousands, and the API's
+//! type takes several kilobytes each. Attributes are those of device metadata, so that a driver makes them once for both.
 
 use std::collections::BTreeMap;
 
@@ -14,25 +13,25 @@ use k8s_openapi::api::resource::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// Everything that a driver has to offer, by pool.
+/// All resources of a driver, by pool.
 ///
 /// ```
-/// use drakkar_plugin::{DriverResources, Pool, PublishedDevice};
+/// use drakkar_slices::{DriverResources, Pool, PublishedDevice};
 ///
 /// let gpu = |name: &str| PublishedDevice::new(name).attribute("model", "m1").capacity("memory", "80Gi");
 /// let resources = DriverResources::default()
 ///     .pool("node-1", Pool::default().device(gpu("gpu-0")).device(gpu("gpu-1")));
 /// resources.validate()?;
-/// # Ok::<(), drakkar_plugin::BoxError>(())
+/// # Ok::<(), drakkar_slices::PublishError>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DriverResources {
-    /// The pools by name. By convention a pool of the devices in a node is called like the node.
+    /// The pools by name. By convention the pool of a node's own devices has the name of the node.
     pub pools: BTreeMap<String, Pool>,
 }
 
 impl DriverResources {
-    /// With a pool more, or in place of the one of that name.
+    /// Adds a pool, or replaces the one of that name.
     #[must_use]
     pub fn pool(mut self, name: impl Into<String>, pool: Pool) -> Self {
         self.pools.insert(name.into(), pool);
@@ -40,72 +39,71 @@ impl DriverResources {
     }
 }
 
-/// Devices that are published together. The scheduler takes the first that fits, so their order is the order of preference.
+/// A pool of devices. The scheduler takes the first device that fits, so their order is the order of preference.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Pool {
-    /// Which nodes have the devices.
+    /// The nodes on which the devices are available.
     pub nodes: NodeSelection,
-    /// The devices. The framework splits them into slices.
+    /// The devices. The publisher splits them into slices.
     pub devices: Vec<PublishedDevice>,
-    /// What devices of the pool share, and consume parts of.
+    /// Sets of counters that devices of the pool share and consume.
     pub shared_counters: Vec<CounterSet>,
-    /// The slices, if the driver wants to say what is in each; then [`Self::devices`] and [`Self::shared_counters`] must be
-    /// empty.
+    /// The slices, if the driver splits the pool itself. Then [`Self::devices`] and [`Self::shared_counters`] must be empty.
     pub slices: Vec<PoolSlice>,
-    /// How many devices to put into a slice at most. The API's limits are the default: 128, and 64 where a device has taints,
-    /// consumes counters or has a list among its attributes. A driver that taints devices now and then does well to say 64:
-    /// the first taint then changes one slice instead of splitting all.
+    /// The largest number of devices in a slice. The default is the API's limit: 128, or 64 if a device in the slice has
+    /// taints, consumes counters, or has a list attribute. Set 64 if devices are tainted at times: the first taint then changes
+    /// one slice instead of splitting all.
     pub devices_per_slice: Option<usize>,
-    /// A generation to start from, if the driver counts its own. The framework's is used if that is higher.
+    /// The lowest generation to publish with, if the driver counts its own. The publisher's is used if that is higher.
     pub generation: i64,
-    /// The string attribute, with its domain, that tells of which type a partition is (`DRAPartitionableDevicesType`).
+    /// The string attribute, with its domain, that has the type of a partition (`DRAPartitionableDevicesType`).
     pub partition_type_attribute: Option<String>,
-    /// Calls that a kubelet need not make for these devices: `NodePrepareResources`, `NodeUnprepareResources` or `*`
+    /// The calls that a kubelet skips for these devices: `NodePrepareResources`, `NodeUnprepareResources` or `*`
     /// (`DRAOptionalNodeOperations`).
     pub skip_node_operations: Vec<String>,
 }
 
 impl Pool {
-    /// With a device more, behind the others.
+    /// Appends a device.
     #[must_use]
     pub fn device(mut self, device: PublishedDevice) -> Self {
         self.devices.push(device);
         self
     }
 
-    /// With more devices, behind the others.
+    /// Appends devices.
     #[must_use]
     pub fn devices(mut self, devices: impl IntoIterator<Item = PublishedDevice>) -> Self {
         self.devices.extend(devices);
         self
     }
 
-    /// With something more that devices share: counters by name, and how much there is of each.
+    /// Adds a set of shared counters: their names and values.
     #[must_use]
     pub fn counter_set<N: Into<String>, Q: Into<String>>(
         mut self,
         name: impl Into<String>,
         counters: impl IntoIterator<Item = (N, Q)>,
     ) -> Self {
-        self.shared_counters.push(CounterSet { name: name.into(), counters: counted(counters) });
+        self.shared_counters.push(CounterSet { name: name.into(), counters: counters_of(counters) });
         self
     }
 
-    /// With a slice more whose content the driver chooses.
+    /// Appends a slice whose content the driver chooses.
     #[must_use]
     pub fn slice(mut self, slice: PoolSlice) -> Self {
         self.slices.push(slice);
         self
     }
 
-    /// On other nodes than this one.
+    /// Sets the nodes on which the devices are available.
     #[must_use]
     pub fn nodes(mut self, nodes: NodeSelection) -> Self {
         self.nodes = nodes;
         self
     }
 
-    /// The pool's devices, in whatever way they are given.
+    /// Returns all devices of the pool, split into slices by the driver or not.
     pub(super) fn all_devices(&self) -> impl Iterator<Item = &PublishedDevice> {
         self.devices.iter().chain(self.slices.iter().flat_map(|slice| &slice.devices))
     }
@@ -116,85 +114,88 @@ impl Pool {
 pub struct PoolSlice {
     /// The devices.
     pub devices: Vec<PublishedDevice>,
-    /// What devices of the pool share.
+    /// Sets of counters that devices of the pool share.
     pub shared_counters: Vec<CounterSet>,
 }
 
-/// Which nodes have the devices of a pool.
+/// The nodes on which the devices of a pool are available.
+///
+/// A publisher that runs on a node ([`PublisherConfig::node`](crate::PublisherConfig::node)) publishes for
+/// [`Self::ThisNode`]; all other selections are for a publisher without a node, or one with
+/// [`PublisherConfig::only_pool`](crate::PublisherConfig::only_pool).
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum NodeSelection {
-    /// The node that the driver runs on.
+    /// The node that the publisher runs on.
     #[default]
     ThisNode,
-    /// Those that a selector (of one term) selects. Only for the pool of
-    /// [`reconcile_pool_with_name`](crate::PluginBuilder::reconcile_pool_with_name), or for a driver that has no node.
+    /// The nodes that a selector with one term selects.
     Selector(Box<NodeSelector>),
-    /// All. Only as above.
+    /// All nodes.
     AllNodes,
-    /// Each device says it for itself. Only as above.
+    /// The nodes that each device has in [`PublishedDevice::nodes`].
     PerDevice,
 }
 
-/// Which nodes have a device, in a pool with [`NodeSelection::PerDevice`].
+/// The nodes on which a device is available, in a pool with [`NodeSelection::PerDevice`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum DeviceNodes {
-    /// The one of this name.
+    /// The node of this name.
     Node(String),
-    /// Those that a selector (of one term) selects.
+    /// The nodes that a selector selects.
     Selector(Box<NodeSelector>),
-    /// All.
+    /// All nodes.
     AllNodes,
 }
 
-/// A device as the cluster sees it. ([`crate::Device`] is one that was prepared for a claim.)
+/// A device as it is published.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PublishedDevice {
-    /// Its name in the pool: a DNS label.
+    /// The name of the device, unique in its pool: a DNS label.
     pub name: String,
-    /// Attributes by name: bare (`model`) in the driver's own domain, or with a domain (`example.com/model`).
+    /// Attributes by name: without a domain (`model`) in that of the driver, or with one (`example.com/model`).
     pub attributes: BTreeMap<String, DeviceAttribute>,
-    /// Capacities by name, which is like that of an attribute.
+    /// Capacities by name, in the same form as those of attributes.
     pub capacity: BTreeMap<String, Capacity>,
-    /// What keeps pods off the device. The time is set by the API server if it is not given, and then kept.
+    /// Taints, which keep pods off the device. A taint without a time gets that of its first write, and keeps it.
     pub taints: Vec<DeviceTaint>,
-    /// What the device consumes of the pool's shared counters.
+    /// The shared counters of the pool that the device consumes.
     pub consumes_counters: Vec<DeviceCounterConsumption>,
-    /// Which nodes have it, in a pool with [`NodeSelection::PerDevice`].
+    /// The nodes on which the device is available, in a pool with [`NodeSelection::PerDevice`].
     pub nodes: Option<DeviceNodes>,
-    /// Whether several claims may have the device, each a part of its capacity.
+    /// Whether several claims may share the device, each with a part of its capacity.
     pub allow_multiple_allocations: bool,
-    /// Whether a claim with the device is limited to the node that was chosen for it.
+    /// Whether an allocated claim is limited to the node that was chosen for it.
     pub binds_to_node: bool,
-    /// Conditions in the device's status that all must be true before a pod is bound to the node.
+    /// Conditions of the device's status that must all be true before a pod is bound to its node.
     pub binding_conditions: Vec<String>,
-    /// Conditions any of which means that binding has failed.
+    /// Conditions of the device's status of which each means that binding has failed.
     pub binding_failure_conditions: Vec<String>,
-    /// What of the node's own resources comes with the device (`DRANodeAllocatableResources`).
+    /// Resources of the node that are allocated with the device (`DRANodeAllocatableResources`).
     pub node_allocatable_resources: BTreeMap<String, NodeAllocatableResource>,
 }
 
 impl PublishedDevice {
-    /// A device of this name.
+    /// A device of this name, without attributes.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// With an attribute more.
+    /// Adds an attribute.
     #[must_use]
     pub fn attribute(mut self, name: impl Into<String>, value: impl Into<DeviceAttribute>) -> Self {
         self.attributes.insert(name.into(), value.into());
         self
     }
 
-    /// With a capacity more: `"80Gi"`, or a [`Capacity`] that also says what can be asked for.
+    /// Adds a capacity: `"80Gi"`, or a [`Capacity`] with a request policy.
     #[must_use]
     pub fn capacity(mut self, name: impl Into<String>, capacity: impl Into<Capacity>) -> Self {
         self.capacity.insert(name.into(), capacity.into());
         self
     }
 
-    /// With a taint more. The effect is `NoSchedule`, `NoExecute` or `None`.
+    /// Adds a taint. The effect is `NoSchedule`, `NoExecute` or `None`.
     #[must_use]
     pub fn taint(mut self, key: impl Into<String>, value: impl Into<String>, effect: impl Into<String>) -> Self {
         let value = Some(value.into()).filter(|value: &String| !value.is_empty());
@@ -202,7 +203,7 @@ impl PublishedDevice {
         self
     }
 
-    /// Consuming parts of a set of the pool's shared counters.
+    /// Consumes counters of a set that the pool shares.
     #[must_use]
     pub fn consumes<N: Into<String>, Q: Into<String>>(
         mut self,
@@ -211,20 +212,20 @@ impl PublishedDevice {
     ) -> Self {
         self.consumes_counters.push(DeviceCounterConsumption {
             counter_set: counter_set.into(),
-            counters: counted(counters),
+            counters: counters_of(counters),
             compatibility_groups: None,
         });
         self
     }
 
-    /// For several claims at once.
+    /// Allows several claims to share the device.
     #[must_use]
     pub fn allow_multiple_allocations(mut self) -> Self {
         self.allow_multiple_allocations = true;
         self
     }
 
-    /// To be bound only when all these conditions are true, and not when one of the others is.
+    /// Sets the binding conditions, and the conditions that mean that binding has failed.
     #[must_use]
     pub fn binding_conditions<C: Into<String>, F: Into<String>>(
         mut self,
@@ -236,7 +237,7 @@ impl PublishedDevice {
         self
     }
 
-    /// On these nodes, in a pool with [`NodeSelection::PerDevice`].
+    /// Sets the nodes on which the device is available, in a pool with [`NodeSelection::PerDevice`].
     #[must_use]
     pub fn nodes(mut self, nodes: DeviceNodes) -> Self {
         self.nodes = Some(nodes);
@@ -253,23 +254,23 @@ impl PublishedDevice {
         self.attributes.values().any(is_list)
     }
 
-    /// Whether a slice with this device may have only half of the devices.
+    /// Returns whether a slice with this device may have only half as many devices.
     pub(super) fn is_heavy(&self) -> bool {
         !self.taints.is_empty() || !self.consumes_counters.is_empty() || self.has_lists()
     }
 }
 
-/// How much there is of something in a device, and what can be asked for.
+/// A capacity of a device, and the parts of it that claims can request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Capacity {
-    /// How much there is.
+    /// The whole capacity.
     pub value: Quantity,
-    /// What a claim can ask for, in a device that allows multiple allocations.
+    /// The parts that a claim can request, in a device that allows multiple allocations.
     pub request_policy: Option<Box<CapacityRequestPolicy>>,
 }
 
 impl Capacity {
-    /// Where a claim can ask for parts, by this rule.
+    /// Sets the policy for requests of parts of the capacity.
     #[must_use]
     pub fn request_policy(mut self, policy: CapacityRequestPolicy) -> Self {
         self.request_policy = Some(Box::new(policy));
@@ -295,6 +296,8 @@ impl From<Quantity> for Capacity {
     }
 }
 
-fn counted<N: Into<String>, Q: Into<String>>(counters: impl IntoIterator<Item = (N, Q)>) -> BTreeMap<String, Counter> {
+fn counters_of<N: Into<String>, Q: Into<String>>(
+    counters: impl IntoIterator<Item = (N, Q)>,
+) -> BTreeMap<String, Counter> {
     counters.into_iter().map(|(name, value)| (name.into(), Counter { value: Quantity(value.into()) })).collect()
 }

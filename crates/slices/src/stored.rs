@@ -1,4 +1,4 @@
-//! A slice that the API server has, as far as it has to be remembered.
+//! Slices that the API server stores, reduced to what has to be kept in memory.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use k8s_openapi::api::resource::v1::{Device, ResourceSliceSpec};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::content::{Digest, Head, TaintTime, device_digest, taint_times};
+use super::content::{Digest, SliceHeader, TaintTime, device_digest, taint_times};
 
-/// What others may have added to a slice, and must not lose when it is written.
+/// Metadata that other clients may have added to a slice, and that an update must keep.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
-pub(super) struct Additions {
+pub(super) struct ForeignMetadata {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     labels: Option<BTreeMap<String, String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -20,20 +20,20 @@ pub(super) struct Additions {
     finalizers: Option<Vec<String>>,
 }
 
-/// A slice that the API server has.
+/// A slice that the API server stores.
 #[derive(Debug, Clone)]
-pub(super) struct Stored {
+pub(super) struct StoredSlice {
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) resource_version: String,
-    pub(super) additions: Additions,
+    pub(super) foreign: ForeignMetadata,
     pub(super) pool: String,
     pub(super) generation: i64,
     pub(super) count: i64,
     pub(super) digest: Digest,
-    /// The names of its devices, in their order.
+    /// The names of its devices, in order.
     pub(super) devices: Box<[Box<str>]>,
-    /// The taints of its devices, in their order, by the device's index.
+    /// The taints of its devices, in order, each with the index of its device.
     pub(super) taints: Box<[(usize, TaintTime)]>,
 }
 
@@ -52,15 +52,15 @@ struct Metadata {
     #[serde(default)]
     resource_version: String,
     #[serde(flatten)]
-    additions: Additions,
+    foreign: ForeignMetadata,
 }
 
-impl Stored {
-    /// Reads an object of the API.
+impl StoredSlice {
+    /// Decodes a slice from JSON.
     pub(super) fn read(json: &[u8], version: DraVersion) -> Result<Self, serde_json::Error> {
         let Object { metadata, mut spec } = read(json, version)?;
         let devices = spec.devices.take().unwrap_or_default();
-        let head = Head::take(&mut spec);
+        let header = SliceHeader::take(&mut spec);
         let mut names = Vec::with_capacity(devices.len());
         let mut digests = Vec::with_capacity(devices.len());
         let mut taints = Vec::new();
@@ -73,28 +73,29 @@ impl Stored {
             name: metadata.name,
             uid: metadata.uid,
             resource_version: metadata.resource_version,
-            additions: metadata.additions,
+            foreign: metadata.foreign,
             pool: spec.pool.name,
             generation: spec.pool.generation,
             count: spec.pool.resource_slice_count,
-            digest: head.digest(digests.into_iter())?,
+            digest: header.digest(digests.into_iter())?,
             devices: names.into(),
             taints: taints.into(),
         })
     }
 
-    /// Whether this is a later state than another of the same object.
+    /// Returns whether this is a newer state of the object than that of a resource version.
     pub(super) fn is_newer_than(&self, resource_version: &str) -> bool {
         is_newer(&self.resource_version, resource_version)
     }
 
-    /// The taints of its devices by the device's name.
+    /// Returns all taints, each with the name of its device.
     pub(super) fn taints_by_device(&self) -> impl Iterator<Item = (&str, &TaintTime)> {
         self.taints.iter().filter_map(|(index, taint)| Some((&**self.devices.get(*index)?, taint)))
     }
 }
 
-/// Whether one resource version is later than another. They are numbers, whatever the API used to say.
+/// Returns whether one resource version is newer than another. They are numbers, though the API used to call them
+/// opaque.
 pub(super) fn is_newer(version: &str, than: &str) -> bool {
     match (version.parse::<u64>(), than.parse::<u64>()) {
         (Ok(version), Ok(than)) => version > than,
@@ -102,7 +103,7 @@ pub(super) fn is_newer(version: &str, than: &str) -> bool {
     }
 }
 
-/// The spec of an object, in full.
+/// Decodes the whole spec of a slice from JSON.
 pub(super) fn read_spec(json: &[u8], version: DraVersion) -> Result<ResourceSliceSpec, serde_json::Error> {
     Ok(read(json, version)?.spec)
 }
@@ -116,7 +117,7 @@ fn read(json: &[u8], version: DraVersion) -> Result<Object, serde_json::Error> {
     serde_json::from_value(object)
 }
 
-/// Devices as they are sent, read again.
+/// Decodes a device in the form in which it is sent.
 pub(super) fn read_device(json: &str) -> Result<Device, serde_json::Error> {
     serde_json::from_str(json)
 }

@@ -1,6 +1,6 @@
-//! Validation: everything that an API server would refuse, found before anything is sent, each with the path of its field.
+//! Validation of pools before they are sent: the rules of the API server, with the path of each field that breaks one.
 //!
-//! Pools are looked at one by one: what is wrong with one does not keep the others from being published.
+//! Each pool is validated on its own: an invalid one does not hold up the others.
 
 mod capacity;
 mod device;
@@ -20,10 +20,10 @@ use super::layout::{MAX_DEVICES, MAX_HEAVY_DEVICES};
 use super::resources::{DriverResources, NodeSelection, Pool, PublishedDevice};
 use super::{InvalidField, PublishError};
 
-/// How many counter sets a slice may have.
+/// The largest number of counter sets in a slice.
 pub(super) const MAX_COUNTER_SETS: usize = 8;
 const MAX_COUNTERS: usize = 32;
-/// How many problems of a pool are told in detail.
+/// The largest number of errors that are reported of one pool.
 const MAX_ERRORS: usize = 100;
 
 const PREPARE: &str = "NodePrepareResources";
@@ -31,30 +31,31 @@ const UNPREPARE: &str = "NodeUnprepareResources";
 const ALL_OPERATIONS: &str = "*";
 
 impl DriverResources {
-    /// Checks everything that can be checked without a cluster, and tells the first pool with all that is wrong with it.
+    /// Validates everything that can be validated without a cluster. Returns the errors of the first invalid pool.
     ///
-    /// [`Helper::publish_resources`](crate::Helper::publish_resources) checks the same, so this is for a driver's own tests.
+    /// [`ResourcePublisher::publish`](crate::ResourcePublisher::publish) validates too: this is for the tests of a driver or
+    /// controller.
     pub fn validate(&self) -> Result<(), PublishError> {
         self.pools.iter().try_for_each(|(name, one)| pool(name, one, None))
     }
 }
 
-/// Where and as what a driver publishes, as far as it decides what is right.
+/// The properties of a publisher on which the validity of a pool depends.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct ValidationContext<'a> {
     pub(super) driver: &'a str,
-    /// Whether slices can name the node.
+    /// Whether the publisher runs on a node, which slices can name.
     pub(super) is_on_node: bool,
-    /// Whether slices must not name the node, because the pool is for others too.
-    pub(super) is_for_others: bool,
+    /// Whether the publisher is limited to one pool, whose slices must not name the node.
+    pub(super) is_single_pool: bool,
 }
 
-/// Checks one pool.
-pub(super) fn pool(name: &str, pool: &Pool, place: Option<Place<'_>>) -> Result<(), PublishError> {
+/// Validates one pool. Without a context, the rules that depend on the publisher are skipped.
+pub(super) fn pool(name: &str, pool: &Pool, context: Option<ValidationContext<'_>>) -> Result<(), PublishError> {
     let mut errors = Errors::default();
     errors.name("name", PoolName::new(name));
-    if let Some(place) = place {
-        nodes(&pool.nodes, place, &mut errors);
+    if let Some(context) = context {
+        nodes(&pool.nodes, context, &mut errors);
     }
     if let NodeSelection::Selector(selector) = &pool.nodes {
         node_selector(format_args!("nodeSelector"), selector, true, &mut errors);
@@ -71,10 +72,10 @@ pub(super) fn pool(name: &str, pool: &Pool, place: Option<Place<'_>>) -> Result<
     let counters = counter_sets(pool, &mut errors);
     let mut seen: HashSet<&str> = HashSet::new();
     let per_device = pool.nodes == NodeSelection::PerDevice;
-    let partition_type = partition_type(pool, place, &mut errors);
+    let partition_type = partition_type(pool, context, &mut errors);
     for (path, one) in devices(pool) {
         if !seen.insert(&one.name) {
-            errors.push(format_args!("{path}.name"), format_args!("{:?} is there already", one.name));
+            errors.push(format_args!("{path}.name"), format_args!("duplicate: {:?}", one.name));
         }
         device::device(path, one, per_device, &mut errors);
         for (index, consumption) in one.consumes_counters.iter().enumerate() {
@@ -89,10 +90,10 @@ pub(super) fn pool(name: &str, pool: &Pool, place: Option<Place<'_>>) -> Result<
             errors.push(format_args!("{path}.attributes"), problem);
         }
     }
-    errors.of(name)
+    errors.into_result(name)
 }
 
-/// The devices with the paths of their fields.
+/// Returns all devices with the paths of their fields.
 fn devices(pool: &Pool) -> impl Iterator<Item = (DevicePath, &PublishedDevice)> {
     let own = pool.devices.iter().enumerate().map(|(device, one)| (DevicePath { slice: None, device }, one));
     let chosen = pool.slices.iter().enumerate().flat_map(|(slice, devices)| {
@@ -117,7 +118,7 @@ impl fmt::Display for DevicePath {
     }
 }
 
-/// What has been found wrong so far.
+/// The errors of a pool so far.
 #[derive(Default)]
 struct Errors {
     errors: Vec<InvalidField>,
@@ -145,7 +146,7 @@ impl Errors {
         }
     }
 
-    /// Whether there are no more than allowed. Otherwise that is all that is told of them.
+    /// Returns whether a count is within its limit, and adds an error if not.
     fn fits(&mut self, field: impl fmt::Display, count: usize, limit: usize) -> bool {
         if count > limit {
             self.push(field, format_args!("too many: {count}, at most {limit} are allowed"));
@@ -153,27 +154,33 @@ impl Errors {
         count <= limit
     }
 
-    fn of(self, pool: &str) -> Result<(), PublishError> {
-        match self.errors.is_empty() {
-            true => Ok(()),
-            false => Err(PublishError::Invalid { pool: pool.to_owned(), errors: self.errors, omitted: self.omitted }),
+    fn into_result(self, pool: &str) -> Result<(), PublishError> {
+        if self.errors.is_empty() {
+            return Ok(());
         }
+        Err(PublishError::Invalid { pool: pool.to_owned(), errors: self.errors, omitted: self.omitted })
     }
 }
 
-fn nodes(nodes: &NodeSelection, place: Place<'_>, errors: &mut Errors) {
-    match (nodes, place.is_on_node, place.is_for_others) {
+fn nodes(nodes: &NodeSelection, context: ValidationContext<'_>, errors: &mut Errors) {
+    match (nodes, context.is_on_node, context.is_single_pool) {
         (NodeSelection::ThisNode, false, false) => {
-            errors.push("nodes", "the node's name is not known: set it with --node-name or PluginBuilder::node_name");
+            errors.push(
+                "nodes",
+                "the node's name is not known: a driver sets it with --node-name or PluginBuilder::node_name, a controller \
+                 without a node uses another NodeSelection",
+            );
         }
         (NodeSelection::ThisNode, _, true) => errors.push(
             "nodes",
-            "a pool of reconcile_pool_with_name is for other nodes too: use a selector, all nodes, or say it per device",
+            "the pool of reconcile_pool_with_name or PublisherConfig::only_pool is for other nodes too: use a selector, all \
+             nodes, or nodes per device",
         ),
         (NodeSelection::ThisNode, true, false) => {}
         (_, true, false) => errors.push(
             "nodes",
-            "a driver that runs on a node publishes for that node; for a pool of other nodes use reconcile_pool_with_name",
+            "a driver that runs on a node publishes for that node; for a pool of other nodes use reconcile_pool_with_name \
+             or PublisherConfig::only_pool",
         ),
         (_, _, _) => {}
     }
@@ -189,7 +196,7 @@ fn skip_node_operations(operations: &[String], errors: &mut Errors) {
             errors.push(format_args!("skipNodeOperations[{index}]"), problem);
         }
         if !seen.insert(operation) {
-            errors.push(format_args!("skipNodeOperations[{index}]"), format_args!("{operation:?} is there already"));
+            errors.push(format_args!("skipNodeOperations[{index}]"), format_args!("duplicate: {operation:?}"));
         }
     }
     if has(PREPARE) && !has(UNPREPARE) && !has(ALL_OPERATIONS) {
@@ -197,11 +204,11 @@ fn skip_node_operations(operations: &[String], errors: &mut Errors) {
     }
 }
 
-/// What the driver has put into slices itself.
+/// Validates the slices that the driver has split itself.
 fn slices(pool: &Pool, errors: &mut Errors) {
     let is_split = pool.devices.is_empty() && pool.shared_counters.is_empty();
     if !pool.slices.is_empty() && !is_split {
-        errors.push("slices", "either the slices are given, or devices and shared counters that are to be split");
+        errors.push("slices", "exclude devices and sharedCounters: set either the slices, or what is to be split");
     }
     for (index, slice) in pool.slices.iter().enumerate() {
         let path = format_args!("slices[{index}]");
@@ -215,7 +222,7 @@ fn slices(pool: &Pool, errors: &mut Errors) {
     }
 }
 
-/// The counters of each set.
+/// Validates counter sets, and returns the counters of each.
 fn counter_sets<'a>(pool: &'a Pool, errors: &mut Errors) -> HashMap<&'a str, &'a BTreeMap<String, Counter>> {
     let mut known = HashMap::new();
     for (index, set) in pool.shared_counters.iter().enumerate() {
@@ -237,7 +244,7 @@ fn counter_set<'a>(
 ) {
     errors.check(format_args!("{path}.name"), text::label("counter set", &set.name));
     if known.insert(&set.name, &set.counters).is_some() {
-        errors.push(format_args!("{path}.name"), format_args!("{:?} is there already", set.name));
+        errors.push(format_args!("{path}.name"), format_args!("duplicate: {:?}", set.name));
     }
     counters(path, &set.counters, errors);
 }
@@ -276,8 +283,12 @@ fn consumed(
     }
 }
 
-/// The names under which a device can have the attribute that tells its type.
-fn partition_type<'a>(pool: &'a Pool, place: Option<Place<'a>>, errors: &mut Errors) -> Option<Vec<&'a str>> {
+/// Validates the partition type attribute, and returns the names under which a device can have it.
+fn partition_type<'a>(
+    pool: &'a Pool,
+    context: Option<ValidationContext<'a>>,
+    errors: &mut Errors,
+) -> Option<Vec<&'a str>> {
     let name = pool.partition_type_attribute.as_deref()?;
     errors.check("partitionTypeAttribute", text::qualified_name(name));
     if !name.contains('/') {
@@ -289,13 +300,13 @@ fn partition_type<'a>(pool: &'a Pool, place: Option<Place<'a>>, errors: &mut Err
     if pool.all_devices().all(|device| device.consumes_counters.is_empty()) {
         errors.push("partitionTypeAttribute", "no device of the pool consumes counters");
     }
-    let bare = place.and_then(|place| name.strip_prefix(place.driver)?.strip_prefix('/'));
-    // Without a driver's name any bare name may be in its domain.
-    let bare = if place.is_none() { name.split_once('/').map(|(_, bare)| bare) } else { bare };
+    let bare = context.and_then(|context| name.strip_prefix(context.driver)?.strip_prefix('/'));
+    // Without the driver's name, any domain may be its own.
+    let bare = if context.is_none() { name.split_once('/').map(|(_, bare)| bare) } else { bare };
     Some([Some(name), bare].into_iter().flatten().collect())
 }
 
-/// A name that the API takes for a driver's.
+/// Validates the domain of a qualified name: the API has the rule of driver names for it.
 fn domain(name: &str) -> Result<(), String> {
     DriverName::new(name).map(drop).map_err(|error| format!("domain: {error}"))
 }

@@ -1,26 +1,27 @@
-//! Writing what differs: a few requests at a time, each with an outcome of its own.
+//! Writing the difference: a few requests at a time, each with an outcome of its own.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use drakkar_client::ApiError;
 use futures::stream::{self, StreamExt as _};
 use http::StatusCode;
 
 use super::PublishError;
 use super::api::{Api, Owner, SliceObject};
 use super::content::Digest;
+use super::desired::DesiredPool;
 use super::diff::Writes;
-use super::dropped::Dropped;
+use super::dropped::DroppedFields;
 use super::name;
 use super::observer::{Observer, SliceWrite};
 use super::pool::PoolState;
-use super::stored::{Stored, read_spec};
-use super::wanted::Wanted;
-use drakkar_client::ApiError;
+use super::stored::{StoredSlice, read_spec};
 
-/// How many requests are on their way at once.
+/// The number of concurrent requests.
 const CONCURRENCY: usize = 4;
 
-/// What all slices of a driver have in common.
+/// Writes the slices of a driver.
 pub(super) struct Writer<'a> {
     pub(super) api: &'a Api,
     pub(super) driver: &'a str,
@@ -29,24 +30,24 @@ pub(super) struct Writer<'a> {
     pub(super) observer: &'a dyn Observer,
 }
 
-/// What became of one request.
+/// The outcome of one request.
 #[derive(Debug)]
-pub(super) enum Done {
-    /// The API server has this now.
-    Put {
+pub(super) enum WriteOutcome {
+    /// The API server stored a slice, perhaps without some of its fields.
+    Stored {
         sent: Digest,
-        stored: Box<Stored>,
-        dropped: Option<Dropped>,
+        stored: Box<StoredSlice>,
+        dropped: Option<DroppedFields>,
     },
-    /// A slice was deleted here.
+    /// A slice was deleted.
     Deleted {
         uid: String,
     },
-    /// A slice was gone already.
-    Gone {
+    /// A slice that should be updated does not exist any longer.
+    NotFound {
         uid: String,
     },
-    /// Somebody else was faster.
+    /// Another client has changed the slice meanwhile.
     Conflict,
     Failed {
         what: String,
@@ -54,172 +55,208 @@ pub(super) enum Done {
     },
 }
 
+/// A request, with the indices of the stored and the desired slice.
+enum Request {
+    Delete { stored: usize },
+    Update { desired: usize, stored: usize },
+    Create { desired: usize },
+}
+
 impl Writer<'_> {
-    /// Writes until all is done, something fails, or it is time to stop.
+    /// Sends requests until all are done, one fails, or `should_stop` returns true.
     pub(super) async fn write(
         &self,
         pool: &str,
         state: &PoolState,
         writes: &Writes,
         should_stop: &(dyn Fn() -> bool + Sync),
-    ) -> Vec<Done> {
-        let failed = AtomicBool::new(false);
-        let mut done = Vec::with_capacity(writes.len());
-        let is_over = || failed.load(Ordering::Relaxed) || should_stop();
-        let note = |one: &Done| {
-            if matches!(one, Done::Failed { .. } | Done::Conflict) {
-                failed.store(true, Ordering::Relaxed);
-            }
-        };
-        for step in [Step::DeleteFirst, Step::Put, Step::DeleteLast] {
-            let numbers: Vec<Request> = match step {
-                Step::DeleteFirst => writes.delete_first.iter().map(|stored| Request::Delete(*stored)).collect(),
-                Step::DeleteLast => writes.delete_last.iter().map(|stored| Request::Delete(*stored)).collect(),
-                Step::Put => {
-                    let updates = writes.update.iter().map(|(wanted, stored)| Request::Put(*wanted, Some(*stored)));
-                    updates.chain(writes.create.iter().map(|wanted| Request::Put(*wanted, None))).collect()
-                }
-            };
-            let (is_over, note) = (&is_over, &note);
-            let requests = numbers.into_iter().map(|request| async move {
+    ) -> Vec<WriteOutcome> {
+        let has_failed = AtomicBool::new(false);
+        let is_over = || has_failed.load(Ordering::Relaxed) || should_stop();
+        let is_over = &is_over;
+        let has_failed = &has_failed;
+        let delete = |stored: &usize| Request::Delete { stored: *stored };
+        let updates =
+            writes.update.iter().map(|(desired, stored)| Request::Update { desired: *desired, stored: *stored });
+        let creates = writes.create.iter().map(|desired| Request::Create { desired: *desired });
+        // The phases are done one after the other.
+        let phases: [Vec<Request>; 3] = [
+            writes.delete_first.iter().map(delete).collect(),
+            updates.chain(creates).collect(),
+            writes.delete_last.iter().map(delete).collect(),
+        ];
+        let mut outcomes = Vec::with_capacity(writes.len());
+        for phase in phases {
+            let requests = phase.into_iter().map(|request| async move {
                 if is_over() {
                     return None;
                 }
-                let outcome = match request {
-                    Request::Delete(stored) => self.delete(state.stored.get(stored)?).await,
-                    Request::Put(index, stored) => {
-                        let stored = stored.and_then(|stored| state.stored.get(stored));
-                        self.put(pool, state, state.wanted.as_ref()?, index, stored, writes.generation).await
-                    }
-                };
-                note(&outcome);
+                let outcome = self.send(pool, state, writes.generation, request).await?;
+                if matches!(outcome, WriteOutcome::Failed { .. } | WriteOutcome::Conflict) {
+                    has_failed.store(true, Ordering::Relaxed);
+                }
                 Some(outcome)
             });
-            // Made before they are run: a stream that made them would keep the closures across an await.
+            // Collected before they run: a lazy stream would hold the closures across an await, which are not `Send`.
             let requests = stream::iter(requests.collect::<Vec<_>>()).buffer_unordered(CONCURRENCY);
-            done.extend(requests.filter_map(futures::future::ready).collect::<Vec<_>>().await);
+            outcomes.extend(requests.filter_map(futures::future::ready).collect::<Vec<_>>().await);
             if is_over() {
                 break;
             }
         }
-        done
+        outcomes
     }
 
-    async fn delete(&self, slice: &Stored) -> Done {
+    async fn send(&self, pool: &str, state: &PoolState, generation: i64, request: Request) -> Option<WriteOutcome> {
+        Some(match request {
+            Request::Delete { stored } => self.delete(state.stored.get(stored)?).await,
+            Request::Update { desired, stored } => {
+                let stored = state.stored.get(stored)?;
+                let object = self.object(pool, state, desired, Some(stored), generation)?;
+                self.update(pool, stored, &object, state.desired()?.slices.get(desired)?.digest).await
+            }
+            Request::Create { desired } => {
+                let object = self.object(pool, state, desired, None, generation)?;
+                self.create(pool, desired, &object, state.desired()?.slices.get(desired)?.digest).await
+            }
+        })
+    }
+
+    async fn delete(&self, slice: &StoredSlice) -> WriteOutcome {
         let deleted = self.api.delete(slice).await;
         self.observer.slice_written(SliceWrite::Delete, deleted.is_ok());
         match deleted {
-            Ok(()) => Done::Deleted { uid: slice.uid.clone() },
-            Err(ApiError::Status { status: StatusCode::CONFLICT, .. }) => Done::Conflict,
-            Err(error) => Done::Failed { what: format!("delete resourceslice {}", slice.name), error },
+            Ok(()) => WriteOutcome::Deleted { uid: slice.uid.clone() },
+            Err(error) => failed(format!("delete resourceslice {}", slice.name), error),
         }
     }
 
-    async fn put(
-        &self,
-        pool: &str,
-        state: &PoolState,
-        wanted: &Wanted,
+    async fn update(&self, pool: &str, stored: &StoredSlice, object: &SliceObject<'_>, sent: Digest) -> WriteOutcome {
+        let written = self.api.update(&stored.name, object).await;
+        self.observer.slice_written(SliceWrite::Update, written.is_ok());
+        match written {
+            Ok((got, answer)) => self.stored(object, sent, got, &answer),
+            Err(ApiError::Status { status: StatusCode::NOT_FOUND, .. }) => {
+                WriteOutcome::NotFound { uid: stored.uid.clone() }
+            }
+            Err(error) => failed(format!("update resourceslice {} of pool {pool}", stored.name), error),
+        }
+    }
+
+    async fn create(&self, pool: &str, index: usize, object: &SliceObject<'_>, sent: Digest) -> WriteOutcome {
+        let written = self.api.create(object).await;
+        self.observer.slice_written(SliceWrite::Create, written.is_ok());
+        match written {
+            Ok((got, answer)) => self.stored(object, sent, got, &answer),
+            Err(error) => failed(format!("create resourceslice {index} of pool {pool}"), error),
+        }
+    }
+
+    fn object<'a>(
+        &'a self,
+        pool: &'a str,
+        state: &'a PoolState,
         index: usize,
-        stored: Option<&Stored>,
+        stored: Option<&'a StoredSlice>,
         generation: i64,
-    ) -> Done {
-        let slice = &wanted.slices[index];
-        let count = wanted.slices.len();
-        let prefix =
-            || name::prefix(index, name::width(count), self.driver, self.owner.map(|owner| owner.name.as_str()));
-        let object = SliceObject {
+    ) -> Option<SliceObject<'a>> {
+        let desired: &DesiredPool = state.desired()?;
+        let slice = desired.slices.get(index)?;
+        let count = desired.slices.len();
+        let owner = self.owner.map(|owner| owner.name.as_str());
+        Some(SliceObject {
             version: self.api.version(),
-            target: stored.ok_or_else(prefix),
+            target: stored.ok_or_else(|| name::prefix(index, name::width(count), self.driver, owner)),
             owner: self.owner,
             driver: self.driver,
             pool,
             generation,
             count,
-            node: self.node.filter(|_| wanted.names_node),
-            head: &slice.head,
-            items: wanted.items(index),
+            node: self.node.filter(|_| desired.names_node),
+            header: &slice.header,
+            devices: desired.devices_of(index),
             taints: state.taints(),
-        };
-        let (kind, what, written) = match stored {
-            Some(stored) => {
-                let what = format!("update resourceslice {} of pool {pool}", stored.name);
-                (SliceWrite::Update, what, self.api.update(&stored.name, &object).await)
-            }
-            None => {
-                let what = format!("create resourceslice {index} of pool {pool}");
-                (SliceWrite::Create, what, self.api.create(&object).await)
-            }
-        };
-        self.observer.slice_written(kind, written.is_ok());
-        match (written, stored) {
-            (Ok((got, answer)), _) => {
-                let dropped = (got.digest != slice.digest).then(|| self.dropped(&object, &answer)).flatten();
-                Done::Put { sent: slice.digest, stored: Box::new(got), dropped }
-            }
-            (Err(ApiError::Status { status: StatusCode::NOT_FOUND, .. }), Some(stored)) => {
-                Done::Gone { uid: stored.uid.clone() }
-            }
-            (Err(ApiError::Status { status: StatusCode::CONFLICT, .. }), _) => Done::Conflict,
-            (Err(error), _) => Done::Failed { what, error },
-        }
+        })
     }
 
-    fn dropped(&self, object: &SliceObject<'_>, answer: &[u8]) -> Option<Dropped> {
+    fn stored(&self, object: &SliceObject<'_>, sent: Digest, got: StoredSlice, answer: &[u8]) -> WriteOutcome {
+        let dropped = (got.digest != sent).then(|| self.dropped_fields(object, answer)).flatten();
+        WriteOutcome::Stored { sent, stored: Box::new(got), dropped }
+    }
+
+    fn dropped_fields(&self, object: &SliceObject<'_>, answer: &[u8]) -> Option<DroppedFields> {
         let compared = object.spec().and_then(|sent| Ok((sent, read_spec(answer, self.api.version())?)));
         match compared {
-            Ok((sent, kept)) => Some(Dropped::between(sent, kept)),
+            Ok((sent, kept)) => Some(DroppedFields::between(sent, kept)),
             Err(error) => {
-                tracing::warn!(%error, "cannot tell what the API server changed in a slice");
+                tracing::warn!(%error, "comparing a slice with the API server's answer failed");
                 None
             }
         }
     }
 }
 
-#[derive(Clone, Copy)]
-enum Step {
-    DeleteFirst,
-    Put,
-    DeleteLast,
-}
-
-enum Request {
-    Delete(usize),
-    Put(usize, Option<usize>),
-}
-
-/// The rule that a driver's service account needs for slices.
-const SLICES_RULE: &str = r#"- {apiGroups: ["resource.k8s.io"], resources: ["resourceslices"], verbs: ["list", "watch", "create", "update", "delete"]}"#;
-/// The rule for the node's UID.
-const NODES_RULE: &str = r#"- {apiGroups: [""], resources: ["nodes"], verbs: ["get"]}"#;
-
-/// What a failure means to somebody who has to do something about it.
-pub(super) fn explain(what: String, error: &ApiError) -> PublishError {
+fn failed(what: String, error: ApiError) -> WriteOutcome {
     match error {
-        ApiError::Status { status: StatusCode::FORBIDDEN, message }
-            if !message.contains("ValidatingAdmissionPolicy") =>
-        {
-            let rule = if what.starts_with("get node ") { NODES_RULE } else { SLICES_RULE };
-            PublishError::Forbidden { what, message: message.clone(), rule }
+        ApiError::Status { status: StatusCode::CONFLICT, .. } => WriteOutcome::Conflict,
+        error => WriteOutcome::Failed { what, error },
+    }
+}
+
+/// A permission that the service account needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Permission {
+    Slices,
+    /// To look up the UID of the node.
+    Node,
+}
+
+impl Permission {
+    /// Returns the rule of a cluster role that grants it.
+    fn rule(self) -> &'static str {
+        match self {
+            Self::Slices => {
+                r#"- {apiGroups: ["resource.k8s.io"], resources: ["resourceslices"], verbs: ["list", "watch", "create", "update", "delete"]}"#
+            }
+            Self::Node => r#"- {apiGroups: [""], resources: ["nodes"], verbs: ["get"]}"#,
         }
-        ApiError::Status { status, message } if is_refusal(*status) => {
-            let hint = if message.contains("ValidatingAdmissionPolicy") {
+    }
+}
+
+/// Turns an error of a request into one that names its remedy. `permission` is what the request needs.
+pub(super) fn explain(what: String, permission: Permission, error: ApiError) -> PublishError {
+    match error {
+        ApiError::Status { status: StatusCode::FORBIDDEN, message } if !is_denied_by_policy(&message) => {
+            PublishError::Forbidden { what, message, rule: permission.rule() }
+        }
+        ApiError::Status { status, message } if is_refusal(status) => {
+            let hint = if is_denied_by_policy(&message) {
                 "; the token of the driver's service account must be that of the driver's pod on this node"
-            } else if message.contains("attributes[") && message.contains("one") {
-                // A list loses its value where the gate is off, and an attribute must have one. It is worded differently
-                // from version to version.
+            } else if is_list_attribute_refused(&message) {
                 "; attributes that are lists need the feature gate DRAListTypeAttributes of the API server"
             } else {
                 ""
             };
-            PublishError::Rejected { what, message: message.clone(), hint }
+            PublishError::Rejected { what, message, hint }
         }
-        error => PublishError::Api { what, message: error.to_string() },
+        error => PublishError::Api { what, source: Arc::new(error) },
     }
 }
 
-/// Whether the same request will be refused again.
+/// Returns whether an admission policy refused the request, not RBAC. The answer has no typed field that tells the two apart:
+/// only the message names the policy.
+fn is_denied_by_policy(message: &str) -> bool {
+    message.contains("ValidatingAdmissionPolicy")
+}
+
+/// Returns whether the API server refuses attributes that are lists. It drops the list while the gate is off, and then refuses
+/// the attribute because it has no value: the cause is that of any attribute without a value, and only the message names the
+/// field. Its wording differs from release to release; the hint is all that depends on it.
+fn is_list_attribute_refused(message: &str) -> bool {
+    message.contains("attributes[") && message.contains("one")
+}
+
+/// Returns whether the API server would refuse the same request again.
 fn is_refusal(status: StatusCode) -> bool {
     [StatusCode::UNPROCESSABLE_ENTITY, StatusCode::BAD_REQUEST, StatusCode::FORBIDDEN, StatusCode::PAYLOAD_TOO_LARGE]
         .contains(&status)

@@ -1,4 +1,4 @@
-//! Many nodes: on each a driver as a driver author writes it, with sockets, files and connections of its own.
+//! Many nodes, each with a driver as an author would write it, with its own sockets, files and connections.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -16,14 +16,14 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const DRIVER: &str = "gpu.example.com";
-/// How many devices a node has, and so how many claims at most.
+/// The number of devices of a node, and so of its claims.
 pub(crate) const DEVICES: usize = 8;
 
-/// What the drivers were told of trouble.
-pub(crate) type Troubles = Arc<Mutex<Vec<String>>>;
+/// The errors that the drivers reported.
+pub(crate) type Errors = Arc<Mutex<Vec<String>>>;
 
-/// Prepares whatever was allocated.
-struct Driver(Troubles);
+/// Prepares what was allocated.
+struct Driver(Errors);
 
 impl DraPlugin for Driver {
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, BoxError> {
@@ -39,42 +39,42 @@ impl DraPlugin for Driver {
     }
 }
 
-/// When things are done.
+/// The timers of a driver.
 #[derive(Clone, Copy)]
 pub(crate) struct Timing {
-    /// How long after a start claims are looked up that were there before.
+    /// The delay after a start before claims of an earlier process are looked up.
     pub(crate) orphan_grace: Duration,
-    /// In what time the first publishing begins.
+    /// The time within which the first publish starts.
     pub(crate) publish_within: Duration,
 }
 
-/// A node that a driver runs on.
+/// A node with a driver.
 pub(crate) struct Node {
     name: String,
     root: PathBuf,
     client: kube::Client,
     claims: Vec<ClaimId>,
-    troubles: Troubles,
+    errors: Errors,
     running: Option<(Helper, Peer)>,
 }
 
 impl Node {
-    /// A node of a cluster, with an allocated claim for each of its devices, and no driver yet.
-    pub(crate) async fn new(server: &ApiServer, number: usize, directory: &TempDir, troubles: &Troubles) -> Self {
+    /// Creates a node with an allocated claim for each of its devices. The driver is not started yet.
+    pub(crate) async fn new(server: &ApiServer, number: usize, directory: &TempDir, errors: &Errors) -> Self {
         let name = format!("node-{number}");
         let root = directory.path().join(number.to_string());
         std::fs::create_dir_all(root.join("plugins_registry")).unwrap();
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
-        ask(server, "POST", "/api/v1/nodes", "application/json", &node).await;
+        request(server, "POST", "/api/v1/nodes", "application/json", &node).await;
         let mut claims = Vec::new();
         for device in 0..DEVICES {
             claims.push(claim(server, &name, device).await);
         }
         let client = client(server, &name).await;
-        Self { name, root, client, claims, troubles: troubles.clone(), running: None }
+        Self { name, root, client, claims, errors: errors.clone(), running: None }
     }
 
-    /// Starts the driver, publishes, and connects to it as a kubelet does.
+    /// Starts the driver, publishes its devices, and connects to it as a kubelet.
     pub(crate) async fn start(&mut self, timing: Timing) {
         let builder = PluginBuilder::new(DRIVER)
             .client(self.client.clone())
@@ -84,7 +84,7 @@ impl Node {
             .device_metadata(true)
             .orphan_grace(timing.orphan_grace)
             .publish_within(timing.publish_within);
-        let helper = builder.start(Driver(self.troubles.clone())).await.unwrap();
+        let helper = builder.start(Driver(self.errors.clone())).await.unwrap();
         let devices = (0..DEVICES).map(|device| {
             PublishedDevice::new(format!("gpu-{device}"))
                 .attribute("model", "LATEST-GPU-MODEL")
@@ -97,7 +97,7 @@ impl Node {
         self.running = Some((helper, peer));
     }
 
-    /// Waits until the API server has what the driver published.
+    /// Waits until the API server stores what the driver published.
     pub(crate) async fn published(&self) {
         let mut status = self.helper().handles().publisher().status();
         status.wait_for(|status| *status == PublishStatus::Published).await.unwrap();
@@ -109,7 +109,7 @@ impl Node {
         helper.stop().await.unwrap();
     }
 
-    /// A pod starts: its claim is prepared, and the driver tells how the device is.
+    /// Starts a pod: its claim is prepared, and the driver reports the status of the device.
     pub(crate) async fn pod(&self, number: usize) {
         let claim = &self.claims[number % DEVICES];
         let answers = self.running.as_ref().unwrap().1.prepare([claim.clone()]).await.unwrap();
@@ -118,7 +118,7 @@ impl Node {
         self.report(number);
     }
 
-    /// The driver tells how the device of a claim is.
+    /// Reports the status of a claim's device.
     pub(crate) fn report(&self, number: usize) {
         let claim = &self.claims[number % DEVICES];
         let reference = ClaimRef {
@@ -130,7 +130,7 @@ impl Node {
         self.helper().report_device_status(&reference, [device]).unwrap();
     }
 
-    /// A pod ends.
+    /// Ends a pod.
     pub(crate) async fn end_of_pod(&self, number: usize) {
         let claim = &self.claims[number % DEVICES];
         let answers = self.running.as_ref().unwrap().1.unprepare([claim.clone()]).await.unwrap();
@@ -142,7 +142,7 @@ impl Node {
     }
 }
 
-/// A client like the one that a driver in a pod has: it does not try again by itself.
+/// Returns a client like that of a driver in a pod, without retries of its own.
 async fn client(server: &ApiServer, node: &str) -> kube::Client {
     let identity = Identity::Driver {
         namespace: "kube-system".to_owned(),
@@ -152,12 +152,12 @@ async fn client(server: &ApiServer, node: &str) -> kube::Client {
     let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig(&identity).unwrap()).unwrap();
     let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     config.default_retry = false;
-    // None are needed for HTTP, and those of the system take long to read, for every client.
+    // HTTP needs none, and reading those of the system takes long, for each client.
     config.root_cert = Some(Vec::new());
     kube::Client::try_from(config).unwrap()
 }
 
-/// A claim that is allocated on the node.
+/// Creates a claim that is allocated on the node.
 async fn claim(server: &ApiServer, node: &str, device: usize) -> ClaimId {
     const PATH: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
     let name = format!("{node}-{device}");
@@ -165,17 +165,17 @@ async fn claim(server: &ApiServer, node: &str, device: usize) -> ClaimId {
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name},
         "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}},
     });
-    let made = ask(server, "POST", PATH, "application/json", &claim).await;
+    let created = request(server, "POST", PATH, "application/json", &claim).await;
     let requirement = json!({"key": "metadata.name", "operator": "In", "values": [node]});
     let status = json!({"status": {"allocation": {
         "devices": {"results": [{"request": "gpu", "driver": DRIVER, "pool": node, "device": format!("gpu-{device}")}]},
         "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [requirement]}]},
     }}});
-    ask(server, "PATCH", &format!("{PATH}/{name}/status"), "application/merge-patch+json", &status).await;
-    ClaimId { namespace: "default".to_owned(), name, uid: made["metadata"]["uid"].as_str().unwrap().to_owned() }
+    request(server, "PATCH", &format!("{PATH}/{name}/status"), "application/merge-patch+json", &status).await;
+    ClaimId { namespace: "default".to_owned(), name, uid: created["metadata"]["uid"].as_str().unwrap().to_owned() }
 }
 
-async fn ask(server: &ApiServer, method: &str, path: &str, kind: &str, body: &Value) -> Value {
-    let request = Request::builder().method(method).uri(path).header("content-type", kind);
-    server.admin().request(request.body(body.to_string().into_bytes()).unwrap()).await.unwrap()
+async fn request(server: &ApiServer, method: &str, path: &str, media_type: &str, body: &Value) -> Value {
+    let builder = Request::builder().method(method).uri(path).header("content-type", media_type);
+    server.admin().request(builder.body(body.to_string().into_bytes()).unwrap()).await.unwrap()
 }

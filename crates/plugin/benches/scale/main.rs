@@ -1,18 +1,18 @@
-//! What the drivers of many nodes ask of one API server: at their start, while pods come and go, when the server restarts, and
-//! when the drivers are updated.
+//! The requests of many drivers to one API server: at their start, while pods come and go, when the server restarts, and when
+//! the drivers are updated.
 //!
-//! All drivers are in this process, each with a client, sockets and files of its own; the API server is the embedded one, over
-//! TCP. What it was asked is compared with what `docs/SCALE.md` says, and the program fails where that differs. Requests are
-//! counted, not timed: how fast server and drivers are on the same processors says nothing about a cluster.
+//! All drivers run in this process, each with its own client, sockets and files; the API server is the embedded one, over TCP.
+//! Its log is compared with `docs/SCALE.md`, and the program fails if they differ. Requests are counted, not timed: the speed of
+//! server and drivers on the same processors says nothing about a cluster.
 //!
 //! `cargo bench -p drakkar-plugin --bench scale -- --nodes 500 --seconds 20 --pods 30`, or with `-- --test` 20 nodes. A node
-//! takes about 12 file descriptors (`ulimit -n`). On a machine that cannot keep up with the pods, they come later than they
-//! should, which is told, and their worst second is not compared. `TMPDIR` says where the nodes' directories are.
+//! takes about 12 file descriptors (`ulimit -n`). On a machine that cannot keep up, pods start late: the delay is printed, and
+//! the peak is not compared. `TMPDIR` has the nodes' directories.
 
-#![allow(clippy::unwrap_used, reason = "an experiment that cannot be set up has nothing to show")]
+#![allow(clippy::unwrap_used, reason = "an experiment that cannot be set up has no result")]
 
+mod expectation;
 mod fleet;
-mod paper;
 mod traffic;
 
 use std::process::ExitCode;
@@ -25,26 +25,26 @@ use futures::future::join_all;
 use futures::stream::{self, StreamExt as _};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use fleet::{Node, Timing, Troubles};
-use paper::{Paper, SPREAD, after_outage, spread};
+use expectation::{Expectation, SPREAD, after_outage, spread};
+use fleet::{Errors, Node, Timing};
 use traffic::Traffic;
 
-/// Longer than anything takes.
-const PATIENCE: Duration = Duration::from_secs(180);
-/// How many pods a node gets in a minute.
+/// The time limit of each wait.
+const TIMEOUT: Duration = Duration::from_secs(180);
+/// The pods per minute and node.
 const PODS: u64 = 30;
-/// How late a pod may be for the worst second to tell something.
-const LATE: Duration = Duration::from_millis(500);
-/// How long the server is away when it restarts.
+/// The delay of pods above which the peak is not compared.
+const MAX_DELAY: Duration = Duration::from_millis(500);
+/// The duration of a restart of the server.
 const OUTAGE: Duration = Duration::from_secs(3);
-/// In how many parts the drivers are updated.
+/// The number of parts in which the drivers are updated.
 const PARTS: usize = 10;
 
-/// How much is done.
+/// The size of the experiment.
 struct Scale {
     nodes: usize,
     seconds: u64,
-    /// How long after a pod the next one comes.
+    /// The time between two pods on a node.
     pod: Duration,
     orphan_grace: Duration,
 }
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
         eprintln!("error: {difference}");
     }
     if differences.is_empty() {
-        println!("\n{} nodes: as on paper", scale.nodes);
+        println!("\n{} nodes: as expected", scale.nodes);
     }
     ExitCode::from(u8::from(!differences.is_empty()))
 }
@@ -83,12 +83,12 @@ fn main() -> ExitCode {
 async fn run(scale: &Scale) -> Vec<String> {
     let server = ApiServer::start(Config::default()).await.unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let troubles = Troubles::default();
-    let made = stream::iter(0..scale.nodes).map(|number| Node::new(&server, number, &directory, &troubles));
+    let errors = Errors::default();
+    let nodes = stream::iter(0..scale.nodes).map(|number| Node::new(&server, number, &directory, &errors));
     let mut fleet = Fleet {
-        nodes: made.buffered(16).collect().await,
+        nodes: nodes.buffered(16).collect().await,
         server,
-        troubles,
+        errors,
         timing: Timing { orphan_grace: scale.orphan_grace, publish_within: Duration::ZERO },
         differences: Vec::new(),
     };
@@ -102,17 +102,17 @@ async fn run(scale: &Scale) -> Vec<String> {
     fleet.differences
 }
 
-/// The nodes, and the server that they have in common.
+/// The nodes and their server.
 struct Fleet {
     server: ApiServer,
     nodes: Vec<Node>,
-    troubles: Troubles,
+    errors: Errors,
     timing: Timing,
     differences: Vec<String>,
 }
 
 impl Fleet {
-    /// All drivers start in the same moment, and nothing is published yet.
+    /// Starts all drivers at the same moment, with nothing published yet.
     async fn first_start(&mut self) {
         let timing = self.timing;
         self.server.clear_requests();
@@ -120,8 +120,8 @@ impl Fleet {
         join_all(self.nodes.iter().map(Node::published)).await;
         self.until("watch resourceslices", self.nodes.len()).await;
         self.compare(
-            "first start of all drivers in the same moment",
-            &Paper {
+            "first start of all drivers at the same moment",
+            &Expectation {
                 each: &[
                     ("list resourceslices", 1),
                     ("watch resourceslices", 1),
@@ -132,18 +132,19 @@ impl Fleet {
                 peak: None,
             },
         );
-        self.nothing_was_told("first start");
+        self.expect_no_errors("first start");
     }
 
-    /// Pods come and go: on each node one after the other, which another one makes room for.
+    /// Starts pods on each node, one after the other. Each pod ends before the next one starts.
     async fn steady(&mut self, scale: &Scale) {
         self.server.clear_requests();
-        let (time, period) = (Duration::from_secs(scale.seconds), scale.pod);
+        let time = Duration::from_secs(scale.seconds);
+        let period = scale.pod;
         let pods = usize::try_from((time.as_millis() / period.as_millis()).max(1)).unwrap();
         let begin = Instant::now() + Duration::from_millis(100);
         let count = u32::try_from(self.nodes.len()).unwrap();
         let nodes = (0..).zip(&self.nodes).map(|(number, node): (u32, _)| async move {
-            // Not all in the same moment: users of different nodes know nothing of each other.
+            // Pods of different nodes are independent of each other, so they do not start together.
             let first = begin + period * number / count;
             let mut late = Duration::ZERO;
             for pod in 0..pods {
@@ -160,17 +161,19 @@ impl Fleet {
         let late = join_all(nodes).await.into_iter().max().unwrap_or_default();
         let of = pods * self.nodes.len();
         self.until("patch resourceclaims", of).await;
-        // Pods that are late come together when the machine has time for them, which is not the drivers' doing.
-        let peak = (late < LATE).then(|| spread(3 * self.nodes.len(), period));
+        // Late pods start together, which is not caused by the drivers.
+        let peak = (late < MAX_DELAY).then(|| spread(3 * self.nodes.len(), period));
         let phase = format!("pods come and go: one in {} s on each node, with device status", period.as_secs_f64());
-        self.compare(&phase, &Paper { each: &[("get resourceclaims", 2), ("patch resourceclaims", 1)], of, peak });
-        println!("{:34} {:>7.1} s", "a pod was late by at most", late.as_secs_f64());
+        self.compare(
+            &phase,
+            &Expectation { each: &[("get resourceclaims", 2), ("patch resourceclaims", 1)], of, peak },
+        );
+        println!("{:34} {:>7.1} s", "the longest delay of a pod", late.as_secs_f64());
         join_all(self.nodes.iter().map(|node| node.end_of_pod(pods - 1))).await;
-        self.nothing_was_told("steady state");
+        self.expect_no_errors("steady state");
     }
 
-    /// The server goes away and comes back, and meanwhile every driver has something to tell it. If it has lost what happened
-    /// before, everybody has to list.
+    /// Restarts the server while every driver has a status to report. If it loses its history, every driver has to list.
     async fn restart_of_the_server(&mut self, loses_history: bool) {
         let nodes = self.nodes.len();
         self.server.stop().await;
@@ -193,18 +196,20 @@ impl Fleet {
             ("get resourceclaims", 1),
             ("patch resourceclaims", 1),
         ];
-        let (phase, each) = match loses_history {
-            false => ("the API server restarts, away for 3 s", same),
-            true => ("the API server restarts, away for 3 s, and knows nothing of before", lost),
+        let (phase, each) = if loses_history {
+            ("the API server restarts, down for 3 s, and loses its history", lost)
+        } else {
+            ("the API server restarts, down for 3 s", same)
         };
         let peak = Some(after_outage(each.len() * nodes, OUTAGE));
-        self.compare(phase, &Paper { each, of: nodes, peak });
-        self.troubles.lock().unwrap().clear();
+        self.compare(phase, &Expectation { each, of: nodes, peak });
+        self.errors.lock().unwrap().clear();
     }
 
-    /// A new version of the driver that has the same to publish, on a tenth of the nodes at a time.
+    /// Updates the driver, with the same devices, on a tenth of the nodes at a time.
     async fn rolling_update(&mut self) {
-        let (nodes, timing) = (self.nodes.len(), self.timing);
+        let nodes = self.nodes.len();
+        let timing = self.timing;
         self.hold_claims().await;
         for part in self.nodes.chunks_mut(nodes.div_ceil(PARTS)) {
             join_all(part.iter_mut().map(Node::stop)).await;
@@ -215,16 +220,16 @@ impl Fleet {
         self.until("get resourceclaims", nodes).await;
         self.compare(
             "rolling update of the driver, a tenth of the nodes at a time, one claim in use",
-            &Paper {
+            &Expectation {
                 each: &[("list resourceslices", 1), ("watch resourceslices", 1), ("get resourceclaims", 1)],
                 of: nodes,
                 peak: None,
             },
         );
-        self.nothing_was_told("rolling update");
+        self.expect_no_errors("rolling update");
     }
 
-    /// All drivers start in the same moment, told to take their time.
+    /// Starts all drivers at the same moment, with a delayed first publish.
     async fn all_at_once(&mut self) {
         let nodes = self.nodes.len();
         let timing = Timing { publish_within: SPREAD, ..self.timing };
@@ -234,49 +239,48 @@ impl Fleet {
         join_all(self.nodes.iter().map(Node::published)).await;
         self.until("watch resourceslices", nodes).await;
         self.until("get resourceclaims", nodes).await;
-        // Claims are looked up between the grace and half as long again, which is when some still publish.
+        // Claims are looked up between the grace and one and a half times the grace, while some drivers still publish.
         let lookups = spread(nodes, timing.orphan_grace / 2);
         self.compare(
-            "start of all drivers in the same moment, publishing within 10 s, one claim in use",
-            &Paper {
+            "start of all drivers at the same moment, publishing within 10 s, one claim in use",
+            &Expectation {
                 each: &[("list resourceslices", 1), ("watch resourceslices", 1), ("get resourceclaims", 1)],
                 of: nodes,
                 peak: Some(spread(2 * nodes, SPREAD) + lookups),
             },
         );
-        self.nothing_was_told("start of all drivers");
+        self.expect_no_errors("start of all drivers");
     }
 
-    /// On each node a pod that stays.
+    /// Starts a pod on each node, which keeps running.
     async fn hold_claims(&mut self) {
         self.server.clear_requests();
-        // Their start is not what is looked at.
+        // Their start is not part of the phase.
         stream::iter(&self.nodes).for_each_concurrent(16, |node| node.pod(0)).await;
         self.until("patch resourceclaims", self.nodes.len()).await;
         self.server.clear_requests();
     }
 
-    /// Waits until the drivers have made so many requests of a kind.
+    /// Waits until the drivers have made this number of requests of a kind.
     async fn until(&self, kind: &str, count: usize) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let made = Traffic::of_drivers(&self.server).count(kind);
             if made >= count {
                 return;
             }
-            assert!(Instant::now() < deadline, "waited in vain: {kind}: {made} of {count}: {:?}", self.troubles);
+            assert!(Instant::now() < deadline, "timed out: {kind}: {made} of {count}: {:?}", self.errors);
             sleep(Duration::from_millis(200)).await;
         }
     }
 
-    fn compare(&mut self, phase: &str, paper: &Paper) {
+    fn compare(&mut self, phase: &str, expectation: &Expectation) {
         let traffic = Traffic::of_drivers(&self.server);
-        self.differences.extend(paper.compare(phase, self.nodes.len(), &traffic));
+        self.differences.extend(expectation.compare(phase, self.nodes.len(), &traffic));
     }
 
-    fn nothing_was_told(&mut self, phase: &str) {
-        let troubles = std::mem::take(&mut *Arc::clone(&self.troubles).lock().unwrap());
-        self.differences
-            .extend(troubles.first().map(|first| format!("{phase}: drivers were told of trouble: {first}")));
+    fn expect_no_errors(&mut self, phase: &str) {
+        let errors = std::mem::take(&mut *Arc::clone(&self.errors).lock().unwrap());
+        self.differences.extend(errors.first().map(|first| format!("{phase}: a driver reported an error: {first}")));
     }
 }

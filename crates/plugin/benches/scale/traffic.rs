@@ -1,28 +1,28 @@
-//! What an API server was asked: by kind, on the average, and in the worst second.
+//! The requests that an API server received: by kind, on average, and in the busiest second.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use drakkar_node::ApiServer;
 
-/// How many requests a server's log holds.
+/// The capacity of the server's log.
 const LOG: usize = 100_000;
 
-/// The requests of a time.
+/// The requests of a phase.
 pub(crate) struct Traffic {
-    /// How many of each kind.
+    /// The number of each kind.
     pub(crate) kinds: BTreeMap<String, usize>,
-    /// From the first to the last.
+    /// The time from the first to the last.
     pub(crate) lasted: Duration,
-    /// How many arrived in the second in which most did.
+    /// The number in the busiest second.
     pub(crate) peak: usize,
 }
 
 impl Traffic {
-    /// What drivers asked since the log began.
+    /// Returns the requests of drivers since the log was cleared.
     pub(crate) fn of_drivers(server: &ApiServer) -> Self {
         let requests = server.requests();
-        assert!(requests.len() < LOG, "the server's log is full: fewer nodes, or less time");
+        assert!(requests.len() < LOG, "the server's log is full: use fewer nodes or less time");
         let ours: Vec<_> = requests.iter().filter(|line| line.user.starts_with("system:serviceaccount:")).collect();
         let mut kinds = BTreeMap::new();
         for line in &ours {
@@ -38,13 +38,14 @@ impl Traffic {
         self.kinds.values().sum()
     }
 
-    /// How many of a kind.
+    /// Returns the number of requests of a kind.
     pub(crate) fn count(&self, kind: &str) -> usize {
         self.kinds.get(kind).copied().unwrap_or_default()
     }
 }
 
-/// For example `get resourceclaims`. A watch that is refused because the server has lost what came before is one of its own kind.
+/// Returns the kind of a request, such as `get resourceclaims`. A watch that is refused because the history has expired is a
+/// kind of its own.
 fn kind(verb: &str, path: &str, status: u16) -> String {
     let resources = ["resourceclaims", "resourceslices", "nodes"];
     let resource = resources.iter().find(|resource| path.contains(*resource)).copied().unwrap_or(path);
@@ -56,7 +57,7 @@ fn kind(verb: &str, path: &str, status: u16) -> String {
     format!("{verb} {resource}{note}")
 }
 
-/// The most that arrived within one second, whenever it began.
+/// Returns the largest number of requests within any second.
 fn peak(times: &[Instant]) -> usize {
     let within = |first: usize| times[first..].partition_point(|time| *time - times[first] < Duration::from_secs(1));
     (0..times.len()).map(within).max().unwrap_or_default()

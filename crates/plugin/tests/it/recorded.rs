@@ -1,7 +1,7 @@
-//! The recorded answers of a kube-apiserver to slices, replayed on what a driver checks before it publishes.
+//! The recorded answers of a kube-apiserver to slices, replayed on the validation of resources.
 //!
-//! A slice becomes a pool as a driver would publish it. Where it cannot be (an owner, a node's name that the framework sets, a
-//! value of another type), there is nothing to compare.
+//! Each recorded slice is converted to the pool that a driver would publish for it. Slices that no driver can publish (with an
+//! owner, a node name that the framework sets, or a value of another type) are skipped.
 
 use std::collections::BTreeMap;
 
@@ -18,31 +18,31 @@ mod table;
 
 use table::{Case, Table, with};
 
-/// How many of the recorded slices a driver can publish. More is fine; fewer would be a test that has shrunk.
+/// The least number of recorded slices that are compared, so that the test cannot shrink unnoticed.
 const COMPARED: usize = 275;
 
-/// Slices about which the server's answer is not the driver's, and why.
+/// The slices for which the validation differs from the server, and why.
 const DIFFERENT: [(&str, &str); 5] = [
-    ("attribute name 'a/b/c'", "nobody can ask for an attribute with such a name"),
-    ("list attribute with the gate off", "taken where the feature is on"),
-    ("per device with the gate off", "taken where the feature is on"),
-    ("partition type changes with the gate off", "taken where the feature is on"),
-    ("partition type with the gate off", "refused where the feature is on; dropped where it is off"),
+    ("attribute name 'a/b/c'", "no request can name such an attribute"),
+    ("list attribute with the gate off", "accepted where the gate is on"),
+    ("per device with the gate off", "accepted where the gate is on"),
+    ("partition type changes with the gate off", "accepted where the gate is on"),
+    ("partition type with the gate off", "refused where the gate is on; dropped where it is off"),
 ];
 
-/// What a driver would publish to have this slice, if it can.
+/// Returns the resources that a driver would publish for this slice, if it can.
 fn resources(case: &Case, table: &Table) -> Option<DriverResources> {
     let base = &table.bases[&case.base];
     let is_update = case.on == "update";
-    // The framework names objects, drivers and nodes; a pool of another name is another pool.
-    let is_in_our_hands = |(path, value): &(String, Value)| {
+    // The framework sets the names of objects, drivers and nodes; a pool of another name is another pool.
+    let is_set_by_driver = |(path, value): &(String, Value)| {
         let never = ["/metadata", "/apiVersion", "/kind", "/spec/driver", "/spec/pool/resourceSliceCount"];
         let is_immutable = is_update && ["/spec/nodeName", "/spec/pool/name"].contains(&path.as_str());
         let names_node = path == "/spec/nodeName" && !value.is_null();
         !never.iter().any(|prefix| path.starts_with(prefix)) && !is_immutable && !names_node
     };
-    let is_ours = base["kind"] == "ResourceSlice" && (is_update || case.on == "create");
-    if !is_ours || !case.set.iter().all(is_in_our_hands) {
+    let is_slice = base["kind"] == "ResourceSlice" && (is_update || case.on == "create");
+    if !is_slice || !case.set.iter().all(is_set_by_driver) {
         return None;
     }
     let object = with(with(base.clone(), &case.old), &case.set);
@@ -69,7 +69,7 @@ fn resources(case: &Case, table: &Table) -> Option<DriverResources> {
     Some(DriverResources::default().pool(spec.pool.name, pool))
 }
 
-/// A list that may be missing. One that is there and empty cannot be published: an empty list of a driver is not sent.
+/// Returns an optional list. `None` for one that is empty: the framework does not send empty lists.
 fn list<T>(list: Option<Vec<T>>) -> Option<Vec<T>> {
     match list {
         Some(list) if list.is_empty() => None,
@@ -77,7 +77,7 @@ fn list<T>(list: Option<Vec<T>>) -> Option<Vec<T>> {
     }
 }
 
-/// The counters that devices consume, which are in another slice of their pool.
+/// Returns the counters that devices consume, which are in another slice of their pool.
 fn counter_sets(devices: &[PublishedDevice]) -> Vec<api::CounterSet> {
     let mut sets: BTreeMap<String, BTreeMap<String, api::Counter>> = BTreeMap::new();
     for consumed in devices.iter().flat_map(|device| &device.consumes_counters) {
@@ -96,7 +96,7 @@ fn device(device: api::Device) -> Option<PublishedDevice> {
     };
     let capacity = device.capacity.unwrap_or_default().into_iter().map(|(name, capacity)| {
         let request_policy = capacity.request_policy.map(Box::new);
-        // One that is missing is read as an empty text, and would be sent as such.
+        // A missing value is decoded as an empty text, and would be sent as one.
         (!capacity.value.0.is_empty()).then_some((name, Capacity { value: capacity.value, request_policy }))
     });
     let attributes = device.attributes.unwrap_or_default().into_iter();
@@ -131,7 +131,7 @@ fn attribute(attribute: api::DeviceAttribute) -> Option<DeviceAttribute> {
 }
 
 #[test]
-fn what_a_driver_may_publish_is_what_the_api_server_takes() {
+fn resources_are_valid_if_the_api_server_accepts_them() {
     let table = Table::read();
     let mut compared = 0;
     let mut different = Vec::new();
@@ -140,13 +140,13 @@ fn what_a_driver_may_publish_is_what_the_api_server_takes() {
         compared += 1;
         let is_expected = DIFFERENT.iter().any(|(name, _)| *name == case.name);
         let problem = match (resources.validate(), &case.refused) {
-            (Ok(()), Some(refused)) => Some(format!("let through, the server says {:?}", refused.causes)),
-            (Err(error), None) => Some(format!("refused, the server takes it: {error}")),
+            (Ok(()), Some(refused)) => Some(format!("accepted, the server refuses: {:?}", refused.causes)),
+            (Err(error), None) => Some(format!("refused, the server accepts it: {error}")),
             _ => None,
         };
         match problem {
             Some(problem) if !is_expected => different.push(format!("{}: {problem}", case.name)),
-            None if is_expected => different.push(format!("{}: the same, and listed as different", case.name)),
+            None if is_expected => different.push(format!("{}: no difference, but listed as one", case.name)),
             _ => {}
         }
     }
@@ -155,7 +155,7 @@ fn what_a_driver_may_publish_is_what_the_api_server_takes() {
 }
 
 #[test]
-fn a_driver_may_have_the_names_that_the_api_server_takes() {
+fn driver_names_are_valid_if_the_api_server_accepts_them() {
     let table = Table::read();
     let names =
         table.cases.iter().filter(|case| case.on == "create" && table.bases[&case.base]["kind"] == "ResourceSlice");
@@ -167,7 +167,7 @@ fn a_driver_may_have_the_names_that_the_api_server_takes() {
     });
     let names: Vec<_> = names.collect();
     assert_eq!(names.len(), 5);
-    for (name, is_taken) in names {
-        assert_eq!(DriverName::new(name.as_str()).is_ok(), is_taken, "{name}");
+    for (name, is_accepted) in names {
+        assert_eq!(DriverName::new(name.as_str()).is_ok(), is_accepted, "{name}");
     }
 }

@@ -1,9 +1,9 @@
-//! Published resources as an API server gets them.
+//! Published resources as an API server stores them.
 
 mod change;
-mod look;
+mod failures;
+mod publishing;
 mod restored;
-mod trouble;
 
 use std::time::Duration;
 
@@ -21,14 +21,14 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use rstest::rstest;
 use serde_json::json;
 
-use self::look::{names, pool, publish, published, status};
+use self::publishing::{names, pool, publish, published, status};
 use crate::support::{Cluster, Kubelet, POOL, TestDriver, eventually, http_get, in_time};
 
 fn gpu(name: &str) -> PublishedDevice {
     PublishedDevice::new(name).attribute("model", "m1").capacity("memory", "1024Mi")
 }
 
-/// Resources of one pool.
+/// The resources of a driver with one pool.
 fn resources(pool: Pool) -> DriverResources {
     DriverResources::default().pool(POOL, pool)
 }
@@ -38,17 +38,18 @@ fn gpus(count: usize) -> Pool {
 }
 
 #[tokio::test]
-async fn the_first_publish_is_one_slice_with_its_owner_and_the_second_is_nothing() {
+async fn the_first_publish_creates_a_slice_with_its_owner_and_the_same_again_writes_nothing() {
     let cluster = Cluster::new().await;
     let helper = cluster.start(&TestDriver::default()).await;
     assert_eq!(*helper.handles().publisher().status().borrow(), PublishStatus::Nothing);
-    assert_eq!(cluster.take_requests(), [""; 0], "nothing before that");
+    assert_eq!(cluster.take_requests(), [""; 0], "no requests before the first publish");
 
     publish(&helper, resources(gpus(2))).await;
     let slices = cluster.slices().await;
     let [slice] = slices.as_slice() else { panic!("{slices:#?}") };
     assert_eq!((pool(slice), names(slice)), ((1, 1), vec!["gpu-0", "gpu-1"]));
-    let (driver, node) = (cluster.names.driver.as_str(), cluster.names.node.as_str());
+    let driver = cluster.names.driver.as_str();
+    let node = cluster.names.node.as_str();
     assert_eq!((slice.spec.driver.as_str(), slice.spec.node_name.as_deref()), (driver, Some(node)));
     assert!(slice.metadata.name.as_deref().unwrap().starts_with(&format!("00000-{driver}-{node}-")));
     let owners = slice.metadata.owner_references.as_deref().unwrap_or_default();
@@ -57,7 +58,7 @@ async fn the_first_publish_is_one_slice_with_its_owner_and_the_second_is_nothing
     assert_eq!((&owner.uid, owner.controller), (&cluster.node_uid, Some(true)));
     let asked = cluster.wire.asked();
     let media: Vec<_> = asked.iter().filter(|asked| asked.verb == "create").map(|asked| asked.media.as_str()).collect();
-    assert_eq!(media, ["application/vnd.kubernetes.protobuf"], "and the server took it");
+    assert_eq!(media, ["application/vnd.kubernetes.protobuf"], "and the server accepted it");
     assert_eq!(cluster.take_requests(), ["list", "create"]);
 
     publish(&helper, resources(gpus(2))).await;
@@ -66,17 +67,17 @@ async fn the_first_publish_is_one_slice_with_its_owner_and_the_second_is_nothing
 
     let helper = cluster.start(&TestDriver::default()).await;
     publish(&helper, resources(gpus(2))).await;
-    assert_eq!(cluster.take_requests(), ["list"], "the same of a new process");
+    assert_eq!(cluster.take_requests(), ["list"], "the same from a new process");
     helper.stop().await.unwrap();
-    assert_eq!(cluster.slices().await.len(), 1, "what is published stays");
+    assert_eq!(cluster.slices().await.len(), 1, "slices outlive the driver");
 }
 
 #[tokio::test]
-async fn a_node_whose_uid_is_given_is_not_asked_for() {
-    for (is_given, expected) in [(true, 0), (false, 1)] {
+async fn the_node_is_not_looked_up_if_its_uid_is_configured() {
+    for (is_configured, expected) in [(true, 0), (false, 1)] {
         let cluster = Cluster::new().await;
         let mut builder = cluster.builder();
-        if is_given {
+        if is_configured {
             builder = builder.node_uid(&cluster.node_uid);
         }
         let helper = builder.start(TestDriver::default()).await.unwrap();
@@ -89,7 +90,7 @@ async fn a_node_whose_uid_is_given_is_not_asked_for() {
 }
 
 #[tokio::test]
-async fn the_status_page_tells_how_publishing_goes() {
+async fn the_status_page_shows_the_state_of_publishing() {
     let cluster = Cluster::new().await;
     let builder = cluster.builder().http_endpoint("127.0.0.1:0".parse().unwrap());
     let helper = builder.start(TestDriver::default()).await.unwrap();
@@ -117,7 +118,7 @@ async fn the_status_page_tells_how_publishing_goes() {
 }
 
 #[tokio::test]
-async fn all_that_can_be_said_of_a_device_arrives() {
+async fn every_field_of_a_device_is_stored() {
     let gates = ["DRAListTypeAttributes", "DRAOptionalNodeOperations", "DRAPartitionableDevicesType"];
     let Some(cluster) = Cluster::with_gates(&gates.map(|gate| (gate, true))).await else { return };
     let driver = TestDriver::default();
@@ -154,16 +155,16 @@ async fn all_that_can_be_said_of_a_device_arrives() {
     let devices = serde_json::to_value(&slices[1].spec.devices).unwrap();
     assert_eq!(devices[0]["attributes"]["numa"], json!({"ints": [0, 1]}));
     assert_eq!(devices[0]["attributes"]["apis"], json!({"versions": ["1.0.0", "2.0.0"]}));
-    assert_eq!(devices[0]["capacity"]["memory"], json!({"value": "1Gi"}), "as the server writes it");
+    assert_eq!(devices[0]["capacity"]["memory"], json!({"value": "1Gi"}), "in the canonical form of the server");
     assert_eq!(devices[0]["bindingFailureConditions"], json!(["Broken"]));
     assert_eq!(slices[1].spec.skip_node_operations.as_deref(), Some(&["*".to_owned()][..]));
 
     cluster.take_requests();
     publish(&helper, resources(pool)).await;
-    assert_eq!(cluster.take_requests(), [""; 0], "other forms of the same are no change");
+    assert_eq!(cluster.take_requests(), [""; 0], "another form of the same value is no change");
 }
 
-/// G56: the framework splits; a change of one device is one write, whatever it is.
+/// G56: the framework splits the pool; any change of one device is one write.
 #[tokio::test]
 async fn one_device_of_a_thousand_is_one_write() {
     let cluster = Cluster::new().await;
@@ -192,11 +193,11 @@ async fn one_device_of_a_thousand_is_one_write() {
     again.devices.insert(300, gpu("late"));
     again.devices.remove(700);
     publish(&helper, resources(again)).await;
-    assert_eq!(cluster.take_requests(), ["list"], "a new process leaves devices where they are");
+    assert_eq!(cluster.take_requests(), ["list"], "a new process leaves devices in their slices");
 }
 
 #[tokio::test]
-async fn a_pool_that_is_not_published_any_more_is_removed() {
+async fn a_pool_that_is_no_longer_published_is_deleted() {
     let cluster = Cluster::new().await;
     let helper = cluster.start(&TestDriver::default()).await;
     publish(&helper, resources(gpus(1)).pool("other", gpus(1))).await;
@@ -217,7 +218,7 @@ async fn slices_that_a_kubelet_wipes_come_back_at_once_with_a_higher_generation(
     let helper = cluster.start(&TestDriver::default()).await;
     publish(&helper, resources(gpus(300))).await;
     cluster.wipe().await;
-    // On a machine that is slow the repair may begin before the wipe is over, and is then done again.
+    // On a slow machine the repair may start before the wipe has ended, and is then repeated.
     let is_back = |slices: &[ResourceSlice], above: i64| {
         let generation = slices.first().map_or(0, |slice| slice.spec.pool.generation);
         slices.len() == 3 && generation > above && slices.iter().all(|slice| pool(slice) == (generation, 3))
@@ -233,9 +234,9 @@ async fn slices_that_a_kubelet_wipes_come_back_at_once_with_a_higher_generation(
     assert!(is_back(&cluster.slices().await, generation), "also after a restart");
 }
 
-/// A.7: an update followed by a foreign delete. And what others add to a slice is theirs.
+/// A.7: an update followed by a foreign delete. Labels that others add stay.
 #[tokio::test]
-async fn what_others_do_to_slices_is_undone_but_for_labels() {
+async fn foreign_changes_of_slices_are_reverted_except_labels() {
     let cluster = Cluster::new().await;
     let helper = cluster.start(&TestDriver::default()).await;
     publish(&helper, resources(gpus(1))).await;
@@ -252,7 +253,7 @@ async fn what_others_do_to_slices_is_undone_but_for_labels() {
         .await;
     published(&helper).await;
 
-    // Somebody else's slice in our name.
+    // A foreign slice with the driver's name.
     let mut foreign = slices[0].clone();
     foreign.metadata = Default::default();
     foreign.metadata.name = Some(format!("foreign-{}", cluster.names.id));
@@ -261,7 +262,7 @@ async fn what_others_do_to_slices_is_undone_but_for_labels() {
     cluster.until("the foreign slice is gone", |slices| slices.iter().all(|slice| slice.spec.pool.name == POOL)).await;
 }
 
-/// Slices with taints are smaller. All become so at once: a slice more is a new generation of all of them anyway.
+/// Slices with taints are smaller. All are split together: an additional slice is a new generation of all of them anyway.
 #[tokio::test]
 async fn the_first_taint_writes_all_slices_and_further_ones_write_one() {
     let cluster = Cluster::new().await;
@@ -306,11 +307,11 @@ async fn taints_keep_their_times() {
     };
     publish(&helper, resources(Pool::default().device(sick.clone()))).await;
     let first = times().await;
-    assert!(first.iter().all(Option::is_some), "the server sets them");
+    assert!(first.iter().all(Option::is_some), "the server sets the times");
     assert_eq!(first[2], Some(earlier));
-    // The server's times have whole seconds: what is written again would be later.
+    // Times have whole seconds: wait until a time that is set again would differ.
     let set = first[0].as_ref().unwrap().0.as_second();
-    eventually("the clock goes on", || (Timestamp::now().as_second() > set + 1).then_some(())).await;
+    eventually("the clock advances", || (Timestamp::now().as_second() > set + 1).then_some(())).await;
     publish(&helper, resources(Pool::default().device(sick.clone().attribute("model", "m2")))).await;
     assert_eq!(times().await, first, "another change of the device");
     publish(&helper, resources(Pool::default().device(sick.clone()).device(gpu("gpu-1")))).await;
@@ -320,12 +321,12 @@ async fn taints_keep_their_times() {
     assert_eq!(times().await, first, "a wipe");
     cluster.take_requests();
     publish(&helper, resources(Pool::default().device(sick).device(gpu("gpu-1")))).await;
-    assert_eq!(cluster.take_requests(), [""; 0], "a time that the driver does not give is no change");
+    assert_eq!(cluster.take_requests(), [""; 0], "a missing time is no change");
 }
 
-/// Slices of a node that is gone are collected: after a node was made anew they need its new UID, or go again and again.
+/// The garbage collector deletes slices whose owner is gone: after a node was recreated, they need its new UID.
 #[tokio::test]
-async fn a_node_that_was_made_anew_is_the_new_owner() {
+async fn a_recreated_node_is_the_new_owner() {
     let cluster = Cluster::new().await;
     let helper = cluster.start(&TestDriver::default()).await;
     publish(&helper, resources(gpus(1))).await;
@@ -335,12 +336,12 @@ async fn a_node_that_was_made_anew_is_the_new_owner() {
     assert_eq!(slices[0].metadata.owner_references.as_ref().unwrap()[0].uid, uid);
 }
 
-/// v1, and what older clusters have.
+/// The API versions of older clusters.
 #[rstest]
 #[case(DraVersion::V1beta2)]
 #[case(DraVersion::V1beta1)]
 #[tokio::test]
-async fn older_versions_of_the_api(#[case] version: DraVersion) {
+async fn slices_are_written_in_older_versions_of_the_api(#[case] version: DraVersion) {
     let Some(cluster) = Cluster::with_version(version).await else { return };
     let driver = TestDriver::default();
     let helper = cluster.start(&driver).await;
@@ -362,9 +363,9 @@ fn selector() -> NodeSelector {
     NodeSelector { node_selector_terms: vec![term] }
 }
 
-/// A.7: a pool that is not bound to the node, though it belongs to it. G49: another pool is refused at once.
+/// A.7: a pool that is owned by the node, but available on others. G49: another pool is refused at once.
 #[tokio::test]
-async fn a_pool_of_other_nodes() {
+async fn a_pool_for_other_nodes_is_the_only_one_that_may_be_published() {
     let cluster = Cluster::new().await;
     let driver = TestDriver::default();
     let helper = cluster.builder().reconcile_pool_with_name("rack").start(driver.clone()).await.unwrap();
@@ -400,7 +401,7 @@ async fn a_pool_of_other_nodes() {
 }
 
 #[tokio::test]
-async fn a_driver_without_a_node_publishes_for_all() {
+async fn a_driver_without_a_node_publishes_for_all_nodes() {
     let cluster = Cluster::new().await;
     let driver = TestDriver::default();
     let builder = drakkar_plugin::PluginBuilder::new(&cluster.names.driver).client(cluster.admin());
@@ -410,13 +411,13 @@ async fn a_driver_without_a_node_publishes_for_all() {
     assert!(slices[0].metadata.name.as_deref().unwrap().starts_with(&format!("00000-{}-", cluster.names.driver)));
     assert_eq!((slices[0].spec.all_nodes, slices[0].metadata.owner_references.as_ref()), (Some(true), None));
     helper.publish_resources(resources(gpus(1))).unwrap();
-    let told = eventually("the driver is told", || driver.errors.lock().unwrap().pop()).await;
-    assert!(told.contains("--node-name"), "{told}");
+    let error = eventually("the error is reported", || driver.errors.lock().unwrap().pop()).await;
+    assert!(error.contains("--node-name"), "{error}");
 }
 
 /// G54: upstream's instances fight when what they publish differs.
 #[tokio::test]
-async fn of_two_instances_the_newer_publishes_while_it_lives() {
+async fn of_two_instances_the_newer_publishes_until_it_ends() {
     let cluster = Cluster::new().await;
     let start = async |uid: &str| cluster.builder().rolling_update(uid).start(TestDriver::default()).await.unwrap();
     let old = start("pod-1").await;
@@ -431,16 +432,16 @@ async fn of_two_instances_the_newer_publishes_while_it_lives() {
     let slices = cluster.until("the newer repairs", |slices| slices.len() == 1).await;
     assert_eq!(names(&slices[0]).len(), 2);
     published(&new).await;
-    assert_eq!(cluster.take_requests(), ["create"], "the older keeps quiet");
+    assert_eq!(cluster.take_requests(), ["create"], "the older stands by");
 
     new.stop().await.unwrap();
-    cluster.until("the older goes on", |slices| slices.len() == 1 && names(&slices[0]).len() == 3).await;
+    cluster.until("the older takes over", |slices| slices.len() == 1 && names(&slices[0]).len() == 3).await;
     published(&old).await;
 }
 
-/// D10: what was published of a device is what containers are told, if the driver says nothing else.
+/// D10: without metadata of the driver, the metadata of a device has its published attributes.
 #[tokio::test]
-async fn metadata_comes_from_what_is_published() {
+async fn metadata_has_the_published_attributes() {
     let cluster = Cluster::new().await;
     let builder = cluster.builder().device_metadata(true).metadata_from_published(true);
     let helper = builder.start(TestDriver::default()).await.unwrap();
@@ -448,7 +449,7 @@ async fn metadata_comes_from_what_is_published() {
     let claim = cluster.claim("train").await;
     let (prepared, ()) = in_time(async {
         tokio::join!(kubelet.prepare_one(&claim), async {
-            // The kubelet may be faster than the driver.
+            // The kubelet may prepare before the driver publishes.
             tokio::task::yield_now().await;
             helper.publish_resources(resources(gpus(3))).unwrap();
         })
@@ -459,9 +460,9 @@ async fn metadata_comes_from_what_is_published() {
     assert_eq!(metadata["requests"][0]["devices"][0]["attributes"], json!({"model": {"string": "m1"}}));
 }
 
-/// A start of all nodes is spread over time for the API server's sake. Pods do not wait for that.
+/// The first publish may be delayed to spare the API server. Pods do not wait for that.
 #[tokio::test]
-async fn metadata_comes_from_what_is_about_to_be_published() {
+async fn metadata_has_attributes_whose_publish_is_still_delayed() {
     let cluster = Cluster::new().await;
     let builder = cluster.builder().device_metadata(true).metadata_from_published(true);
     let helper = builder.publish_within(Duration::MAX).start(TestDriver::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! A slice as it is sent.
+//! Encoding of slices for the API server.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,31 +11,31 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::super::content::{Head, Item, TaintTime};
-use super::super::stored::{Additions, Stored, read_device};
+use super::super::content::{EncodedDevice, SliceHeader, TaintTime};
+use super::super::stored::{ForeignMetadata, StoredSlice, read_device};
 
-/// The node that slices belong to: they go when it goes.
+/// The node that owns the slices: Kubernetes deletes them with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) struct Owner {
     pub(in super::super) name: String,
     pub(in super::super) uid: String,
 }
 
-/// A slice as it is sent.
+/// A slice to be written.
 #[derive(Debug)]
 pub(in super::super) struct SliceObject<'a> {
     pub(in super::super) version: DraVersion,
-    /// The slice that is replaced, or the beginning of the new one's name.
-    pub(in super::super) target: Result<&'a Stored, String>,
+    /// The slice to replace, or the prefix of the new one's name.
+    pub(in super::super) target: Result<&'a StoredSlice, String>,
     pub(in super::super) owner: Option<&'a Owner>,
     pub(in super::super) driver: &'a str,
     pub(in super::super) pool: &'a str,
     pub(in super::super) generation: i64,
     pub(in super::super) count: usize,
     pub(in super::super) node: Option<&'a str>,
-    pub(in super::super) head: &'a Head,
-    pub(in super::super) items: &'a [Arc<Item>],
-    /// Since when the taints of a device are there, as far as that is known.
+    pub(in super::super) header: &'a SliceHeader,
+    pub(in super::super) devices: &'a [Arc<EncodedDevice>],
+    /// The known times of taints by device.
     pub(in super::super) taints: &'a HashMap<String, Vec<TaintTime>>,
 }
 
@@ -62,7 +62,7 @@ struct Metadata<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     owner_references: Vec<Value>,
     #[serde(flatten)]
-    additions: Option<&'a Additions>,
+    foreign: Option<&'a ForeignMetadata>,
 }
 
 #[derive(Serialize)]
@@ -73,7 +73,7 @@ struct Spec<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     node_name: Option<&'a str>,
     #[serde(flatten)]
-    head: &'a Head,
+    header: &'a SliceHeader,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     devices: Vec<Cow<'a, RawValue>>,
 }
@@ -92,7 +92,7 @@ impl SliceObject<'_> {
         let owner_references = self.owner.iter().map(|owner| {
             json!({"apiVersion": "v1", "kind": "Node", "name": owner.name, "uid": owner.uid, "controller": true})
         });
-        let devices = self.items.iter().map(|item| self.device(item)).collect::<Result<_, _>>()?;
+        let devices = self.devices.iter().map(|device| self.device(device)).collect::<Result<_, _>>()?;
         let object = Object {
             api_version: self.version.api_version(),
             kind: "ResourceSlice",
@@ -102,13 +102,13 @@ impl SliceObject<'_> {
                 uid: replaced.map(|slice| slice.uid.as_str()),
                 resource_version: replaced.map(|slice| slice.resource_version.as_str()),
                 owner_references: owner_references.collect(),
-                additions: replaced.map(|slice| &slice.additions),
+                foreign: replaced.map(|slice| &slice.foreign),
             },
             spec: Spec {
                 driver: self.driver,
                 pool: Pool { name: self.pool, generation: self.generation, resource_slice_count: self.count },
                 node_name: self.node,
-                head: self.head,
+                header: self.header,
                 devices,
             },
         };
@@ -120,17 +120,17 @@ impl SliceObject<'_> {
         serde_json::to_vec(&object)
     }
 
-    /// Returns a device, with the times of its taints.
-    fn device<'a>(&self, item: &'a Item) -> Result<Cow<'a, RawValue>, serde_json::Error> {
-        let known = self.taints.get(&*item.name).map_or(&[][..], Vec::as_slice);
+    /// Returns a device as JSON. Taints without a time get the known one, or an update would reset it.
+    fn device<'a>(&self, encoded: &'a EncodedDevice) -> Result<Cow<'a, RawValue>, serde_json::Error> {
+        let known = self.taints.get(&*encoded.name).map_or(&[][..], Vec::as_slice);
         let lacks_time = |taint: &TaintTime| taint.added.is_none() && time_of(known, taint).is_some();
-        let is_timed = item.taints.iter().any(lacks_time);
+        let is_timed = encoded.taints.iter().any(lacks_time);
         if !is_timed {
-            return Ok(Cow::Borrowed(&item.json));
+            return Ok(Cow::Borrowed(&encoded.json));
         }
-        let mut device: Value = serde_json::from_str(item.json.get())?;
+        let mut device: Value = serde_json::from_str(encoded.json.get())?;
         if let Some(taints) = device.get_mut("taints").and_then(Value::as_array_mut) {
-            for (json, taint) in taints.iter_mut().zip(&item.taints) {
+            for (json, taint) in taints.iter_mut().zip(&encoded.taints) {
                 if let (None, Some(time)) = (taint.added, time_of(known, taint)) {
                     json["timeAdded"] = Value::String(time);
                 }
@@ -139,17 +139,18 @@ impl SliceObject<'_> {
         serde_json::value::to_raw_value(&device).map(Cow::Owned)
     }
 
-    /// What was sent, as the API's type.
+    /// Returns the spec that is sent, as the API's type.
     pub(in super::super) fn spec(&self) -> Result<ResourceSliceSpec, serde_json::Error> {
-        let devices = self.items.iter().map(|item| read_device(item.json.get())).collect::<Result<Vec<_>, _>>()?;
+        let devices =
+            self.devices.iter().map(|device| read_device(device.json.get())).collect::<Result<Vec<_>, _>>()?;
         Ok(ResourceSliceSpec {
             devices: (!devices.is_empty()).then_some(devices),
-            node_selector: self.head.node_selector.clone(),
-            all_nodes: self.head.all_nodes,
-            per_device_node_selection: self.head.per_device_node_selection,
-            partition_type_attribute: self.head.partition_type_attribute.clone(),
-            skip_node_operations: self.head.skip_node_operations.clone(),
-            shared_counters: self.head.shared_counters.clone(),
+            node_selector: self.header.node_selector.clone(),
+            all_nodes: self.header.all_nodes,
+            per_device_node_selection: self.header.per_device_node_selection,
+            partition_type_attribute: self.header.partition_type_attribute.clone(),
+            skip_node_operations: self.header.skip_node_operations.clone(),
+            shared_counters: self.header.shared_counters.clone(),
             ..ResourceSliceSpec::default()
         })
     }

@@ -1,4 +1,4 @@
-//! Requests to servers that cannot select slices by pool, and the form in which slices are sent.
+//! Servers that cannot select slices by pool, and the encoding of slices.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,11 +10,11 @@ use http::{Request, header};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 
-use super::super::content::{Head, Item};
+use super::super::content::{EncodedDevice, SliceHeader};
 use super::super::resources::PublishedDevice;
 use super::*;
 
-/// A server that refuses some requests, and what it was asked.
+/// A server that refuses some requests, and its log.
 fn server(refuses: fn(&str) -> bool) -> (Api, Arc<Mutex<Vec<String>>>) {
     let log: Arc<Mutex<Vec<String>>> = Arc::default();
     let seen = log.clone();
@@ -44,13 +44,13 @@ fn server(refuses: fn(&str) -> bool) -> (Api, Arc<Mutex<Vec<String>>>) {
 const POOL: &str = "spec.pool.name%3Drack";
 
 #[tokio::test]
-async fn a_server_that_can_is_asked_for_the_pool_alone() {
+async fn lists_and_watches_select_by_pool() {
     let (api, log) = server(|_| false);
     let listed = api.list(&Freshness::Any).await.unwrap();
-    assert_eq!((listed.slices.len(), listed.resource_version.as_str()), (1, "9"), "others are passed over");
-    let mut lines = api.watch("9", Duration::from_secs(5)).await.unwrap();
-    assert!(matches!(lines.next().await.unwrap(), Some(Event::Put(slice)) if slice.pool == "rack"));
-    assert!(lines.next().await.unwrap().is_none());
+    assert_eq!((listed.slices.len(), listed.resource_version.as_str()), (1, "9"), "other pools are skipped");
+    let mut events = api.watch("9", Duration::from_secs(5)).await.unwrap();
+    assert!(matches!(events.next().await.unwrap(), Some(Event::Applied(slice)) if slice.pool == "rack"));
+    assert!(events.next().await.unwrap().is_none());
     let log = log.lock().unwrap();
     assert!(
         log.len() == 2
@@ -60,7 +60,7 @@ async fn a_server_that_can_is_asked_for_the_pool_alone() {
 }
 
 #[tokio::test]
-async fn one_that_cannot_list_so_is_asked_for_all() {
+async fn a_server_that_cannot_list_by_pool_is_asked_for_all() {
     let (api, log) = server(|uri| uri.contains(POOL));
     assert_eq!(api.list(&Freshness::Now).await.unwrap().slices.len(), 1);
     api.list(&Freshness::Now).await.unwrap();
@@ -71,7 +71,7 @@ async fn one_that_cannot_list_so_is_asked_for_all() {
 }
 
 #[tokio::test]
-async fn one_that_cannot_watch_so_may_still_list_so() {
+async fn a_server_that_cannot_watch_by_pool_may_still_list_by_pool() {
     let (api, log) = server(|uri| uri.contains(POOL) && uri.contains("watch=true"));
     api.list(&Freshness::Now).await.unwrap();
     api.watch("9", Duration::from_secs(5)).await.unwrap();
@@ -81,17 +81,17 @@ async fn one_that_cannot_watch_so_may_still_list_so() {
 }
 
 #[tokio::test]
-async fn a_refusal_that_has_another_reason_is_an_error() {
+async fn a_refusal_for_another_reason_is_an_error() {
     let (api, _) = server(|_| true);
     let refused = api.list(&Freshness::Now).await;
     assert!(matches!(refused, Err(ApiError::Status { status: StatusCode::BAD_REQUEST, .. })), "{refused:?}");
 }
 
-/// The types and texts of what a server was sent.
+/// The media types and objects that a server was sent.
 type Sent = Arc<Mutex<Vec<(String, Value)>>>;
 
-/// A server that takes slices in some forms, or has an old version alone.
-fn writable(takes: &'static [&'static str], version: DraVersion) -> (Api, Sent) {
+/// A server that accepts some media types, with one API version.
+fn writable(accepts: &'static [&'static str], version: DraVersion) -> (Api, Sent) {
     let log = Sent::default();
     let seen = log.clone();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -99,11 +99,11 @@ fn writable(takes: &'static [&'static str], version: DraVersion) -> (Api, Sent) 
         async move {
             let media = request.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned();
             let body = request.into_body().collect().await.unwrap().to_bytes();
-            let is_taken = takes.contains(&media.as_str());
+            let is_accepted = accepts.contains(&media.as_str());
             let json = if media == JSON { body.to_vec() } else { protobuf::to_json(&body).unwrap() };
             let mut slice: Value = serde_json::from_slice(&json).unwrap();
             seen.lock().unwrap().push((media, slice.clone()));
-            let (status, answer) = if is_taken {
+            let (status, answer) = if is_accepted {
                 slice["metadata"] = json!({"name": "new", "uid": "u", "resourceVersion": "7"});
                 (201, slice)
             } else {
@@ -119,8 +119,9 @@ fn writable(takes: &'static [&'static str], version: DraVersion) -> (Api, Sent) 
 }
 
 async fn create(api: &Api) {
-    let (head, taints) = (Head::default(), HashMap::new());
-    let item = Item::new(PublishedDevice::new("gpu-0").attribute("model", "m"), None).unwrap();
+    let header = SliceHeader::default();
+    let taints = HashMap::new();
+    let device = EncodedDevice::new(PublishedDevice::new("gpu-0").attribute("model", "m"), None).unwrap();
     let object = SliceObject {
         version: api.version(),
         target: Err("new-".to_owned()),
@@ -130,8 +131,8 @@ async fn create(api: &Api) {
         generation: 1,
         count: 1,
         node: Some("n"),
-        head: &head,
-        items: &[item],
+        header: &header,
+        devices: &[device],
         taints: &taints,
     };
     let (stored, _) = api.create(&object).await.unwrap();
@@ -139,7 +140,7 @@ async fn create(api: &Api) {
 }
 
 #[tokio::test]
-async fn slices_are_sent_in_protobuf() {
+async fn slices_are_sent_as_protobuf() {
     let (api, log) = writable(&[protobuf::MEDIA_TYPE], DraVersion::V1);
     create(&api).await;
     let log = log.lock().unwrap();
@@ -149,7 +150,7 @@ async fn slices_are_sent_in_protobuf() {
 }
 
 #[tokio::test]
-async fn a_server_that_takes_no_protobuf_gets_json_from_then_on() {
+async fn a_server_that_refuses_protobuf_gets_json_from_then_on() {
     let (api, log) = writable(&[JSON], DraVersion::V1);
     create(&api).await;
     create(&api).await;
@@ -160,7 +161,7 @@ async fn a_server_that_takes_no_protobuf_gets_json_from_then_on() {
 }
 
 #[tokio::test]
-async fn the_oldest_version_has_only_json() {
+async fn v1beta1_is_sent_as_json() {
     let (api, log) = writable(&[JSON], DraVersion::V1beta1);
     create(&api).await;
     let log = log.lock().unwrap();

@@ -1,4 +1,4 @@
-//! Which gate explains what.
+//! Which gate each dropped field needs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ fn spec(mut value: Value) -> ResourceSliceSpec {
     serde_json::from_value(value).unwrap()
 }
 
-/// G51: all fields that a gate can drop are known.
+/// G51: the gate of every field that can be dropped is known.
 #[rstest]
 #[case(json!({"taints": [{"key": "k", "effect": "NoExecute"}]}), json!({}), "devices[0].taints", &["DRADeviceTaints"])]
 #[case(json!({"consumesCounters": [{"counterSet": "s", "counters": {"c": {"value": "1"}}}]}), json!({}), "devices[0].consumesCounters", &["DRAPartitionableDevices"])]
@@ -43,7 +43,7 @@ fn fields_of_devices(#[case] sent: Value, #[case] kept: Value, #[case] field: &s
         device["name"] = json!("d");
         spec(json!({"devices": [device]}))
     };
-    let dropped = Dropped::between(of(sent), of(kept));
+    let dropped = DroppedFields::between(of(sent), of(kept));
     assert_eq!((dropped.fields, dropped.gates.as_slice()), (vec![field.to_owned()], gates));
 }
 
@@ -53,24 +53,24 @@ fn fields_of_devices(#[case] sent: Value, #[case] kept: Value, #[case] field: &s
 #[case(json!({"partitionTypeAttribute": "a.b/c"}), "partitionTypeAttribute", "DRAPartitionableDevicesType")]
 #[case(json!({"skipNodeOperations": ["*"]}), "skipNodeOperations", "DRAOptionalNodeOperations")]
 fn fields_of_slices(#[case] sent: Value, #[case] field: &str, #[case] gate: &str) {
-    let dropped = Dropped::between(spec(sent), spec(json!({})));
+    let dropped = DroppedFields::between(spec(sent), spec(json!({})));
     assert_eq!((dropped.fields, dropped.gates.as_slice()), (vec![field.to_owned()], &[gate][..]));
 }
 
 #[test]
-fn a_field_that_no_gate_explains_is_named_all_the_same() {
+fn a_field_without_a_known_gate_is_named_too() {
     let of = |value: i64| spec(json!({"devices": [{"name": "d", "attributes": {"a": {"int": value}}}]}));
-    let dropped = Dropped::between(of(1), of(2));
+    let dropped = DroppedFields::between(of(1), of(2));
     assert_eq!(dropped.fields, ["devices[0].attributes.a.int"]);
     assert_eq!(dropped.gates, ["a feature gate that is not known here"]);
 }
 
 #[test]
-fn the_number_of_fields_that_are_named_is_bounded() {
+fn the_number_of_named_fields_is_limited() {
     let of = |taints: Value| {
         let devices: Vec<Value> = (0..50).map(|n| json!({"name": format!("d{n}"), "taints": taints})).collect();
         spec(json!({ "devices": devices }))
     };
-    let dropped = Dropped::between(of(json!([{"key": "k", "effect": "None"}])), of(json!([])));
+    let dropped = DroppedFields::between(of(json!([{"key": "k", "effect": "None"}])), of(json!([])));
     assert_eq!(dropped.fields.len(), 11);
 }

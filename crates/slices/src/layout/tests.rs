@@ -1,4 +1,4 @@
-//! Splitting and moving, by examples and by laws.
+//! Examples and properties of the split.
 
 use std::collections::HashMap;
 
@@ -6,17 +6,17 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Devices by number: heavy ones are negative.
+/// Slices of devices by number. Heavy devices are negative.
 type Slices = Vec<Vec<i64>>;
 
-fn seats(devices: &[i64], so_far: &Slices) -> Vec<Seat> {
-    let homes: HashMap<i64, usize> =
-        so_far.iter().enumerate().flat_map(|(slice, devices)| devices.iter().map(move |d| (d.abs(), slice))).collect();
-    devices.iter().map(|d| Seat { is_heavy: *d < 0, slice: homes.get(&d.abs()).copied() }).collect()
+fn placements(devices: &[i64], current: &Slices) -> Vec<Placement> {
+    let assigned: HashMap<i64, usize> =
+        current.iter().enumerate().flat_map(|(slice, devices)| devices.iter().map(move |d| (d.abs(), slice))).collect();
+    devices.iter().map(|d| Placement { is_heavy: *d < 0, slice: assigned.get(&d.abs()).copied() }).collect()
 }
 
-fn rearrange(devices: &[i64], so_far: &Slices) -> Slices {
-    let lengths = arrange(&seats(devices, so_far), so_far.len(), None);
+fn rearrange(devices: &[i64], current: &Slices) -> Slices {
+    let lengths = arrange(&placements(devices, current), current.len(), None);
     let mut rest = devices.iter().copied();
     lengths.iter().map(|length| rest.by_ref().take(*length).collect()).collect()
 }
@@ -34,7 +34,7 @@ fn an_empty_pool_has_one_slice() {
     assert_eq!(fresh([]), [Vec::<i64>::new()]);
 }
 
-/// G56: the limits are the framework's business.
+/// G56: upstream leaves the limits to the driver.
 #[test]
 fn pools_are_split_evenly_within_the_limits() {
     let sizes = |slices: Slices| slices.iter().map(Vec::len).collect::<Vec<_>>();
@@ -43,11 +43,11 @@ fn pools_are_split_evenly_within_the_limits() {
     assert_eq!(sizes(fresh(-64..=-1)), [64]);
     assert_eq!(sizes(fresh(-65..=-1)), [33, 32]);
     assert_eq!(fresh(1..=10_000).len(), 79);
-    assert_eq!(arrange(&seats(&[1, 2, 3], &vec![]), 0, Some(2)), [2, 1]);
+    assert_eq!(arrange(&placements(&[1, 2, 3], &vec![]), 0, Some(2)), [2, 1]);
 }
 
 #[test]
-fn a_device_that_is_added_or_removed_changes_one_slice_of_ten_thousand_devices() {
+fn adding_or_removing_one_of_ten_thousand_devices_changes_one_slice() {
     let before = fresh((1..=10_000).map(|number| number * 2));
     for at in [0, 1, 126, 127, 5_000, 9_999, 10_000] {
         let mut devices: Vec<i64> = before.concat();
@@ -62,14 +62,14 @@ fn a_device_that_is_added_or_removed_changes_one_slice_of_ten_thousand_devices()
 }
 
 #[test]
-fn a_device_behind_a_full_slice_begins_a_new_one() {
+fn a_device_after_the_last_full_slice_starts_a_new_one() {
     let before = fresh(1..=128);
     let after = rearrange(&(1..=129).collect::<Vec<_>>(), &before);
     assert_eq!(after, [(1..=128).collect::<Vec<_>>(), vec![129]]);
 }
 
 #[test]
-fn a_device_in_a_full_slice_moves_one_device_across_each_border_to_the_nearest_room() {
+fn adding_to_a_full_slice_moves_one_device_across_each_border_to_the_nearest_slice_that_is_not() {
     let before: Slices = vec![(1..=128).collect(), (201..=328).collect(), (401..=500).collect()];
     let mut devices = before.concat();
     devices.insert(5, 199);
@@ -87,17 +87,21 @@ fn the_first_taint_in_a_large_slice_makes_all_slices_small() {
     assert_eq!(after.iter().map(Vec::len).collect::<Vec<_>>(), [64, 64, 64, 64]);
     let mut devices = after.concat();
     devices[200] = -devices[200];
-    assert_eq!(rearrange(&devices, &after).iter().map(Vec::len).collect::<Vec<_>>(), [64; 4], "the next changes none");
+    assert_eq!(
+        rearrange(&devices, &after).iter().map(Vec::len).collect::<Vec<_>>(),
+        [64; 4],
+        "the next taint changes no sizes"
+    );
 }
 
 #[test]
-fn slices_that_are_nearly_empty_are_given_up_some_time() {
+fn slices_are_merged_when_most_devices_are_gone() {
     let before = fresh(1..=1280);
-    assert_eq!(rearrange(&(1..=900).collect::<Vec<_>>(), &before).len(), 10, "holes stay");
+    assert_eq!(rearrange(&(1..=900).collect::<Vec<_>>(), &before).len(), 10, "gaps stay");
     assert_eq!(rearrange(&(1..=100).collect::<Vec<_>>(), &before).len(), 1);
 }
 
-/// Devices in an order, some of them heavy, and what was done to them.
+/// Devices in order, some of them heavy.
 fn devices() -> impl Strategy<Value = Vec<i64>> {
     (prop::collection::btree_set(1i64..5000, 0..700), prop::bool::weighted(0.3), any::<u64>()).prop_map(
         |(devices, some_heavy, salt)| {
@@ -126,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn one_device_more_or_less_moves_at_most_one_device_across_each_border(
+    fn adding_or_removing_a_device_moves_at_most_one_device_across_each_border(
         before in devices().prop_filter("light ones", |devices| devices.iter().all(|device| *device > 0)),
         at in any::<prop::sample::Index>(),
         add in any::<bool>(),
@@ -141,9 +145,9 @@ proptest! {
             devices.remove(at);
         }
         let after = rearrange(&devices, &before);
-        let homes: HashMap<i64, usize> = after.iter().enumerate().flat_map(|(s, d)| d.iter().map(move |d| (*d, s))).collect();
+        let assigned: HashMap<i64, usize> = after.iter().enumerate().flat_map(|(s, d)| d.iter().map(move |d| (*d, s))).collect();
         let moved = before.iter().enumerate().flat_map(|(s, d)| d.iter().map(move |d| (*d, s)))
-            .filter(|(device, slice)| homes.get(device).is_some_and(|home| home != slice)).count();
+            .filter(|(device, slice)| assigned.get(device).is_some_and(|home| home != slice)).count();
         prop_assert!(moved < after.len());
         if !add {
             prop_assert_eq!((moved, changed(&before, &after)), (0, 1));

@@ -1,4 +1,4 @@
-//! What a pool remembers, and for how long it waits.
+//! What a pool remembers, and when it is due.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,188 +6,195 @@ use drakkar_client::DraVersion;
 use serde_json::json;
 use tokio::time::advance;
 
+use super::schedule::{MAX_REPAIR_DELAY, REPAIR_DELAY};
 use super::*;
 use crate::resources::{Pool, PublishedDevice};
-use crate::validate::Place;
+use crate::validate::ValidationContext;
 
-const PLACE: Place<'static> = Place { driver: "gpu.example.com", is_on_node: true, is_for_others: false };
+const CONTEXT: ValidationContext<'static> =
+    ValidationContext { driver: "gpu.example.com", is_on_node: true, is_single_pool: false };
 
-fn checked(devices: usize, attribute: i64) -> Checked {
+fn validated(devices: usize, attribute: i64) -> ValidatedPool {
     let device = |number| PublishedDevice::new(format!("d{number}")).attribute("a", attribute).taint("k", "", "None");
     let pool = Pool { devices_per_slice: Some(1), ..Pool::default().devices((0..devices).map(device)) };
-    Checked::new("pool", pool, PLACE, None).unwrap()
+    ValidatedPool::new("pool", pool, CONTEXT, None).unwrap()
 }
 
-fn stored(index: usize, uid: &str, version: u64, generation: i64) -> Stored {
+fn stored(index: usize, uid: &str, version: u64, generation: i64) -> StoredSlice {
     let object = json!({
         "metadata": {"name": format!("{index:05x}-{uid}"), "uid": uid, "resourceVersion": version.to_string()},
         "spec": {"driver": "gpu.example.com", "pool": {"name": "pool", "generation": generation, "resourceSliceCount": 2},
             "devices": [{"name": format!("d{index}"), "attributes": {"a": {"int": 1}}}]},
     });
-    Stored::read(object.to_string().as_bytes(), DraVersion::V1).unwrap()
+    StoredSlice::read(object.to_string().as_bytes(), DraVersion::V1).unwrap()
 }
 
 /// Two slices whose taints the API server has dropped.
 fn dropped() -> PoolState {
     let mut state = PoolState::default();
-    state.want(Some(checked(2, 1))).unwrap();
+    state.set_desired(Some(validated(2, 1))).unwrap();
     for index in 0..2 {
         let slice = stored(index, &format!("u{index}"), 5, 1);
-        let sent = state.wanted.as_ref().unwrap().slices[index].digest;
-        state.settle(sent, slice.digest);
-        state.put(slice);
+        let sent = state.desired().unwrap().slices[index].digest;
+        state.record_dropped(sent, slice.digest);
+        state.apply(slice);
     }
-    state.due = None;
+    state.begin_sync();
     state
 }
 
-/// G52: upstream never tries again. One slice is enough to see whether the server keeps the fields by now.
+fn invalid() -> PublishError {
+    PublishError::Invalid { pool: "pool".into(), errors: Vec::new(), omitted: 0 }
+}
+
+/// G52: upstream never retries. One slice is enough to see whether the server keeps the fields now.
 #[tokio::test(start_paused = true)]
-async fn fields_that_were_dropped_are_tried_again_slowly_with_one_slice() {
+async fn dropped_fields_are_sent_again_with_one_slice_and_a_long_backoff() {
     let mut state = dropped();
-    assert_eq!(state.writes(1).unwrap().len(), 0, "it is left at that");
-    let mut pauses = Vec::new();
+    assert_eq!(state.plan_writes(1).unwrap().len(), 0, "what was stored is accepted");
+    let mut delays = Vec::new();
     for _ in 0..6 {
-        let pause = state.next().unwrap() - Instant::now();
-        pauses.push(pause);
-        advance(pause).await;
-        let writes = state.writes(1).unwrap();
+        let delay = state.next_sync().unwrap() - Instant::now();
+        delays.push(delay);
+        advance(delay).await;
+        let writes = state.plan_writes(1).unwrap();
         assert_eq!((writes.update.len(), writes.len(), writes.generation), (1, 1, 1));
         let (index, number) = writes.update[0];
-        let (sent, got) = (state.wanted.as_ref().unwrap().slices[index].digest, state.stored[number].digest);
-        state.settle(sent, got);
-        assert_eq!(state.writes(1).unwrap().len(), 0);
+        let sent = state.desired().unwrap().slices[index].digest;
+        let stored = state.stored[number].digest;
+        state.record_dropped(sent, stored);
+        assert_eq!(state.plan_writes(1).unwrap().len(), 0);
     }
-    for (pause, about) in pauses.iter().zip([300, 600, 1200, 2400, 3600, 3600].map(Duration::from_secs)) {
-        assert!((about / 2..=about * 3 / 2).contains(pause), "{pauses:?}");
+    for (delay, about) in delays.iter().zip([300, 600, 1200, 2400, 3600, 3600].map(Duration::from_secs)) {
+        assert!((about / 2..=about * 3 / 2).contains(delay), "{delays:?}");
     }
 
-    advance(state.next().unwrap() - Instant::now()).await;
-    let (index, _) = state.writes(1).unwrap().update[0];
-    let sent = state.wanted.as_ref().unwrap().slices[index].digest;
-    state.kept(sent);
-    assert!(state.due.is_some(), "the server keeps them now");
-    assert_eq!(state.writes(1).unwrap().len(), 2, "all are written");
+    advance(state.next_sync().unwrap() - Instant::now()).await;
+    let (index, _) = state.plan_writes(1).unwrap().update[0];
+    let sent = state.desired().unwrap().slices[index].digest;
+    state.record_kept(sent);
+    assert!(state.is_pending(), "the server keeps them now");
+    assert_eq!(state.plan_writes(1).unwrap().len(), 2, "all are written");
 }
 
-/// Nothing that is due may wake the task as long as it must not write.
+/// Nothing may wake the task as long as it must not write.
 #[tokio::test(start_paused = true)]
-async fn a_pool_on_stand_by_is_not_looked_at_before_the_stand_by_is_over() {
+async fn a_pool_on_standby_is_not_due_before_the_standby_ends() {
     let mut state = dropped();
     advance(Duration::from_secs(900)).await;
-    assert!(state.next().unwrap() <= Instant::now(), "dropped fields are to be tried again");
+    assert!(state.next_sync().unwrap() <= Instant::now(), "dropped fields are due");
     state.stand_by(Duration::from_secs(2));
-    assert!(state.next().unwrap() >= Instant::now() + Duration::from_secs(2));
+    assert!(state.next_sync().unwrap() >= Instant::now() + Duration::from_secs(2));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_is_held_and_was_not_wanted_before_is_not_looked_at() {
+async fn an_invalid_pool_that_was_not_published_before_is_left_alone() {
     let mut state = dropped();
-    state.want(None).unwrap();
-    state.due = None;
-    state.is_held = true;
+    state.set_desired(None).unwrap();
+    assert!(state.set_invalid(invalid()));
     advance(Duration::from_secs(900)).await;
-    assert_eq!(state.next(), None);
-    state.disturb();
-    assert_eq!(state.next(), None, "there is nothing to repair");
+    assert_eq!(state.next_sync(), None);
+    state.schedule_repair();
+    assert_eq!(state.next_sync(), None, "there is nothing to repair");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slice_that_is_kept_among_others_that_are_not_changes_nothing() {
+async fn a_slice_that_never_lost_fields_says_nothing_about_the_others() {
     let mut state = dropped();
-    let other = checked(1, 7).split(|_| None, 0).unwrap().slices[0].digest;
-    state.kept(other);
-    assert_eq!((state.due, state.writes(1).unwrap().len()), (None, 0));
+    let other = validated(1, 7).split(|_| None, 0).unwrap().slices[0].digest;
+    state.record_kept(other);
+    assert_eq!((state.is_pending(), state.plan_writes(1).unwrap().len()), (false, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn news_that_are_older_than_what_is_known_are_none() {
+async fn events_that_are_older_than_the_known_state_are_ignored() {
     let mut state = PoolState::default();
-    assert!(state.put(stored(0, "u0", 7, 1)));
-    assert!(!state.put(stored(0, "u0", 7, 1)), "the echo of a write");
-    assert!(!state.put(stored(0, "u0", 6, 1)));
-    assert!(state.put(stored(0, "u0", 10, 2)), "ten is more than seven, also as a text");
-    state.record_deletion("u0");
-    assert!(!state.put(stored(0, "u0", 11, 2)), "it was deleted here");
-    assert!(!state.gone("u0"));
-    assert!(!state.gone("u1"));
+    assert!(state.apply(stored(0, "u0", 7, 1)));
+    assert!(!state.apply(stored(0, "u0", 7, 1)), "the echo of a write");
+    assert!(!state.apply(stored(0, "u0", 6, 1)));
+    assert!(state.apply(stored(0, "u0", 10, 2)), "versions are compared as numbers");
+    state.mark_deleted("u0");
+    assert!(!state.apply(stored(0, "u0", 11, 2)), "this process deleted it");
+    assert!(!state.remove("u0"));
+    assert!(!state.remove("u1"));
 }
 
-/// After a restore from a backup what the server has is older than what is known, and true.
+/// After a restore from a backup the server has an older state than the known one, which is the true one.
 #[tokio::test(start_paused = true)]
-async fn a_list_replaces_what_is_known_whatever_the_versions_are() {
+async fn a_list_replaces_the_known_state_whatever_the_versions_are() {
     let mut state = PoolState::default();
-    state.put(stored(0, "kept", 20, 2));
-    state.put(stored(1, "lost", 21, 2));
+    state.apply(stored(0, "kept", 20, 2));
+    state.apply(stored(1, "lost", 21, 2));
     assert!(state.replace(vec![stored(2, "other", 9, 1), stored(0, "kept", 8, 1)], false));
     let known: Vec<_> = state.stored.iter().map(|slice| (&*slice.uid, &*slice.resource_version)).collect();
     assert_eq!(known, [("kept", "8"), ("other", "9")]);
-    assert!(!state.replace(vec![stored(0, "kept", 8, 1), stored(2, "other", 9, 1)], false), "nothing new");
-    assert!(state.put(stored(0, "kept", 10, 1)), "versions go on from there");
+    assert!(!state.replace(vec![stored(0, "kept", 8, 1), stored(2, "other", 9, 1)], false), "no difference");
+    assert!(state.apply(stored(0, "kept", 10, 1)), "later versions are applied");
 }
 
-/// A list of what the server has at hand may be from before a deletion; one of the newest state is not.
+/// A list from the server's cache may be older than a deletion; one of the newest state is not.
 #[tokio::test(start_paused = true)]
-async fn a_slice_that_was_deleted_here_is_back_only_in_a_list_of_the_newest_state() {
+async fn a_deleted_slice_is_back_only_in_a_list_of_the_newest_state() {
     let mut state = PoolState::default();
-    state.put(stored(0, "u0", 5, 1));
-    state.record_deletion("u0");
+    state.apply(stored(0, "u0", 5, 1));
+    state.mark_deleted("u0");
     assert!(!state.replace(vec![stored(0, "u0", 5, 1)], false));
     assert_eq!(state.stored.len(), 0);
-    assert!(state.replace(vec![stored(0, "u0", 5, 1)], true), "a backup had it");
+    assert!(state.replace(vec![stored(0, "u0", 5, 1)], true), "it was in a backup");
     assert_eq!(state.stored.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletes_that_follow_each_other_are_repaired_together() {
+async fn consecutive_deletions_are_repaired_together() {
     let mut state = PoolState::default();
     let began = Instant::now();
     for _ in 0..100 {
-        state.disturb();
-        assert!(state.due.unwrap() <= began + SETTLE_AT_MOST);
+        state.schedule_repair();
+        assert!(state.next_sync().unwrap() <= began + MAX_REPAIR_DELAY);
         advance(Duration::from_millis(10)).await;
     }
     let mut state = PoolState::default();
-    state.disturb();
-    assert_eq!(state.due, Some(Instant::now() + SETTLE));
-    state.failures = 3;
-    let later = Instant::now() + Duration::from_secs(30);
-    state.due = Some(later);
-    state.disturb();
-    assert_eq!(state.due, Some(later), "a pause after trouble is kept");
+    state.schedule_repair();
+    assert_eq!(state.next_sync(), Some(Instant::now() + REPAIR_DELAY));
+    const RETRY: Backoff = Backoff::new(Duration::from_secs(30), Duration::from_secs(30));
+    assert!(state.record_failure(PublishError::Contested { pool: "pool".into() }, Some(RETRY)));
+    let later = state.next_sync();
+    assert!(later >= Some(Instant::now() + Duration::from_secs(15)));
+    state.schedule_repair();
+    assert_eq!(state.next_sync(), later, "a backoff is kept");
 }
 
 #[tokio::test(start_paused = true)]
-async fn repairs_are_at_once_until_there_are_too_many() {
+async fn repairs_are_immediate_until_there_are_too_many() {
     let mut state = PoolState::default();
     let repair = |state: &mut PoolState| {
-        state.disturb();
-        state.is_contested()
+        state.schedule_repair();
+        state.begin_sync() && state.is_contested()
     };
-    for _ in 0..REPAIRS {
+    for _ in 0..MAX_REPAIRS {
         assert!(!repair(&mut state));
     }
-    assert!(repair(&mut state) && state.due.unwrap() > Instant::now());
-    assert!(!state.is_contested(), "when the time has come");
-    advance(REPAIRS_WITHIN * 2).await;
+    assert!(repair(&mut state) && state.next_sync().unwrap() > Instant::now());
+    assert!(!state.begin_sync(), "after the backoff it is not a repair any longer");
+    advance(REPAIR_WINDOW * 2).await;
     assert!(!repair(&mut state));
 }
 
 #[tokio::test(start_paused = true)]
-async fn taints_are_remembered_as_long_as_they_are_wanted() {
+async fn taint_times_are_remembered_as_long_as_the_taint_is_desired() {
     let mut state = PoolState::default();
-    state.want(Some(checked(1, 1))).unwrap();
+    state.set_desired(Some(validated(1, 1))).unwrap();
     let tainted = json!({
         "metadata": {"name": "00000-a", "uid": "u", "resourceVersion": "1"},
         "spec": {"driver": "d", "pool": {"name": "pool", "generation": 1, "resourceSliceCount": 1}, "devices": [
             {"name": "d0", "taints": [{"key": "k", "effect": "None", "timeAdded": "2026-01-02T03:04:05Z"}]}]},
     });
-    state.put(Stored::read(tainted.to_string().as_bytes(), DraVersion::V1).unwrap());
-    state.gone("u");
+    state.apply(StoredSlice::read(tainted.to_string().as_bytes(), DraVersion::V1).unwrap());
+    state.remove("u");
     assert_eq!(state.taints()["d0"].len(), 1);
-    state.want(Some(checked(1, 2))).unwrap();
+    state.set_desired(Some(validated(1, 2))).unwrap();
     assert_eq!(state.taints()["d0"].len(), 1);
     let healthy = Pool::default().device(PublishedDevice::new("d0"));
-    state.want(Some(Checked::new("pool", healthy, PLACE, None).unwrap())).unwrap();
+    state.set_desired(Some(ValidatedPool::new("pool", healthy, CONTEXT, None).unwrap())).unwrap();
     assert!(state.taints().is_empty());
 }

@@ -1,43 +1,47 @@
-//! What became of writes: what is known then, who is told, and when to try again.
+//! Outcomes of writes: what is recorded, what is reported, and when to retry.
 
 use std::time::{Duration, SystemTime};
 
+use drakkar_client::Backoff;
 use tokio::time::Instant;
 
 use super::super::PublishError;
-use super::super::mailbox::PublishStatus;
-use super::super::overview::{self, Facts};
-use super::super::write::{Done, explain};
-use super::Task;
-use drakkar_client::Backoff;
+use super::super::overview::{self, Summary};
+use super::super::pending::PublishStatus;
+use super::super::pool::PoolState;
+use super::super::write::{Permission, WriteOutcome, explain};
+use super::{Listing, PublisherTask};
 
-/// After trouble that passes.
-const PASSING: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(30));
-/// After a refusal for want of permission.
-const FORBIDDEN: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(120));
-/// After a refusal of what was sent.
-const REFUSED: Backoff = Backoff::new(Duration::from_secs(60), Duration::from_secs(1800));
-/// After somebody else was faster.
-const CONFLICT: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(30));
+/// After a transient error.
+const TRANSIENT_BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(30));
+/// After a refusal for lack of permission: a cluster role may be about to be created.
+const FORBIDDEN_BACKOFF: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(120));
+/// After a refusal of the content.
+const REJECTED_BACKOFF: Backoff = Backoff::new(Duration::from_secs(60), Duration::from_secs(1800));
+/// After a conflict with a write of another client.
+const CONFLICT_BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(30));
 
-impl Task {
-    /// Takes over what became of the writes of a pool.
-    pub(super) fn wrote(&mut self, pool: &str, done: Vec<Done>, is_complete: bool) {
+impl PublisherTask {
+    /// Records the outcomes of the writes to a pool.
+    pub(super) fn record_outcomes(&mut self, pool: &str, outcomes: Vec<WriteOutcome>, is_complete: bool) {
         let Some(state) = self.pools.get_mut(pool) else { return };
-        let (mut failure, mut least) = (None, Duration::ZERO);
+        let mut failure = None;
+        let mut least_delay = Duration::ZERO;
         let mut drops: Option<PublishError> = None;
-        let (mut has_conflict, mut is_gone) = (false, false);
-        for one in done {
-            match one {
-                Done::Put { sent, stored, dropped } => {
-                    let (name, got) = (stored.name.clone(), stored.digest);
+        let mut has_conflict = false;
+        let mut is_deleted = false;
+        for outcome in outcomes {
+            match outcome {
+                WriteOutcome::Stored { sent, stored, dropped } => {
+                    let slice = stored.name.clone();
+                    let digest = stored.digest;
                     self.generations.raise(pool, stored.generation);
-                    state.put(*stored);
+                    state.apply(*stored);
                     let Some(dropped) = dropped else {
-                        state.kept(sent);
+                        state.record_kept(sent);
                         continue;
                     };
-                    state.settle(sent, got);
+                    state.record_dropped(sent, digest);
                     match &mut drops {
                         Some(PublishError::DroppedFields { gates, .. }) => {
                             gates.extend(dropped.gates);
@@ -45,98 +49,98 @@ impl Task {
                             gates.dedup();
                         }
                         _ => {
-                            let (fields, gates) = (dropped.fields, dropped.gates);
-                            let pool = pool.to_owned();
-                            drops = Some(PublishError::DroppedFields { pool, slice: name, fields, gates });
+                            drops = Some(PublishError::DroppedFields {
+                                pool: pool.to_owned(),
+                                slice,
+                                fields: dropped.fields,
+                                gates: dropped.gates,
+                            });
                         }
                     }
                 }
-                Done::Deleted { uid } => state.record_deletion(&uid),
-                Done::Gone { uid } => is_gone |= state.gone(&uid),
-                Done::Conflict => has_conflict = true,
-                Done::Failed { what, error } => {
-                    least = least.max(error.retry_delay(Duration::ZERO));
-                    failure = failure.or(Some(explain(what, &error)));
+                WriteOutcome::Deleted { uid } => state.mark_deleted(&uid),
+                WriteOutcome::NotFound { uid } => is_deleted |= state.remove(&uid),
+                WriteOutcome::Conflict => has_conflict = true,
+                WriteOutcome::Failed { what, error } => {
+                    least_delay = least_delay.max(error.retry_delay(Duration::ZERO));
+                    failure = failure.or_else(|| Some(explain(what, Permission::Slices, error)));
                 }
             }
         }
         if let Some(error) = failure {
             self.fail(pool, &error);
-            self.not_before(pool, least);
+            self.not_before(pool, least_delay);
         } else if has_conflict {
-            // The watch tells what it is now; if it does not, what is known here is not true.
-            state.failures = state.failures.saturating_add(1);
-            state.due = Some(Instant::now() + CONFLICT.delay(state.failures));
-            if state.failures > 1 {
-                self.is_list_awaited = true;
+            // The watch delivers the other client's version. After a second conflict it evidently has not, so slices are listed.
+            if state.record_conflict(CONFLICT_BACKOFF) > 1 {
+                self.expect_list();
                 self.relist.notify_one();
             }
-        } else if is_gone || !is_complete {
-            state.due = Some(Instant::now());
+        } else if is_deleted || !is_complete {
+            state.set_due();
         } else {
-            state.rollout = None;
-            state.calm();
+            state.mark_synced();
         }
         if let Some(error) = drops
             && let Some(state) = self.pools.get_mut(pool)
         {
-            let is_new = !std::mem::replace(&mut state.was_told_of_drops, true);
+            let is_new = state.mark_drops_reported();
             self.report(&error, is_new);
         }
     }
 
-    /// A pool is not as it should be: tells the driver, if that is new, and tries again later where that makes sense.
+    /// Records and reports that a pool could not be synced, and schedules a retry.
     pub(super) fn fail(&mut self, pool: &str, error: &PublishError) {
         let Some(state) = self.pools.get_mut(pool) else { return };
-        state.failures = state.failures.saturating_add(1);
-        let pauses = match error {
+        let backoff = match error {
+            PublishError::Forbidden { .. } => Some(FORBIDDEN_BACKOFF),
+            PublishError::Rejected { .. } => Some(REJECTED_BACKOFF),
+            PublishError::DroppedFields { .. } | PublishError::Api { .. } => Some(TRANSIENT_BACKOFF),
+            // Already scheduled, by the number of repairs.
+            PublishError::Contested { .. } => None,
+            // Permanent.
             PublishError::Invalid { .. }
             | PublishError::OtherPool { .. }
-            | PublishError::Contested { .. }
-            | PublishError::Stopped(_) => None,
-            PublishError::Forbidden { .. } => Some(FORBIDDEN),
-            PublishError::Rejected { .. } => Some(REFUSED),
-            PublishError::DroppedFields { .. } | PublishError::Api { .. } => Some(PASSING),
+            | PublishError::Stopped
+            | PublishError::Panicked(_)
+            | PublishError::Encode { .. } => None,
         };
-        if let Some(pauses) = pauses {
-            state.due = Some(Instant::now() + pauses.delay(state.failures));
-        }
-        let kind = std::mem::discriminant(error);
-        let is_new = state.told.replace(kind) != Some(kind);
-        state.problem = Some(error.to_string());
+        let is_new = state.record_failure(error.clone(), backoff);
         self.report(error, is_new);
     }
 
-    /// Leaves a pool alone for at least so long, because the API server wants it.
-    pub(super) fn not_before(&mut self, pool: &str, least: Duration) {
-        let Some(state) = self.pools.get_mut(pool) else { return };
-        let earliest = Instant::now() + least;
-        state.due = state.due.map(|due| due.max(earliest));
+    /// Delays the retry of a pool by at least this time, because the API server asks for it.
+    pub(super) fn not_before(&mut self, pool: &str, delay: Duration) {
+        if let Some(state) = self.pools.get_mut(pool) {
+            state.not_before(Instant::now() + delay);
+        }
     }
 
+    /// Reports an error to the observer.
     pub(super) fn report(&mut self, error: &PublishError, is_new: bool) {
         self.last_error = Some((SystemTime::now(), overview::kind(error)));
         self.observer.publish_failed(error, is_new);
     }
 
-    /// Tells how it goes.
-    pub(super) fn tell(&self) {
-        let problem = self.pools.values().find_map(|state| state.problem.clone());
-        let problem = problem.or_else(|| self.source_trouble.as_ref().map(ToString::to_string));
-        let is_pending = !self.is_listed || self.pools.values().any(|state| state.due.is_some());
-        let status = match problem {
-            _ if self.is_on_stand_by => PublishStatus::Standby,
-            Some(problem) => PublishStatus::Failing(problem),
+    /// Updates the status and the overview.
+    pub(super) fn report_status(&self) {
+        let pool_error = self.pools.values().find_map(PoolState::error);
+        let error = pool_error.or(self.publish_error.as_ref()).or(self.watch_error.as_ref());
+        let is_pending =
+            matches!(self.listing, Listing::First { .. }) || self.pools.values().any(PoolState::is_pending);
+        let status = match error {
+            _ if self.is_on_standby => PublishStatus::Standby,
+            Some(error) => PublishStatus::Failing(error.to_string()),
             None if is_pending => PublishStatus::Pending,
             None => PublishStatus::Published,
         };
         let slices = || self.pools.values().flat_map(|state| &state.stored);
-        let facts = Facts {
-            pools: self.pools.values().filter(|state| state.wanted.is_some()).count(),
+        let summary = Summary {
+            pools: self.pools.values().filter(|state| state.desired().is_some()).count(),
             slices: slices().count(),
             generation: slices().map(|slice| slice.generation).max().unwrap_or(0),
             last_error: self.last_error,
         };
-        self.mailbox.tell(status, facts);
+        self.pending.report(status, summary);
     }
 }

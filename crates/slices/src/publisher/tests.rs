@@ -1,4 +1,4 @@
-//! The task that publishes, with time that only passes when everybody waits.
+//! The publisher's task, with a paused clock.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,11 +16,11 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::time::advance;
 
-use super::super::mailbox::PublishStatus;
+use super::super::pending::PublishStatus;
 use super::super::resources::PublishedDevice;
 use super::*;
 
-/// An API server with slices. A watch tells what happened before it began and then nothing more, so that each is silent.
+/// An API server with slices. A watch sends the events before it began, and is silent then.
 #[derive(Default)]
 struct Server {
     state: Mutex<State>,
@@ -31,7 +31,7 @@ struct Server {
 struct State {
     version: u64,
     slices: Vec<Value>,
-    /// The events of watches, with their versions.
+    /// The watch events, with their resource versions.
     events: Vec<(u64, Value)>,
     created: usize,
 }
@@ -107,7 +107,7 @@ impl Server {
         }
     }
 
-    /// Deletes all slices, as a kubelet does that starts.
+    /// Deletes all slices, as a kubelet does when it starts.
     fn wipe(&self) {
         let mut state = self.state.lock().unwrap();
         for mut slice in std::mem::take(&mut state.slices) {
@@ -126,7 +126,7 @@ impl Server {
 /// A running task.
 struct Running {
     handle: ResourcePublisher,
-    /// How often the task was woken.
+    /// The number of times that the task was polled.
     polls: Arc<AtomicUsize>,
     directory: tempfile::TempDir,
     _task: AbortOnDropHandle<()>,
@@ -140,10 +140,10 @@ impl Running {
             .node_uid("node")
             .election_file(directory.path().join(crate::ELECTION_FILE))
             .generations_file(directory.path().join(crate::GENERATIONS_FILE));
-        let mailbox = Arc::new(Mailbox::default());
-        let handle = ResourcePublisher::new(mailbox.clone(), None);
+        let pending = Arc::new(PendingPublish::default());
+        let handle = ResourcePublisher::new(pending.clone(), None);
         let (index, _) = watch::channel(None);
-        let mut task = Box::pin(run(DraClient::new(server.client()), config, Arc::new(()), mailbox, index));
+        let mut task = Box::pin(run(DraClient::new(server.client()), config, Arc::new(()), pending, index));
         let polls = Arc::new(AtomicUsize::new(0));
         let counter = polls.clone();
         let counted = poll_fn(move |context| {
@@ -159,11 +159,11 @@ impl Running {
         self.until(PublishStatus::Published).await;
     }
 
-    async fn until(&self, wanted: PublishStatus) {
-        self.handle.status().wait_for(|status| *status == wanted).await.unwrap();
+    async fn until(&self, expected: PublishStatus) {
+        self.handle.status().wait_for(|status| *status == expected).await.unwrap();
     }
 
-    /// How often the task is woken while everybody else has many turns, and no time passes.
+    /// Counts how often the task is polled while no time passes.
     async fn wakeups(&self) -> usize {
         let before = self.polls.load(Ordering::Relaxed);
         for _ in 0..10_000 {
@@ -177,14 +177,14 @@ fn tainted() -> Pool {
     Pool::default().device(PublishedDevice::new("gpu-0").taint("k", "", "None"))
 }
 
-/// The older instance in a rolling update has nothing to do, whatever it had planned.
+/// The older instance in a rolling update has nothing to do, whatever was due.
 #[tokio::test(start_paused = true)]
-async fn an_instance_on_stand_by_sleeps_though_dropped_fields_were_to_be_tried_again() {
+async fn an_instance_on_standby_sleeps_though_dropped_fields_are_due() {
     let server = Arc::new(Server { drops_taints: true, ..Server::default() });
     let publisher = Running::start(&server);
     publisher.publish(tainted()).await;
-    let newer = Turn::take(&publisher.directory.path().join(crate::ELECTION_FILE)).unwrap();
-    // Until after the time at which fields that were dropped are tried again.
+    let newer = PublisherElection::join(&publisher.directory.path().join(crate::ELECTION_FILE)).unwrap();
+    // Dropped fields are due by then.
     advance(Duration::from_secs(900)).await;
     assert!(publisher.wakeups().await < 100, "it spins");
     publisher.until(PublishStatus::Standby).await;
@@ -192,13 +192,13 @@ async fn an_instance_on_stand_by_sleeps_though_dropped_fields_were_to_be_tried_a
     publisher.until(PublishStatus::Published).await;
 }
 
-/// A connection that nobody answers on any more looks like one on which nothing happens.
+/// A dead connection looks like one without events.
 #[tokio::test(start_paused = true)]
 async fn slices_that_are_wiped_while_the_watch_is_silent_are_back_within_two_minutes() {
     let server = Arc::new(Server::default());
     let publisher = Running::start(&server);
     publisher.publish(Pool::default().device(PublishedDevice::new("gpu-0"))).await;
-    // The watch has begun.
+    // The watch has started.
     sleep(Duration::from_secs(1)).await;
     server.wipe();
     let wiped = Instant::now();
@@ -208,9 +208,9 @@ async fn slices_that_are_wiped_while_the_watch_is_silent_are_back_within_two_min
     assert!(wiped.elapsed() <= Duration::from_secs(120), "{:?}", wiped.elapsed());
 }
 
-/// Pools come and go with some drivers; what is remembered of them does not grow for ever.
+/// Some drivers have pools that come and go: the file must not grow without limit.
 #[tokio::test(start_paused = true)]
-async fn pools_that_are_gone_for_long_leave_the_file_of_generations() {
+async fn pools_that_are_long_gone_are_removed_from_the_generations_file() {
     let server = Arc::new(Server::default());
     let publisher = Running::start(&server);
     let one = || Pool::default().device(PublishedDevice::new("gpu-0"));
@@ -225,4 +225,25 @@ async fn pools_that_are_gone_for_long_leave_the_file_of_generations() {
     while remembered() != json!({"pool": 1}) {
         sleep(Duration::from_secs(60)).await;
     }
+}
+
+/// A task that lives on after the publisher must not believe that its resources are published.
+#[tokio::test(start_paused = true)]
+async fn handles_of_a_dropped_publisher_refuse_resources_and_slices_stay() {
+    let server = Arc::new(Server::default());
+    let publisher =
+        Publisher::start(DraClient::new(server.client()), PublisherConfig::new("gpu.example.com"), Arc::new(()));
+    let handle = publisher.handle();
+    let resources = || {
+        let pool = Pool::default().nodes(crate::NodeSelection::AllNodes).device(PublishedDevice::new("gpu-0"));
+        DriverResources::default().pool("pool", pool)
+    };
+    handle.publish(resources()).unwrap();
+    let mut status = handle.status();
+    status.wait_for(|status| *status == PublishStatus::Published).await.unwrap();
+    drop(publisher);
+    assert_eq!(*status.borrow(), PublishStatus::Stopped);
+    assert!(matches!(handle.publish(resources()), Err(PublishError::Stopped)));
+    assert_eq!(*handle.status().borrow(), PublishStatus::Stopped);
+    assert_eq!(server.state.lock().unwrap().slices.len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Rules for capacities and what can be asked for of them.
+//! Rules for capacities and their request policies.
 
 use std::fmt;
 
@@ -9,18 +9,18 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use super::super::resources::Capacity;
 use super::Errors;
 
-/// How many values a claim can choose from.
+/// The largest number of valid values of a request policy.
 const MAX_VALUES: usize = 10;
 
-/// The number that a quantity means.
+/// Parses a quantity.
 pub(super) fn quantity(quantity: &Quantity) -> Result<Amount, String> {
     let problem = |error| format!("{:?} is not a quantity, such as 4, 1500m or 80Gi: {error}", quantity.0);
     quantity.0.parse().map_err(problem)
 }
 
 pub(super) fn capacity(path: fmt::Arguments<'_>, capacity: &Capacity, is_shared: bool, errors: &mut Errors) {
-    let most = match quantity(&capacity.value) {
-        Ok(most) => most,
+    let total = match quantity(&capacity.value) {
+        Ok(total) => total,
         Err(problem) => return errors.push(format_args!("{path}.value"), problem),
     };
     let Some(policy) = &capacity.request_policy else { return };
@@ -39,8 +39,8 @@ pub(super) fn capacity(path: fmt::Arguments<'_>, capacity: &Capacity, is_shared:
     }
     match (values, &policy.valid_range) {
         (values, Some(_)) if !values.is_empty() => errors.push(path, "validValues and validRange exclude each other"),
-        (_, Some(range)) => valid_range(format_args!("{path}.validRange"), range, default.as_ref(), &most, errors),
-        _ => valid_values(format_args!("{path}.validValues"), policy, default.as_ref(), &most, errors),
+        (_, Some(range)) => valid_range(format_args!("{path}.validRange"), range, default.as_ref(), &total, errors),
+        _ => valid_values(format_args!("{path}.validValues"), policy, default.as_ref(), &total, errors),
     }
 }
 
@@ -48,7 +48,7 @@ fn valid_values(
     path: fmt::Arguments<'_>,
     policy: &CapacityRequestPolicy,
     default: Option<&Amount>,
-    most: &Amount,
+    total: &Amount,
     errors: &mut Errors,
 ) {
     let values = policy.valid_values.as_deref().unwrap_or_default();
@@ -63,16 +63,16 @@ fn valid_values(
             Err(problem) => return errors.push(format_args!("{path}[{index}]"), problem),
         };
         if before.is_some_and(|before| before >= value) {
-            errors.push(format_args!("{path}[{index}]"), "must be larger than the one before");
+            errors.push(format_args!("{path}[{index}]"), "must be larger than the value before it");
         }
-        if value > *most {
+        if value > *total {
             errors.push(format_args!("{path}[{index}]"), format_args!("{} is more than the capacity", text.0));
         }
         has_default |= default == Some(&value);
         before = Some(value);
     }
     if !has_default {
-        errors.push(path, "the default is not among them");
+        errors.push(path, "do not include the default");
     }
 }
 
@@ -80,7 +80,7 @@ fn valid_range(
     path: fmt::Arguments<'_>,
     range: &CapacityRequestPolicyRange,
     default: Option<&Amount>,
-    most: &Amount,
+    total: &Amount,
     errors: &mut Errors,
 ) {
     let mut read = |field: &str, text: &Quantity| {
@@ -89,34 +89,34 @@ fn valid_range(
     let Some(min) = read("min", &range.min) else { return };
     let max = range.max.as_ref().and_then(|max| read("max", max));
     let step = range.step.as_ref().and_then(|step| read("step", step));
-    if min > *most {
+    if min > *total {
         errors.push(format_args!("{path}.min"), "is more than the capacity");
     }
     if let Some(max) = &max {
         if *max < min {
             errors.push(format_args!("{path}.max"), "is less than min");
         }
-        if *max > *most {
+        if *max > *total {
             errors.push(format_args!("{path}.max"), "is more than the capacity");
         }
     }
     if let Some(default) = default
         && (*default < min || max.as_ref().is_some_and(|max| default > max))
     {
-        errors.push(path, "the default is not in it");
+        errors.push(path, "does not include the default");
     }
     let Some(step) = step else { return };
     if !step.is_positive() {
         return errors.push(format_args!("{path}.step"), "must be positive");
     }
-    if &min + &step > *most {
+    if &min + &step > *total {
         errors.push(format_args!("{path}.step"), "one step from min is more than the capacity");
     }
     let steps = Steps { min, step, ends: [default.cloned(), max] };
     errors.check(format_args!("{path}.step"), steps.check());
 }
 
-/// A range that is taken in steps, whose default and largest value must be a number of steps from the least.
+/// A range with steps: default and maximum must be a whole number of steps from the minimum.
 struct Steps {
     min: Amount,
     step: Amount,
@@ -125,7 +125,7 @@ struct Steps {
 
 impl Steps {
     /// API servers count in whole numbers, rounded up; those with the feature gate `DRAFractionalCapacityRange` count in
-    /// thousandths where there are fractions. A range that one of them takes is left to the server.
+    /// thousandths if there are fractions. A range that is valid to either of them passes here.
     fn check(&self) -> Result<(), String> {
         let in_units = self.check_in(0);
         let has_fractions = self.parts().any(|part| !part.is_multiple_of(0));
@@ -137,7 +137,7 @@ impl Steps {
         [&self.min, &self.step].into_iter().chain(self.ends.iter().flatten())
     }
 
-    /// Counts in units of ten to the power of this exponent.
+    /// Validates the steps, counted in units of ten to the power of this exponent.
     fn check_in(&self, exponent: i32) -> Result<(), String> {
         let count = |amount: &Amount| {
             let counted = amount.scaled(exponent).filter(|count| (0..=i128::from(i64::MAX)).contains(count));
@@ -147,7 +147,7 @@ impl Steps {
         let step = count(&self.step)?.max(1);
         for end in self.ends.iter().flatten() {
             if (count(end)? - min) % step != 0 {
-                return Err(format!("{end} is not a number of steps of {} from {}", self.step, self.min));
+                return Err(format!("{end} is not a whole number of steps of {} from {}", self.step, self.min));
             }
         }
         Ok(())

@@ -29,7 +29,7 @@ pub(super) fn device(path: DevicePath, device: &PublishedDevice, per_device: boo
         errors.push(path, format_args!("too many attributes and capacities: {entries}, at most {limit} are allowed"));
     } else if values > MAX_ATTRIBUTE_VALUES {
         let limit = MAX_ATTRIBUTE_VALUES;
-        errors.push(path, format_args!("too many values of attributes: {values}, at most {limit} are allowed"));
+        errors.push(path, format_args!("too many attribute values: {values}, at most {limit} are allowed"));
     } else {
         for (name, value) in &device.attributes {
             let path = format_args!("{path}.attributes[{name}]");
@@ -112,7 +112,7 @@ fn consumptions(path: DevicePath, consumptions: &[DeviceCounterConsumption], err
     for (index, consumption) in consumptions.iter().enumerate() {
         let path = format_args!("{path}.consumesCounters[{index}]");
         if !seen.insert(&consumption.counter_set) {
-            let problem = format_args!("{:?} is there already", consumption.counter_set);
+            let problem = format_args!("duplicate: {:?}", consumption.counter_set);
             errors.push(format_args!("{path}.counterSet"), problem);
         }
         counters(path, &consumption.counters, errors);
@@ -122,7 +122,7 @@ fn consumptions(path: DevicePath, consumptions: &[DeviceCounterConsumption], err
                 let path = format_args!("{path}.compatibilityGroups[{index}]");
                 errors.check(path, text::label("compatibility group", group));
                 if groups[..index].contains(group) {
-                    errors.push(path, format_args!("{group:?} is there already"));
+                    errors.push(path, format_args!("duplicate: {group:?}"));
                 }
             }
         }
@@ -132,7 +132,7 @@ fn consumptions(path: DevicePath, consumptions: &[DeviceCounterConsumption], err
 fn device_nodes(path: DevicePath, device: &PublishedDevice, per_device: bool, errors: &mut Errors) {
     match (&device.nodes, per_device) {
         (None, true) => {
-            errors.push(format_args!("{path}.nodes"), "required: the pool says that each device has its own");
+            errors.push(format_args!("{path}.nodes"), "required in a pool with NodeSelection::PerDevice");
         }
         (Some(_), false) => {
             errors.push(format_args!("{path}.nodes"), "allowed only in a pool with NodeSelection::PerDevice");
@@ -148,7 +148,8 @@ fn device_nodes(path: DevicePath, device: &PublishedDevice, per_device: bool, er
 }
 
 fn conditions(path: DevicePath, device: &PublishedDevice, errors: &mut Errors) {
-    let (conditions, failures) = (&device.binding_conditions, &device.binding_failure_conditions);
+    let conditions = &device.binding_conditions;
+    let failures = &device.binding_failure_conditions;
     let mut seen = HashSet::new();
     for (field, list) in [("bindingConditions", conditions), ("bindingFailureConditions", failures)] {
         let path = format_args!("{path}.{field}");
@@ -158,7 +159,7 @@ fn conditions(path: DevicePath, device: &PublishedDevice, errors: &mut Errors) {
         for (index, condition) in list.iter().enumerate() {
             errors.check(format_args!("{path}[{index}]"), text::label_key(condition));
             if !seen.insert(condition) {
-                errors.push(format_args!("{path}[{index}]"), format_args!("{condition:?} is there already"));
+                errors.push(format_args!("{path}[{index}]"), format_args!("duplicate: {condition:?}"));
             }
         }
     }
@@ -166,7 +167,7 @@ fn conditions(path: DevicePath, device: &PublishedDevice, errors: &mut Errors) {
         let missing = if conditions.is_empty() { "bindingConditions" } else { "bindingFailureConditions" };
         errors.push(
             format_args!("{path}.{missing}"),
-            "required: there are conditions for binding and for its failure, or neither",
+            "required: bindingConditions and bindingFailureConditions are set together or not at all",
         );
     }
 }

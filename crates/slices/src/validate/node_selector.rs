@@ -1,4 +1,4 @@
-//! Rules for selectors of nodes.
+//! Rules for node selectors.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement};
 
 use super::{Errors, text};
 
-/// Checks a selector. That of a pool has exactly one term; that of a device may have several.
+/// Validates a selector. That of a pool has exactly one term; that of a device may have several.
 pub(super) fn node_selector(path: fmt::Arguments<'_>, selector: &NodeSelector, is_of_pool: bool, errors: &mut Errors) {
     let terms = &selector.node_selector_terms;
     let path = format_args!("{path}.nodeSelectorTerms");

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use drakkar_metadata::DeviceAttribute;
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorTerm};
 use k8s_openapi::api::resource::v1::{
     CapacityRequestPolicy, CapacityRequestPolicyRange, NodeAllocatableMapping, NodeAllocatableOverhead,
@@ -10,12 +11,11 @@ use k8s_openapi::api::resource::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use rstest::rstest;
 
-use drakkar_metadata::DeviceAttribute;
-
 use super::*;
 use crate::resources::{Capacity, DeviceNodes, PoolSlice};
 
-const ON_NODE: Place<'static> = Place { driver: "gpu.example.com", is_on_node: true, is_for_others: false };
+const ON_NODE: ValidationContext<'static> =
+    ValidationContext { driver: "gpu.example.com", is_on_node: true, is_single_pool: false };
 
 fn gpu(name: &str) -> PublishedDevice {
     PublishedDevice::new(name)
@@ -25,7 +25,7 @@ fn one(device: PublishedDevice) -> Pool {
     Pool::default().device(device)
 }
 
-/// The fields that are wrong.
+/// Returns the invalid fields.
 fn fields(pool: &Pool) -> Vec<String> {
     match super::pool("node-1", pool, Some(ON_NODE)) {
         Ok(()) => vec![],
@@ -59,7 +59,7 @@ fn values(default: &str, values: &[&str]) -> PublishedDevice {
 }
 
 #[test]
-fn everything_at_once_is_valid() {
+fn a_device_with_every_kind_of_field_is_valid() {
     let device = gpu("gpu-0")
         .attribute("model", text(64).as_str())
         .attribute("example.com/cores", 64)
@@ -117,7 +117,7 @@ fn everything_at_once_is_valid() {
 #[case(values("5Gi", &["5Gi", "5120Mi"]), "devices[0].capacity[memory].requestPolicy.validValues[1]")]
 #[case(values("5Gi", &["5Gi", "81Gi"]), "devices[0].capacity[memory].requestPolicy.validValues[1]")]
 #[case(values("1", &["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"]), "devices[0].capacity[memory].requestPolicy.validValues")]
-fn a_device_that_breaks_a_rule(#[case] device: PublishedDevice, #[case] field: &str) {
+fn the_invalid_field_of_a_device_is_reported(#[case] device: PublishedDevice, #[case] field: &str) {
     let found = fields(&one(device));
     assert!(found.iter().any(|one| one == field), "{field} is not in {found:?}");
 }
@@ -141,13 +141,13 @@ fn a_device_that_breaks_a_rule(#[case] device: PublishedDevice, #[case] field: &
 #[case(Pool::default().slice(PoolSlice { devices: (0..129).map(|n| gpu(&format!("d{n}"))).collect(), ..PoolSlice::default() }), "slices[0].devices")]
 #[case(Pool::default().slice(PoolSlice { devices: (0..65).map(|n| gpu(&format!("d{n}")).attribute("l", vec![1])).collect(), ..PoolSlice::default() }), "slices[0].devices")]
 #[case(Pool::default().nodes(NodeSelection::AllNodes), "nodes")]
-fn a_pool_that_breaks_a_rule(#[case] pool: Pool, #[case] field: &str) {
+fn the_invalid_field_of_a_pool_is_reported(#[case] pool: Pool, #[case] field: &str) {
     let found = fields(&pool);
     assert!(found.iter().any(|one| one == field), "{field} is not in {found:?}");
 }
 
 #[test]
-fn partitions_have_their_type_as_an_attribute_with_or_without_the_domain() {
+fn partitions_need_their_type_attribute_with_or_without_the_domain() {
     let pool = |name: &str| Pool {
         partition_type_attribute: Some("gpu.example.com/profile".into()),
         ..Pool::default()
@@ -160,21 +160,21 @@ fn partitions_have_their_type_as_an_attribute_with_or_without_the_domain() {
 }
 
 #[test]
-fn who_can_use_a_pool_depends_on_who_publishes_it() {
+fn the_node_selection_must_fit_the_publisher() {
     let terms = |count| NodeSelector { node_selector_terms: vec![NodeSelectorTerm::default(); count] };
     let selector = |count| NodeSelection::Selector(Box::new(terms(count)));
-    let check = |nodes: NodeSelection, is_on_node, is_for_others| {
-        let place = Place { driver: "d", is_on_node, is_for_others };
-        pool("p", &Pool::default().nodes(nodes), Some(place)).is_ok()
+    let check = |nodes: NodeSelection, is_on_node, is_single_pool| {
+        let context = ValidationContext { driver: "d", is_on_node, is_single_pool };
+        pool("p", &Pool::default().nodes(nodes), Some(context)).is_ok()
     };
     assert!(check(NodeSelection::ThisNode, true, false));
-    assert!(!check(NodeSelection::ThisNode, false, false), "of no node");
-    assert!(!check(NodeSelection::ThisNode, true, true), "reconcile_pool_with_name");
+    assert!(!check(NodeSelection::ThisNode, false, false), "no node is known");
+    assert!(!check(NodeSelection::ThisNode, true, true), "a single pool");
     assert!(check(selector(1), true, true) && check(NodeSelection::AllNodes, false, false));
     assert!(!check(selector(2), true, true) && !check(selector(1), true, false));
     let per_device = |device: PublishedDevice| {
-        let place = Place { driver: "d", is_on_node: true, is_for_others: true };
-        pool("p", &one(device).nodes(NodeSelection::PerDevice), Some(place)).is_ok()
+        let context = ValidationContext { driver: "d", is_on_node: true, is_single_pool: true };
+        pool("p", &one(device).nodes(NodeSelection::PerDevice), Some(context)).is_ok()
     };
     assert!(per_device(gpu("a").nodes(DeviceNodes::Node("node-1".into()))));
     assert!(!per_device(gpu("a")) && !per_device(gpu("a").nodes(DeviceNodes::Node("Node 1".into()))));
@@ -182,7 +182,7 @@ fn who_can_use_a_pool_depends_on_who_publishes_it() {
 }
 
 #[test]
-fn resources_of_the_node_are_mapped_to_capacities_that_there_are() {
+fn node_allocatable_resources_refer_to_capacities_of_the_device() {
     let device = |name: &str, mapping: Option<NodeAllocatableMapping>, overhead: Option<NodeAllocatableOverhead>| {
         let mut device = gpu("a").capacity("cores", "4");
         device.node_allocatable_resources.insert(name.into(), NodeAllocatableResource { mapping, overhead });
@@ -203,7 +203,7 @@ fn resources_of_the_node_are_mapped_to_capacities_that_there_are() {
     assert!(!device("memory", None, overhead(None)) && !device("memory", None, overhead(Some(quantity("-1")))));
 }
 
-/// G63: the API server lets a name with two slashes through.
+/// G63: the API server accepts a name with two slashes.
 #[test]
 fn names_with_two_slashes_are_refused() {
     assert!(text::qualified_name("example.com/a/b").is_err());
@@ -212,7 +212,7 @@ fn names_with_two_slashes_are_refused() {
 }
 
 #[test]
-fn the_number_of_problems_that_are_told_is_bounded() {
+fn the_number_of_reported_errors_is_limited() {
     let pool = Pool::default().devices((0..300).map(|_| gpu("")));
     let Err(PublishError::Invalid { errors, omitted, .. }) = super::pool("p", &pool, None) else { panic!() };
     assert_eq!(errors.len(), 100);
@@ -220,7 +220,7 @@ fn the_number_of_problems_that_are_told_is_bounded() {
 }
 
 #[test]
-fn a_driver_can_check_for_itself() {
+fn a_driver_can_validate_its_resources() {
     let error = DriverResources::default().pool("Node 1", Pool::default()).validate().unwrap_err();
     assert!(error.to_string().starts_with("pool Node 1: name: pool name"), "{error}");
 }

@@ -1,9 +1,9 @@
-//! Publishing to a cluster whose `etcd` was restored from a backup: versions go back, and objects are gone or older.
+//! Publishing to a cluster whose `etcd` was restored from a backup: resource versions go back, and objects are gone or older.
 
 use drakkar_node::api::Snapshot;
 use drakkar_plugin::Pool;
 
-use super::look::{names, publish, published};
+use super::publishing::{names, publish, published};
 use super::{gpu, gpus, resources};
 use crate::support::{Cluster, TestDriver, Times, Trouble, eventually};
 
@@ -11,14 +11,14 @@ fn model(model: &str) -> Pool {
     Pool::default().device(gpu("gpu-0").attribute("model", model))
 }
 
-/// The model that the only device of the only slice has.
+/// Returns the model of the only device.
 async fn stored_model(cluster: &Cluster) -> Option<String> {
     let slices = cluster.slices().await;
     let device = slices.first()?.spec.devices.as_ref()?.first()?;
     device.attributes.as_ref()?.get("model")?.string.clone()
 }
 
-/// Restores the server, and waits until the driver lists slices because its watch cannot go on.
+/// Restores the server, and waits until the driver lists slices because its watch has expired.
 async fn restore_and_list(cluster: &Cluster, backup: &Snapshot) {
     cluster.take_requests();
     cluster.wire.fail("watch", "resourceslices", Trouble::Expired, Times::Next(1));
@@ -40,7 +40,7 @@ async fn slices_that_a_backup_does_not_have_are_published_again() {
 }
 
 #[tokio::test]
-async fn slices_that_are_older_in_a_backup_are_brought_up_to_date() {
+async fn slices_that_are_older_in_a_backup_are_updated() {
     let Some(cluster) = Cluster::embedded().await else { return };
     let helper = cluster.start(&TestDriver::default()).await;
     publish(&helper, resources(model("m1"))).await;
@@ -49,7 +49,7 @@ async fn slices_that_are_older_in_a_backup_are_brought_up_to_date() {
     publish(&helper, resources(model("m3"))).await;
     restore_and_list(&cluster, &backup).await;
     cluster
-        .until("what was published last is there", |slices| {
+        .until("what was published last is stored", |slices| {
             let device = slices[0].spec.devices.iter().flatten().next().unwrap();
             device.attributes.as_ref().unwrap()["model"].string.as_deref() == Some("m3")
         })
@@ -58,9 +58,9 @@ async fn slices_that_are_older_in_a_backup_are_brought_up_to_date() {
     assert_eq!(stored_model(&cluster).await.as_deref(), Some("m4"));
 }
 
-/// Nothing tells that the cluster was restored: the watch goes on, and only writes fail.
+/// The watch does not notice the restore: only writes fail.
 #[tokio::test]
-async fn writes_that_conflict_again_and_again_lead_to_a_list() {
+async fn repeated_conflicts_of_writes_lead_to_a_list() {
     let Some(cluster) = Cluster::embedded().await else { return };
     let helper = cluster.start(&TestDriver::default()).await;
     publish(&helper, resources(model("m1"))).await;

@@ -1,35 +1,35 @@
-//! The answer to a watch: one JSON object in each line, for as long as it lasts.
+//! The events of a watch: one JSON object per line.
 
+use drakkar_client::{ApiError, DraVersion};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::super::stored::Stored;
-use drakkar_client::{ApiError, DraVersion};
+use super::super::stored::StoredSlice;
 
-/// More than any object that an API server stores.
+/// The longest line: larger than any object that an API server stores.
 const MAX_LINE: usize = 16 * 1024 * 1024;
 
-/// What happened to a slice.
+/// An event of a watch.
 #[derive(Debug)]
 pub(in super::super) enum Event {
-    /// It is like this now.
-    Put(Box<Stored>),
-    /// It is gone; it was like this.
-    Gone(Box<Stored>),
-    /// Nothing, up to this state.
+    /// A slice was created or changed.
+    Applied(Box<StoredSlice>),
+    /// A slice was deleted; this is its last state.
+    Deleted(Box<StoredSlice>),
+    /// There were no other events up to this resource version.
     Bookmark(String),
-    /// The server does not go on.
-    Failed { code: u16, message: String },
+    /// The server ends the watch.
+    Error { code: u16, message: String },
 }
 
-/// The lines of a watch.
-pub(in super::super) struct Lines {
+/// The stream of a watch's events.
+pub(in super::super) struct WatchStream {
     body: Body,
     version: DraVersion,
     buffer: Vec<u8>,
-    /// How much of the buffer has no end of a line in it.
+    /// The length of the part of the buffer that is known to have no line break.
     searched: usize,
 }
 
@@ -41,30 +41,30 @@ struct Line<'a> {
 }
 
 #[derive(Deserialize)]
-struct Marked {
-    metadata: MarkedMetadata,
+struct BookmarkObject {
+    metadata: BookmarkMetadata,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct MarkedMetadata {
+struct BookmarkMetadata {
     resource_version: String,
 }
 
 #[derive(Deserialize)]
-struct Failed {
+struct ErrorObject {
     #[serde(default)]
     code: u16,
     #[serde(default)]
     message: String,
 }
 
-impl Lines {
+impl WatchStream {
     pub(super) fn new(body: Body, version: DraVersion) -> Self {
         Self { body, version, buffer: Vec::new(), searched: 0 }
     }
 
-    /// The next event, or none at the end.
+    /// Returns the next event, or `None` at the end of the watch.
     pub(in super::super) async fn next(&mut self) -> Result<Option<Event>, ApiError> {
         loop {
             if let Some(end) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
@@ -76,7 +76,7 @@ impl Lines {
             }
             self.searched = self.buffer.len();
             if self.buffer.len() > MAX_LINE {
-                return Err(ApiError::Send("an event is too large".into()));
+                return Err(ApiError::Send("a watch event is too large".into()));
             }
             match self.body.frame().await {
                 None => return Ok(None),
@@ -95,12 +95,12 @@ fn read(line: &[u8], version: DraVersion) -> Result<Event, serde_json::Error> {
     let Line { r#type, object } = serde_json::from_slice(line)?;
     let object = object.get().as_bytes();
     Ok(match r#type.as_str() {
-        "ADDED" | "MODIFIED" => Event::Put(Box::new(Stored::read(object, version)?)),
-        "DELETED" => Event::Gone(Box::new(Stored::read(object, version)?)),
-        "BOOKMARK" => Event::Bookmark(serde_json::from_slice::<Marked>(object)?.metadata.resource_version),
+        "ADDED" | "MODIFIED" => Event::Applied(Box::new(StoredSlice::read(object, version)?)),
+        "DELETED" => Event::Deleted(Box::new(StoredSlice::read(object, version)?)),
+        "BOOKMARK" => Event::Bookmark(serde_json::from_slice::<BookmarkObject>(object)?.metadata.resource_version),
         _ => {
-            let Failed { code, message } = serde_json::from_slice(object)?;
-            Event::Failed { code, message }
+            let ErrorObject { code, message } = serde_json::from_slice(object)?;
+            Event::Error { code, message }
         }
     })
 }

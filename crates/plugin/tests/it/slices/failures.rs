@@ -1,4 +1,4 @@
-//! Publishing while not everything is as it should be.
+//! Publishing with invalid resources, missing permissions and a failing API server.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::DeleteParams;
 use rstest::rstest;
 
-use super::look::{names, pool as generation_and_count, publish, published, status};
+use super::publishing::{names, pool as generation_and_count, publish, published, status};
 use super::{gpu, gpus, resources};
 use crate::support::{Cluster, POOL, Random, TestDriver, Times, Trouble, eventually, in_time};
 
@@ -47,7 +47,7 @@ fn groups() -> Pool {
     Pool::default().counter_set("s", [("c", "2")]).device(device)
 }
 
-/// A.7, G51: written once, told once with the gate, no loop.
+/// A.7, G51: written once, reported once with the gate, no loop.
 #[rstest]
 #[case("DRADeviceTaints", one(gpu("a").taint("k", "", "NoExecute")), &["create"])]
 #[case("DRADeviceBindingConditions", one(gpu("a").binding_conditions(["Ready"], ["Broken"])), &["create"])]
@@ -58,12 +58,8 @@ fn groups() -> Pool {
 #[case("DRAPartitionableDevicesType", partition(), &["create", "create"])]
 #[case("DRANodeAllocatableResources", one(with_cores()), &["create"])]
 #[tokio::test]
-async fn fields_that_the_server_drops_are_told_with_their_gate(
-    #[case] gate: &str,
-    #[case] pool: Pool,
-    #[case] writes: &[&str],
-) {
-    // Groups are in counters: where those are dropped, nothing else is told of.
+async fn dropped_fields_are_reported_with_their_gate(#[case] gate: &str, #[case] pool: Pool, #[case] writes: &[&str]) {
+    // Groups are a field of counters: if those are dropped, only they are reported.
     let counters = (gate == "DRADeviceCompatibilityGroups").then_some(("DRAPartitionableDevices", true));
     let gates: Vec<(&str, bool)> = [(gate, false)].into_iter().chain(counters).collect();
     let Some(cluster) = Cluster::with_gates(&gates).await else { return };
@@ -76,22 +72,22 @@ async fn fields_that_the_server_drops_are_told_with_their_gate(
     expected.extend(writes);
     assert_eq!(cluster.take_requests(), expected);
     publish(&helper, resources(pool)).await;
-    assert_eq!(cluster.take_requests(), [""; 0], "the same again is not written again");
+    assert_eq!(cluster.take_requests(), [""; 0], "the same again is not written");
 }
 
-/// G48: one pool that is wrong stops nothing else.
+/// G48: an invalid pool does not hold up the others.
 #[tokio::test]
-async fn a_pool_that_is_not_valid_stays_as_it_was_and_others_go_on() {
+async fn an_invalid_pool_stays_as_it_was_and_others_are_published() {
     let cluster = Cluster::new().await;
     let driver = TestDriver::default();
     let helper = cluster.start(&driver).await;
     publish(&helper, resources(gpus(1)).pool("old", gpus(1))).await;
-    let wrong = one(gpu("gpu-0").taint("k", "", "Sometimes"));
-    helper.publish_resources(resources(wrong).pool("new", gpus(2))).unwrap();
-    let is_so = |slices: &[ResourceSlice]| {
+    let invalid = one(gpu("gpu-0").taint("k", "", "Sometimes"));
+    helper.publish_resources(resources(invalid).pool("new", gpus(2))).unwrap();
+    let is_replaced = |slices: &[ResourceSlice]| {
         slices.iter().map(|slice| slice.spec.pool.name.as_str()).all(|pool| pool != "old") && slices.len() == 2
     };
-    let slices = cluster.until("the new pool is there, and the old is not", is_so).await;
+    let slices = cluster.until("the new pool has replaced the old one", is_replaced).await;
     assert!(slices.iter().any(|slice| slice.spec.pool.name == POOL && names(slice) == ["gpu-0"]));
     let errors = driver.errors.lock().unwrap().clone();
     assert!(
@@ -104,7 +100,7 @@ async fn a_pool_that_is_not_valid_stays_as_it_was_and_others_go_on() {
     publish(&helper, resources(gpus(1))).await;
 }
 
-/// A.7: what cannot be is told, and nothing is written.
+/// A.7: an invalid pool is reported, and not written.
 #[rstest]
 #[case(one(gpu("a")).device(gpu("a")), "devices[1].name")]
 #[case(Pool::default().counter_set("s", [("c", "2")]).counter_set("s", [("c", "2")]), "sharedCounters[1].name")]
@@ -114,7 +110,7 @@ async fn a_pool_that_is_not_valid_stays_as_it_was_and_others_go_on() {
     "devices[0].consumesCounters[0].counters[other]"
 )]
 #[tokio::test]
-async fn a_pool_that_cannot_be_is_told_and_not_written(#[case] pool: Pool, #[case] field: &str) {
+async fn an_invalid_pool_is_reported_and_not_written(#[case] pool: Pool, #[case] field: &str) {
     let cluster = Cluster::new().await;
     let driver = TestDriver::default();
     let helper = cluster.start(&driver).await;
@@ -126,16 +122,16 @@ async fn a_pool_that_cannot_be_is_told_and_not_written(#[case] pool: Pool, #[cas
     assert_eq!(cluster.slices().await.len(), 0);
 }
 
-/// With the gate off an attribute that is a list is refused, not dropped.
+/// With the gate off, a list attribute is refused, not dropped.
 #[tokio::test]
-async fn what_the_server_refuses_is_told_with_what_to_do() {
+async fn a_slice_that_the_server_refuses_is_reported_with_the_remedy() {
     let Some(cluster) = Cluster::with_gates(&[("DRAListTypeAttributes", false)]).await else { return };
     let driver = TestDriver::default();
     let helper = cluster.start(&driver).await;
     helper.publish_resources(resources(one(gpu("a").attribute("numa", vec![0, 1]))).pool("other", gpus(1))).unwrap();
-    let told = eventually("the driver is told", || driver.errors.lock().unwrap().pop()).await;
-    assert!(told.contains("DRAListTypeAttributes"), "{told}");
-    cluster.until("the other pool is there", |slices| slices.len() == 1).await;
+    let error = eventually("the error is reported", || driver.errors.lock().unwrap().pop()).await;
+    assert!(error.contains("DRAListTypeAttributes"), "{error}");
+    cluster.until("the other pool is published", |slices| slices.len() == 1).await;
     publish(&helper, resources(gpus(1))).await;
 }
 
@@ -143,14 +139,14 @@ async fn what_the_server_refuses_is_told_with_what_to_do() {
 #[case("resourceslices", r#": - {apiGroups: ["resource.k8s.io"], resources: ["resourceslices"], verbs: ["list", "#)]
 #[case("nodes", r#": - {apiGroups: [""], resources: ["nodes"], verbs: ["get"]}"#)]
 #[tokio::test]
-async fn a_service_account_that_may_not_is_told_the_rule(#[case] missing: &str, #[case] rule: &str) {
+async fn a_missing_permission_is_reported_with_its_rule(#[case] missing: &str, #[case] rule: &str) {
     let cluster = Cluster::new().await;
     cluster.withhold(Some(missing)).await;
     let driver = TestDriver::default();
     let helper = cluster.start(&driver).await;
     helper.publish_resources(resources(gpus(1))).unwrap();
-    let told = eventually("the driver is told", || driver.errors.lock().unwrap().pop()).await;
-    assert!(told.contains(rule), "{told}");
+    let error = eventually("the error is reported", || driver.errors.lock().unwrap().pop()).await;
+    assert!(error.contains(rule), "{error}");
     status(&helper, |status| matches!(status, PublishStatus::Failing(_))).await;
     cluster.withhold(None).await;
     published(&helper).await;
@@ -166,10 +162,10 @@ async fn publishing_does_not_wait_for_a_server_that_is_down() {
     let helper = cluster.start(&driver).await;
     helper.publish_resources(resources(gpus(1))).unwrap();
     helper.publish_resources(resources(gpus(2))).unwrap();
-    eventually("the driver is told", || driver.errors.lock().unwrap().pop()).await;
+    eventually("the error is reported", || driver.errors.lock().unwrap().pop()).await;
     cluster.wire.resume();
     published(&helper).await;
-    assert_eq!(names(&cluster.slices().await[0]).len(), 2, "the last one counts");
+    assert_eq!(names(&cluster.slices().await[0]).len(), 2, "the last publish counts");
 }
 
 #[rstest]
@@ -178,17 +174,17 @@ async fn publishing_does_not_wait_for_a_server_that_is_down() {
 #[case(Trouble::Disconnect)]
 #[case(Trouble::LostAnswer)]
 #[tokio::test]
-async fn writes_that_fail_are_finished_and_nothing_is_there_twice(#[case] trouble: Trouble) {
+async fn failed_writes_are_retried_without_duplicates(#[case] failure: Trouble) {
     let cluster = Cluster::new().await;
     let helper = cluster.start(&TestDriver::default()).await;
-    cluster.wire.fail("create", "resourceslices", trouble, Times::Next(2));
+    cluster.wire.fail("create", "resourceslices", failure, Times::Next(2));
     publish(&helper, resources(gpus(300))).await;
     let slices = cluster.until("three slices", |slices| slices.len() == 3).await;
     assert_eq!(slices.iter().map(|slice| names(slice).len()).sum::<usize>(), 300);
     let generation = slices[0].spec.pool.generation;
     assert!(slices.iter().all(|slice| slice.spec.pool.generation == generation));
 
-    cluster.wire.fail("update", "resourceslices", trouble, Times::Next(1));
+    cluster.wire.fail("update", "resourceslices", failure, Times::Next(1));
     let mut more = gpus(300);
     more.devices.iter_mut().for_each(|device| *device = gpu(&device.name).attribute("model", "m2"));
     publish(&helper, resources(more)).await;
@@ -198,7 +194,7 @@ async fn writes_that_fail_are_finished_and_nothing_is_there_twice(#[case] troubl
 }
 
 #[tokio::test]
-async fn a_watch_that_breaks_or_falls_behind_goes_on() {
+async fn a_watch_that_breaks_or_expires_is_renewed() {
     let cluster = Cluster::new().await;
     let helper = cluster.start(&TestDriver::default()).await;
     publish(&helper, resources(gpus(1))).await;
@@ -206,10 +202,10 @@ async fn a_watch_that_breaks_or_falls_behind_goes_on() {
     eventually("there is a watch", || (watches() > 0).then_some(())).await;
     cluster.take_requests();
     cluster.wire.drop_watches();
-    eventually("there is another", || (watches() > 0).then_some(())).await;
+    eventually("there is another watch", || (watches() > 0).then_some(())).await;
     assert_eq!(cluster.take_requests(), [""; 0], "without a list");
 
-    // Nobody sees the slice go, and then the server has forgotten when it was.
+    // The deletion is missed, and the history of the watch has expired by the time it is renewed.
     cluster.wire.fail("watch", "resourceslices", Trouble::Unavailable, Times::Always);
     cluster.wire.drop_watches();
     eventually("the watch fails", || (watches() > 0).then_some(())).await;
@@ -222,33 +218,33 @@ async fn a_watch_that_breaks_or_falls_behind_goes_on() {
     assert_eq!(cluster.take_requests(), ["list", "create"]);
 }
 
-/// Somebody who deletes all the time does not make the driver write all the time.
+/// A client that keeps deleting slices does not make the driver write all the time.
 #[tokio::test]
-async fn a_contest_is_told_and_slows_down() {
+async fn a_contest_is_reported_and_slows_repairs_down() {
     let cluster = Cluster::new().await;
     let driver = TestDriver::default();
     let helper = cluster.start(&driver).await;
     publish(&helper, resources(gpus(1))).await;
-    let told = in_time(async {
+    let error = in_time(async {
         loop {
             cluster.until("the slice is there", |slices| slices.len() == 1).await;
             cluster.wipe().await;
-            if let Some(told) = driver.errors.lock().unwrap().pop() {
-                break told;
+            if let Some(error) = driver.errors.lock().unwrap().pop() {
+                break error;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
     .await;
-    assert!(told.contains("again and again"), "{told}");
-    cluster.until("the slice comes back all the same", |slices| slices.len() == 1).await;
+    assert!(error.contains("again and again"), "{error}");
+    cluster.until("the slice is repaired nevertheless", |slices| slices.len() == 1).await;
     publish(&helper, DriverResources::default()).await;
 }
 
-/// Whatever happens: in the end the API server has what was published last, all of it, once, and then there is peace.
+/// Whatever fails: in the end the API server has what was published last, without duplicates, and nothing more is written.
 #[rstest]
 #[tokio::test]
-async fn the_last_publish_wins_through_all_trouble(#[values(1, 2, 3)] seed: u64) {
+async fn the_last_publish_wins_whatever_fails(#[values(1, 2, 3)] seed: u64) {
     let cluster = Cluster::new().await;
     let helper = cluster.start(&TestDriver::default()).await;
     let mut random = Random(seed);
@@ -261,27 +257,28 @@ async fn the_last_publish_wins_through_all_trouble(#[values(1, 2, 3)] seed: u64)
             }
             1 => cluster.wire.drop_watches(),
             2 | 3 => {
-                let troubles = [Trouble::InternalError, Trouble::Unavailable, Trouble::Disconnect, Trouble::LostAnswer];
+                let failures = [Trouble::InternalError, Trouble::Unavailable, Trouble::Disconnect, Trouble::LostAnswer];
                 let verb = ["create", "update", "delete", "list"][random.below(4)];
-                cluster.wire.fail(verb, "resourceslices", troubles[random.below(4)], Times::Next(1));
+                cluster.wire.fail(verb, "resourceslices", failures[random.below(4)], Times::Next(1));
             }
             _ => {
-                let (count, skip) = (random.below(400), 1 + random.below(5));
+                let count = random.below(400);
+                let skip = 1 + random.below(5);
                 let devices = gpus(count).devices.into_iter().step_by(skip);
                 helper.publish_resources(resources(Pool::default().devices(devices))).unwrap();
             }
         }
-        // Sometimes there is time to do it, sometimes not.
+        // Sometimes long enough for the writes, sometimes not.
         tokio::time::sleep(Duration::from_millis(random.below(30) as u64)).await;
     }
     cluster.wire.clear();
     publish(&helper, resources(gpus(300))).await;
     let count = |slices: &[ResourceSlice]| slices.iter().map(|slice| names(slice).len()).sum::<usize>();
-    let slices = cluster.until("all devices are there once", |slices| count(slices) == 300).await;
+    let slices = cluster.until("all devices are stored once", |slices| count(slices) == 300).await;
     let expected: Vec<String> = (0..300).map(|number| format!("gpu-{number}")).collect();
     assert_eq!(slices.iter().flat_map(names).collect::<Vec<_>>(), expected);
-    let wanted = (slices[0].spec.pool.generation, i64::try_from(slices.len()).unwrap());
-    assert!(slices.iter().all(|slice| generation_and_count(slice) == wanted), "{slices:#?}");
+    let expected = (slices[0].spec.pool.generation, i64::try_from(slices.len()).unwrap());
+    assert!(slices.iter().all(|slice| generation_and_count(slice) == expected), "{slices:#?}");
     published(&helper).await;
     cluster.take_requests();
     publish(&helper, resources(gpus(300))).await;
