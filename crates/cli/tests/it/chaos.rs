@@ -134,7 +134,7 @@ async fn use_pods(node: Arc<Node>, progress: Arc<Progress>, pods: usize) {
 async fn use_pod(node: &Node, name: &str, progress: &Progress) {
     let main = Container::new("main", ["sh", "-c", LOOK]).request("gpus", "gpu").env("FILE", FILE);
     let pod = Pod::new(name).template("gpus", "one-gpu").container(main);
-    let pod = node.create_pod(pod).await.unwrap().within(FOR_EVER);
+    let pod = node.create_pod(pod).await.unwrap().with_timeout(FOR_EVER);
     let phase = pod.finished().await.unwrap();
     assert_eq!(phase, "Succeeded", "{}: {:?}", pod.name(), pod.logs("main"));
     progress.finished.fetch_add(1, Ordering::SeqCst);

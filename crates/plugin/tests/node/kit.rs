@@ -154,7 +154,7 @@ async fn a_pod_that_cannot_be_scheduled_says_why() {
         pod.and_then(|pod| pod.status?.conditions).is_some_and(|conditions| !conditions.is_empty())
     };
     assert_eventually!(has_condition(pod.object().await.unwrap()));
-    let pod = pod.within(Duration::from_millis(1));
+    let pod = pod.with_timeout(Duration::from_millis(1));
     let Err(error @ NodeError::Pod { .. }) = pod.running().await else { panic!("it runs") };
     let message = error.to_string();
     assert!(message.contains("PodScheduled is False"), "{message}");

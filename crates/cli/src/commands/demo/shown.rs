@@ -1,7 +1,7 @@
 //! The story where containers cannot be run: what they would be given is shown instead.
 
 use drakkar_node::runner::ContainerSpec;
-use drakkar_node::{Isolation, Node, Patience};
+use drakkar_node::{Deadline, Isolation, Node};
 
 use super::show::{Steps, indented, say};
 use crate::exit::{Code, Failure};
@@ -13,7 +13,7 @@ pub(super) fn is_so(node: &Node) -> bool {
 
 /// Waits until the claims are prepared, and shows what their CDI devices would do to a container.
 pub(super) async fn tell(node: &Node, steps: &mut Steps) -> Result<(), Failure> {
-    let patience = Patience::default();
+    let patience = Deadline::default();
     let claims = loop {
         let claims = node.kubelet_claims().await;
         if !claims.is_empty() && claims.iter().all(|claim| claim.prepared) {
