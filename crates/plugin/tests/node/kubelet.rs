@@ -59,8 +59,8 @@ async fn a_peer_makes_the_calls_of_a_kubelet_and_no_others() {
     let object = node.claim("a").await.unwrap().unwrap();
     let uid = object.metadata.uid.clone().unwrap();
     let peer = Peer::connect(helper.dra_socket().unwrap()).await.unwrap();
-    for peer in [peer.clone(), peer.speaking(DraService::V1beta1)] {
-        let answers = peer.prepare_within(Duration::from_secs(30), [&object]).await.unwrap();
+    for peer in [peer.clone(), peer.with_service(DraService::V1beta1)] {
+        let answers = peer.prepare_with_timeout(Duration::from_secs(30), [&object]).await.unwrap();
         assert_eq!(answers[&uid].as_ref().unwrap()[0].cdi_device_ids, ["gpu.example.com/gpu=gpu-0"]);
         assert_eq!(peer.unprepare([&object]).await.unwrap()[&uid], Ok(()));
     }
