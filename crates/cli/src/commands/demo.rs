@@ -86,7 +86,7 @@ async fn start(options: &DemoOptions, steps: &mut Steps) -> Result<Node, Failure
 
 /// What containers are kept apart by, in lines of at most 80 columns, and what that is not.
 fn tell_isolation(runner: &Runner) -> Result<(), Failure> {
-    let means = runner.kept_apart_by();
+    let means = runner.isolation_summary();
     let (first, rest) = means.split_once("), ").map_or((means.as_str(), ""), |(first, rest)| (first, rest));
     if rest.is_empty() {
         return say(&format!("Containers are kept apart by: {first}."));

@@ -72,6 +72,8 @@ async fn a_lost_connection_is_reopened_at_once() {
     node.timing.connect_backoff = drakkar_client::Backoff::new(Duration::from_secs(3600), Duration::from_secs(3600));
     let (kubelet, plugin) = node.with_plugin().await;
     assert_eq!(plugin.connections(), 1);
+    // After a response, since a server that closes a connection without sending anything is retried with backoff.
+    kubelet.plugins.get(DRIVER).unwrap().prepare(vec![claim("a")], Duration::from_secs(45)).await.unwrap();
     // The server keeps listening and closes its connections.
     plugin.service.as_ref().unwrap().hang_up();
     eventually("another connection", || (plugin.connections() == 2).then_some(())).await;
