@@ -75,9 +75,11 @@ impl Socket {
         let ends = hang_up.clone();
         let incoming = futures::stream::unfold(listener, move |listener| {
             let counter = counter.clone();
-            let mut end = ends.subscribe();
+            let ends = ends.clone();
             async move {
                 let mut caller = listener.accept().await.unwrap().0;
+                // Not before: an earlier hang-up is not for this connection.
+                let mut end = ends.subscribe();
                 counter.fetch_add(1, Ordering::SeqCst);
                 let (stream, mut served) = tokio::net::UnixStream::pair().unwrap();
                 // Ends with the server, which closes its end of the pair, or on `hang_up`.
