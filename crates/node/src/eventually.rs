@@ -1,54 +1,54 @@
-//! Waiting in tests for what comes about by itself.
+//! Waiting in tests for a condition.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 /// How long a node waits for a driver or an object: far longer than anything on an embedded node takes.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How long [`assert_eventually!`](crate::assert_eventually) waits by default. Only a test that fails waits for so
-/// long; on a busy machine one that passes can take far longer than usual.
-const ASSERTION: Duration = Duration::from_secs(180);
-/// How often it looks.
-const PAUSE: Duration = Duration::from_millis(5);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long [`assert_eventually!`](crate::assert_eventually) waits by default. Only a failing test waits that long; a
+/// passing test on a loaded machine can take far longer than usual.
+const ASSERTION_TIMEOUT: Duration = Duration::from_secs(180);
+/// The delay between two evaluations of the condition.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What is left of somebody's patience.
+/// A point in time at which a wait ends.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct Patience {
+pub struct Deadline {
     started: Instant,
-    limit: Duration,
+    timeout: Duration,
 }
 
-impl Default for Patience {
+impl Default for Deadline {
     fn default() -> Self {
-        Self::of(PATIENCE)
+        Self::after(DEFAULT_TIMEOUT)
     }
 }
 
-impl Patience {
-    /// Patience for so long.
-    pub fn of(limit: Duration) -> Self {
-        Self { started: Instant::now(), limit }
+impl Deadline {
+    /// Returns a deadline this long from now.
+    pub fn after(timeout: Duration) -> Self {
+        Self { started: Instant::now(), timeout }
     }
 
-    /// Patience of an assertion without one of its own.
+    /// Returns the deadline of an assertion without a timeout of its own.
     pub fn of_assertion() -> Self {
-        Self::of(ASSERTION)
+        Self::after(ASSERTION_TIMEOUT)
     }
 
-    /// Pauses before the next look. If the patience is at its end, says how long it was.
+    /// Sleeps until the next evaluation. Fails with the time waited if the deadline has passed.
     pub async fn pause(&self) -> Result<(), Duration> {
         let waited = self.started.elapsed();
-        if waited >= self.limit {
+        if waited >= self.timeout {
             return Err(waited);
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         Ok(())
     }
 }
 
-/// Asserts that something becomes true, within three minutes or what `within` says. The condition may `.await`.
+/// Asserts that a condition becomes true within three minutes, or within the given timeout. The condition may `.await`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -57,19 +57,19 @@ impl Patience {
 ///
 /// let started = Instant::now();
 /// drakkar_node::assert_eventually!(started.elapsed() > Duration::from_millis(20));
-/// drakkar_node::assert_eventually!(within Duration::from_secs(5), started.elapsed().as_millis() > 30, "it is {started:?}");
+/// drakkar_node::assert_eventually!(within Duration::from_secs(5), started.elapsed().as_millis() > 30, "started {started:?}");
 /// # }
 /// ```
 #[macro_export]
 macro_rules! assert_eventually {
-    (within $limit:expr, $condition:expr $(,)?) => {
-        $crate::assert_eventually!(within $limit, $condition, "{}", stringify!($condition))
-    };
-    (within $limit:expr, $condition:expr, $($message:tt)+) => {{
-        let patience = $crate::Patience::of($limit);
-        while !$condition {
-            if let Err(waited) = patience.pause().await {
-                panic!("not so after {waited:?}: {}", format_args!($($message)+));
+        (within $timeout:expr, $condition:expr $(,)?) => {
+            $crate::assert_eventually!(within $timeout, $condition, "{}", stringify!($condition))
+        };
+        (within $timeout:expr, $condition:expr, $($message:tt)+) => {{
+            let deadline = $crate::Deadline::after($timeout);
+            while !$condition {
+                if let Err(waited) = deadline.pause().await {
+                    panic!("condition not met after {waited:?}: {}", format_args!($($message)+));
             }
         }
     }};
@@ -77,10 +77,10 @@ macro_rules! assert_eventually {
         $crate::assert_eventually!($condition, "{}", stringify!($condition))
     };
     ($condition:expr, $($message:tt)+) => {{
-        let patience = $crate::Patience::of_assertion();
-        while !$condition {
-            if let Err(waited) = patience.pause().await {
-                panic!("not so after {waited:?}: {}", format_args!($($message)+));
+                let deadline = $crate::Deadline::of_assertion();
+                while !$condition {
+                    if let Err(waited) = deadline.pause().await {
+                        panic!("condition not met after {waited:?}: {}", format_args!($($message)+));
             }
         }
     }};

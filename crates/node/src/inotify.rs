@@ -1,12 +1,12 @@
-//! What happens in directories: one inotify instance for the whole process, shared by all who watch.
+//! Watching directories with one inotify instance for the whole process.
 //!
-//! The kernel gives a user few instances (`fs.inotify.max_user_instances` is 128 on most machines) and other programs need
-//! some, but it gives very many watches. So there is one instance, opened when the first asks for it and kept, and a
-//! thread that waits for events, which works with any runtime and without one.
+//! The kernel limits the instances per user (`fs.inotify.max_user_instances`, usually 128), and other programs need some,
+//! but it allows very many watches. So one instance is opened on first use and kept, with a thread that waits for events,
+//! which works with any async runtime and without one.
 //!
-//! Several may watch the same directory. For the kernel that is one watch with all that any of them wants; here each gets
-//! what it asked for. Whoever [drains](Subscription::drain) sees all that happened before the call, because events are read
-//! and handed out under one lock.
+//! Several subscriptions may watch the same directory. The kernel has one watch for it with the union of their flags; here
+//! each subscription gets what it asked for. [`Subscription::drain`] returns everything that happened before the call,
+//! because events are read and delivered under one lock.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -20,25 +20,25 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 use tokio::sync::Notify;
 
-/// How many events wait for one subscriber, at most: as many as the kernel keeps by default. More are lost, which is told.
-const QUEUE: usize = 16_384;
+/// The most events that are queued for a subscription, as many as the kernel queues by default. An overflow is reported.
+const MAX_QUEUED_EVENTS: usize = 16_384;
 
-/// A watch of a subscription. There is never another with the same number, unlike with those of the kernel.
+/// The id of a subscription's watch. Unlike the kernel's watch descriptors, ids are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct WatchId(u64);
 
-/// Something that happened.
+/// An event in a watched directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// Where; nowhere if events were lost, which is `QUEUE_OVERFLOW`.
+    /// The watch; `None` with `QUEUE_OVERFLOW`, when events were lost.
     pub(crate) watch: Option<WatchId>,
-    /// What. With `IGNORED` the watch is over.
+    /// What happened. `IGNORED` ends the watch.
     pub(crate) flags: ReadFlags,
-    /// To what in the directory, if it was not the directory itself.
+    /// The name of the directory entry; `None` if it happened to the directory itself.
     pub(crate) name: Option<Vec<u8>>,
 }
 
-/// One who watches directories. Its watches end when it is dropped.
+/// A subscription to events of directories. Dropping it ends its watches.
 #[derive(Debug)]
 pub(crate) struct Subscription {
     instance: Arc<Instance>,
@@ -46,7 +46,7 @@ pub(crate) struct Subscription {
     arrived: Arc<Notify>,
 }
 
-/// Somebody new, of the instance that all of this process share.
+/// Creates a subscription on the process-wide instance.
 pub(crate) fn subscribe() -> io::Result<Subscription> {
     static SHARED: Mutex<Option<Arc<Instance>>> = Mutex::new(None);
     // Nothing panics while it is locked.
@@ -67,24 +67,24 @@ struct Instance {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Who watches, by the kernel's number of the watch.
+    /// The watches of subscriptions by watch descriptor.
     watches: HashMap<i32, Vec<Watch>>,
-    inboxes: HashMap<u64, Inbox>,
-    /// The last number that was given to anything.
-    last: u64,
-    /// Why no event comes any more.
-    broken: Option<Errno>,
+    queues: HashMap<u64, EventQueue>,
+    /// The last id that was assigned, to a subscription or a watch.
+    last_id: u64,
+    /// The error after which no more events arrive.
+    failed: Option<Errno>,
 }
 
 #[derive(Debug)]
 struct Watch {
     id: WatchId,
     subscription: u64,
-    wanted: ReadFlags,
+    mask: ReadFlags,
 }
 
 #[derive(Debug)]
-struct Inbox {
+struct EventQueue {
     events: VecDeque<Event>,
     arrived: Arc<Notify>,
 }
@@ -99,21 +99,21 @@ impl Instance {
             errno => errno.into(),
         })?;
         let instance = Arc::new(Self { file, state: Mutex::default() });
-        let waiting = Arc::clone(&instance);
-        std::thread::Builder::new().name("inotify".to_owned()).spawn(move || waiting.wait())?;
+        let polled = Arc::clone(&instance);
+        std::thread::Builder::new().name("inotify".to_owned()).spawn(move || polled.poll_events())?;
         Ok(instance)
     }
 
-    /// Hands out events as they come, so that those are woken who do not ask. For a thread that does nothing else.
-    fn wait(&self) {
+    /// Delivers events as they arrive, which wakes the subscriptions that wait. Runs on a thread of its own.
+    fn poll_events(&self) {
         loop {
             let outcome = match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], None) {
                 Ok(_) => self.lock().read(&self.file),
                 Err(Errno::INTR) => Ok(()),
-                Err(errno) => Err(self.lock().broke(errno)),
+                Err(errno) => Err(self.lock().fail(errno)),
             };
             if let Err(errno) = outcome {
-                tracing::error!(error = %errno, "inotify: directories are not watched any more");
+                tracing::error!(error = %errno, "inotify failed, directories are no longer watched");
                 return;
             }
         }
@@ -128,8 +128,8 @@ impl Instance {
         let arrived = Arc::new(Notify::new());
         let id = {
             let mut state = self.lock();
-            let id = state.number();
-            state.inboxes.insert(id, Inbox { events: VecDeque::new(), arrived: Arc::clone(&arrived) });
+            let id = state.next_id();
+            state.queues.insert(id, EventQueue { events: VecDeque::new(), arrived: Arc::clone(&arrived) });
             id
         };
         Subscription { instance: self, id, arrived }
@@ -137,52 +137,51 @@ impl Instance {
 }
 
 impl Subscription {
-    /// Watches a directory. If this subscription does so already, that watch has these flags, too.
+    /// Watches a directory. If this subscription already watches it, adds these flags to that watch.
     pub(crate) fn watch(&self, directory: &Path, flags: WatchFlags) -> io::Result<WatchId> {
         let Instance { file, .. } = &*self.instance;
         let mut state = self.instance.lock();
-        // What happened before is not for this watch, though others may have one of the same directory.
+        // Delivers earlier events first: they are not for this watch, even if another subscription watches the same directory.
         state.read(file)?;
-        let number =
+        let descriptor =
             inotify::add_watch(file, directory, flags | WatchFlags::MASK_ADD).map_err(|errno| match errno {
                 Errno::NOSPC => io::Error::other(
                     "programs of this user watch too many directories: raise the sysctl fs.inotify.max_user_watches",
                 ),
                 errno => errno.into(),
             })?;
-        let wanted = ReadFlags::from_bits_truncate(flags.bits());
-        let fresh = WatchId(state.number());
-        let watches = state.watches.entry(number).or_default();
+        let mask = ReadFlags::from_bits_truncate(flags.bits());
+        let new_id = WatchId(state.next_id());
+        let watches = state.watches.entry(descriptor).or_default();
         if let Some(watch) = watches.iter_mut().find(|watch| watch.subscription == self.id) {
-            watch.wanted |= wanted;
+            watch.mask |= mask;
             return Ok(watch.id);
         }
-        watches.push(Watch { id: fresh, subscription: self.id, wanted });
-        Ok(fresh)
+        watches.push(Watch { id: new_id, subscription: self.id, mask });
+        Ok(new_id)
     }
 
-    /// All that has happened until now and was not taken before, in order. Does not wait.
+    /// Returns all events since the last call, in order. Does not wait.
     pub(crate) fn drain(&self) -> io::Result<Vec<Event>> {
         let mut state = self.instance.lock();
         let read = state.read(&self.instance.file);
-        let inbox = state.inboxes.get_mut(&self.id);
-        let events: Vec<Event> = inbox.map(|inbox| inbox.events.drain(..).collect()).unwrap_or_default();
-        // What came before it broke comes first.
+        let queue = state.queues.get_mut(&self.id);
+        let events: Vec<Event> = queue.map(|queue| queue.events.drain(..).collect()).unwrap_or_default();
+        // Events from before a failure are returned before the failure.
         if events.is_empty() {
             read?;
         }
         Ok(events)
     }
 
-    /// Waits until something happens; what happened then, in order. For one task at a time; nothing is lost when the
-    /// future is dropped.
+    /// Waits for events and returns them in order. For one task at a time; cancel-safe.
     pub(crate) async fn next(&self) -> io::Result<Vec<Event>> {
         loop {
             let events = self.drain()?;
             if !events.is_empty() {
                 return Ok(events);
             }
-            // What came meanwhile is remembered.
+            // An event that arrives after `drain` has left a permit, so this returns at once.
             self.arrived.notified().await;
         }
     }
@@ -192,37 +191,37 @@ impl Drop for Subscription {
     fn drop(&mut self) {
         let Instance { file, .. } = &*self.instance;
         let mut state = self.instance.lock();
-        state.inboxes.remove(&self.id);
+        state.queues.remove(&self.id);
         let mut unused = Vec::new();
-        state.watches.retain(|number, watches| {
+        state.watches.retain(|descriptor, watches| {
             watches.retain(|watch| watch.subscription != self.id);
             if watches.is_empty() {
-                unused.push(*number);
+                unused.push(*descriptor);
             }
             !watches.is_empty()
         });
-        for number in unused {
-            match inotify::remove_watch(file, number) {
+        for descriptor in unused {
+            match inotify::remove_watch(file, descriptor) {
                 // The directory is gone, and its watch with it.
                 Ok(()) | Err(Errno::INVAL) => {}
-                Err(errno) => tracing::warn!(error = %errno, "inotify: a directory is watched for nobody"),
+                Err(errno) => tracing::warn!(error = %errno, "removing an inotify watch failed"),
             }
         }
-        // What is still told of these watches is read now, so that it is not taken for news of later ones. If this fails,
-        // those who wait for news learn it.
+        // Reads the remaining events of these watches now, so that they are not delivered to later watches. A failure is
+        // stored, and reported to the subscriptions that wait.
         let _ = state.read(file);
     }
 }
 
 impl State {
-    fn number(&mut self) -> u64 {
-        self.last += 1;
-        self.last
+    fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
     }
 
-    /// Hands out all events that are there.
+    /// Reads and delivers all available events.
     fn read(&mut self, file: &OwnedFd) -> Result<(), Errno> {
-        if let Some(errno) = self.broken {
+        if let Some(errno) = self.failed {
             return Err(errno);
         }
         let mut buffer = [MaybeUninit::uninit(); 4 << 10];
@@ -235,51 +234,51 @@ impl State {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(()),
-                Err(errno) => return Err(self.broke(errno)),
+                Err(errno) => return Err(self.fail(errno)),
             }
         }
     }
 
-    fn deliver(&mut self, number: i32, flags: ReadFlags, name: Option<&[u8]>) {
+    fn deliver(&mut self, descriptor: i32, flags: ReadFlags, name: Option<&[u8]>) {
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
-            for inbox in self.inboxes.values_mut() {
-                inbox.put(Event { watch: None, flags, name: None });
+            for queue in self.queues.values_mut() {
+                queue.push(Event { watch: None, flags, name: None });
             }
             return;
         }
         let always = ReadFlags::IGNORED | ReadFlags::UNMOUNT;
-        // Of watches that nobody has any more there is at least the news of their end.
-        let watches = self.watches.get(&number).map(Vec::as_slice).unwrap_or_default();
-        for watch in watches.iter().filter(|watch| flags.intersects(watch.wanted | always)) {
-            if let Some(inbox) = self.inboxes.get_mut(&watch.subscription) {
-                inbox.put(Event { watch: Some(watch.id), flags, name: name.map(<[u8]>::to_vec) });
+        // A watch that was removed still has its `IGNORED` event.
+        let watches = self.watches.get(&descriptor).map(Vec::as_slice).unwrap_or_default();
+        for watch in watches.iter().filter(|watch| flags.intersects(watch.mask | always)) {
+            if let Some(queue) = self.queues.get_mut(&watch.subscription) {
+                queue.push(Event { watch: Some(watch.id), flags, name: name.map(<[u8]>::to_vec) });
             }
         }
         if flags.contains(ReadFlags::IGNORED) {
-            self.watches.remove(&number);
+            self.watches.remove(&descriptor);
         }
     }
 
-    fn broke(&mut self, errno: Errno) -> Errno {
-        self.broken = Some(errno);
-        for inbox in self.inboxes.values() {
-            inbox.arrived.notify_one();
+    fn fail(&mut self, errno: Errno) -> Errno {
+        self.failed = Some(errno);
+        for queue in self.queues.values() {
+            queue.arrived.notify_one();
         }
         errno
     }
 }
 
-impl Inbox {
-    fn put(&mut self, event: Event) {
-        // The kernel does not say the same twice in a row, either.
+impl EventQueue {
+    fn push(&mut self, event: Event) {
+        // The kernel, too, merges equal events in a row.
         if self.events.back() == Some(&event) {
             return;
         }
-        if self.events.len() < QUEUE {
+        if self.events.len() < MAX_QUEUED_EVENTS {
             self.events.push_back(event);
         } else {
             let lost = Event { watch: None, flags: ReadFlags::QUEUE_OVERFLOW, name: None };
-            // Only once: as long as it is not taken it is the last.
+            // One overflow event is enough: it stays the last until the queue is drained.
             if self.events.back() != Some(&lost) {
                 self.events.push_back(lost);
             }

@@ -1,6 +1,6 @@
-//! The kubelet of an embedded node: it finds plugins by their sockets, registers them, prepares the claims of the pods that
-//! are bound to its node, has their containers run, and reports on both. It does to a plugin what a real kubelet does, in
-//! the same order, with the same deadlines, over the same sockets.
+//! The kubelet of an embedded node. It finds plugins by their sockets, registers them, prepares the claims of the pods that
+//! are bound to its node, starts their containers, and reports the status of both. Towards a plugin it does what a real
+//! kubelet does, in the same order, with the same timeouts, over the same sockets.
 
 mod checkpoint;
 mod claim;
@@ -20,11 +20,6 @@ mod slices;
 mod tasks;
 mod timing;
 
-use std::fmt;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
 pub use self::checkpoint::CheckpointError;
 pub use self::claim::{ClaimId, Device};
 pub use self::containers::{Containers, StartError};
@@ -34,10 +29,14 @@ pub use self::peer::{Peer, PeerError, PeerInfo};
 pub use self::plugins::RegisteredPlugin;
 pub use self::release::Release;
 pub use self::service::DraService;
-pub use self::timing::{Jittered, Timing};
+pub use self::timing::{JitteredDelay, Timing};
 pub use drakkar_client::Backoff;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use self::checkpoint::{Life, StateFile};
+use self::checkpoint::{StateFile, WriteGate};
 use self::health::Health;
 use self::manager::Manager;
 use self::plugins::Plugins;
@@ -47,22 +46,22 @@ use self::registry::{Watcher, create_directory};
 use self::slices::Slices;
 use self::tasks::Tasks;
 
-/// What a kubelet needs.
+/// The configuration of a kubelet.
 #[derive(Clone)]
 pub struct Config {
-    /// How it reaches the API server.
+    /// The client for the API server.
     pub client: kube::Client,
-    /// The node that it is the kubelet of.
+    /// The name of the node.
     pub node_name: String,
-    /// Its directory, `/var/lib/kubelet` on a real node: the registry of plugins, its state, the pods' volumes.
+    /// The root directory, `/var/lib/kubelet` on a real node: the plugin registry, the kubelet's state, the pods' volumes.
     pub root: PathBuf,
-    /// What runs the containers.
+    /// The container runtime.
     pub runner: Arc<dyn Containers>,
-    /// How long it waits for what.
+    /// Intervals and timeouts.
     pub timing: Timing,
-    /// Which release of Kubernetes it speaks like.
+    /// The Kubernetes release whose kubelet is emulated.
     pub release: Release,
-    /// Whether it creates the Node object if there is none, and says that it is ready.
+    /// Whether to create the Node object if it does not exist, and to set its `Ready` condition.
     pub register_node: bool,
 }
 
@@ -79,18 +78,17 @@ impl fmt::Debug for Config {
 }
 
 impl Config {
-    /// A kubelet as of the newest release, with the intervals of a real one.
+    /// Configures a kubelet of the newest release with the timing of a real one.
     pub fn new(
         client: kube::Client,
         node_name: impl Into<String>,
         root: impl Into<PathBuf>,
         runner: Arc<dyn Containers>,
     ) -> Self {
-        let (node_name, root) = (node_name.into(), root.into());
         Self {
             client,
-            node_name,
-            root,
+            node_name: node_name.into(),
+            root: root.into(),
             runner,
             timing: Timing::default(),
             release: Release::default(),
@@ -99,15 +97,15 @@ impl Config {
     }
 }
 
-/// Why a kubelet does not start.
+/// Why a kubelet did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A directory cannot be made or watched.
+    /// A directory cannot be created or watched.
     #[error("kubelet directory {}: {source}", .path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
     /// The state of an earlier kubelet cannot be read.
@@ -115,11 +113,11 @@ pub enum Error {
     State(#[from] CheckpointError),
 }
 
-/// A kubelet that runs. When it is dropped it ends as if it were killed.
+/// A running kubelet. Dropping it kills it.
 #[derive(Debug)]
 pub struct Kubelet {
     tasks: Tasks,
-    life: Life,
+    write_gate: WriteGate,
     plugins: Plugins,
     health: Health,
     slices: Slices,
@@ -128,7 +126,7 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// Starts a kubelet. It goes on where an earlier one on the same directory ended.
+    /// Starts a kubelet. It continues from the state of an earlier kubelet on the same directory.
     pub async fn start(config: Config) -> Result<Self, Error> {
         let Config { client, node_name, root, runner, timing, release, register_node } = config;
         let directory = |name: &str| {
@@ -136,9 +134,12 @@ impl Kubelet {
             let created = create_directory(&path);
             created.map(|()| path.clone()).map_err(|source| Error::Directory { path, source })
         };
-        let (registry, _, pods) = (directory("plugins_registry")?, directory("plugins")?, directory("pods")?);
-        let (tasks, life) = (Tasks::default(), Life::new());
-        let file = |name: &str| StateFile::new(root.join(name), life.clone());
+        let registry = directory("plugins_registry")?;
+        directory("plugins")?;
+        let pods = directory("pods")?;
+        let tasks = Tasks::default();
+        let write_gate = WriteGate::default();
+        let file = |name: &str| StateFile::new(root.join(name), write_gate.clone());
         let (health, mut changes) = Health::restore(file("dra_health_state"), timing.clone())?;
         let slices = Slices::new(client.clone(), &node_name, timing.clone(), tasks.clone());
         let plugins = Plugins::new(release, timing.clone(), tasks.clone(), slices.clone(), health.clone());
@@ -161,58 +162,58 @@ impl Kubelet {
         slices.delete_all();
         tasks.spawn(async move {
             if let Err(error) = watcher.run().await {
-                tracing::error!(registry = %registry.display(), %error, "kubelet: the registry is not watched any more");
+                tracing::error!(registry = %registry.display(), %error, "kubelet: plugin registry watch failed");
             }
         });
         tasks.spawn(registrar.run());
         tasks.spawn(pods.clone().run());
-        let told = pods.clone();
+        let notified = pods.clone();
         tasks.spawn(async move {
             while let Some(change) = changes.recv().await {
-                told.health_changed(&change);
+                notified.health_changed(&change);
             }
         });
-        Ok(Self { tasks, life, plugins, health, slices, pods, root })
+        Ok(Self { tasks, write_gate, plugins, health, slices, pods, root })
     }
 
-    /// Its directory.
+    /// Returns the root directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Where plugins put their registration sockets.
+    /// Returns the directory for plugins' registration sockets.
     pub fn registry(&self) -> PathBuf {
         self.root.join("plugins_registry")
     }
 
-    /// The instances of drivers that are registered, by driver, in the order in which they registered.
+    /// Returns the registered driver instances, by driver, in the order of their registration.
     pub fn registered(&self) -> Vec<RegisteredPlugin> {
         self.plugins.registered()
     }
 
-    /// Waits until it has deleted the slices that there were when it started; those that are made from then on stay. Drivers
-    /// see the deletion and publish again; whoever publishes for a driver waits for it.
+    /// Waits until the kubelet has deleted the slices that existed when it started; later slices stay. Drivers see the deletion
+    /// and publish again; a test that publishes on behalf of a driver waits for it.
     pub fn slices_deleted(&self) -> impl Future<Output = ()> + Send + use<> {
         self.slices.deleted_all()
     }
 
-    /// What plugins have said of the health of their devices.
+    /// Returns the device health that plugins have reported.
     pub fn health(&self) -> Vec<DeviceHealth> {
         self.health.all()
     }
 
-    /// The claims that pods of this node use.
+    /// Returns the claims that pods of this node use.
     pub fn claims(&self) -> Vec<CachedClaim> {
         self.pods.manager().claims()
     }
 
-    /// Ends the kubelet, and waits until it has. Containers go on running, as with a real one.
+    /// Stops the kubelet and waits for its tasks to end. Containers keep running, as with a real one.
     pub async fn stop(self) {
         self.tasks.cancel();
-        self.tasks.ended().await;
+        self.tasks.wait().await;
     }
 
-    /// Ends the kubelet at once, wherever it is. Only its files survive.
+    /// Aborts the kubelet immediately, in the middle of whatever it does. Only its files survive.
     pub fn kill(self) {
         drop(self);
     }
@@ -220,7 +221,7 @@ impl Kubelet {
 
 impl Drop for Kubelet {
     fn drop(&mut self) {
-        self.life.end();
+        self.write_gate.close();
         self.tasks.cancel();
     }
 }

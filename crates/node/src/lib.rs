@@ -9,7 +9,7 @@ pub mod runner;
 mod scheduler;
 
 pub use drakkar_apiserver::{self as api, ApiServer, Identity};
-pub use eventually::Patience;
+pub use eventually::Deadline;
 pub use kubelet::{Kubelet, Timing};
 pub use node::{AllocatedClaim, DriverProcess, Leftovers, Node, NodeBuilder, NodeError, PodHandle};
 pub use objects::{ClaimSpec, Container, Pod, device_class, resource_slice};

@@ -1,11 +1,11 @@
-//! All the parts of a node together, in a directory of their own.
+//! The embedded node: its parts, their directory, and what tests do with it.
 
 mod builder;
 mod directory;
 mod driver;
 mod error;
-mod housed;
-mod left;
+mod leftovers;
+mod node_containers;
 mod pod;
 mod resources;
 mod wait;
@@ -15,6 +15,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use drakkar_apiserver::{ApiServer, Identity};
 use drakkar_client::NodeEnvironment;
 use tokio::sync::Mutex;
 
@@ -22,19 +23,18 @@ pub use self::builder::NodeBuilder;
 use self::directory::Directory;
 pub use self::driver::DriverProcess;
 pub use self::error::NodeError;
-use self::housed::Housed;
-pub use self::left::Leftovers;
+pub use self::leftovers::Leftovers;
+use self::node_containers::NodeContainers;
 pub use self::pod::{AllocatedClaim, PodHandle};
 use crate::kubelet::{self, Kubelet, Release, Timing};
 use crate::runner::Runner;
 use crate::scheduler::Scheduler;
-use drakkar_apiserver::{ApiServer, Identity};
 
-/// An embedded node: an API server, a scheduler, a kubelet and a container runner around the drivers under test, over the
-/// real sockets and files.
+/// An embedded node: an API server, a scheduler, a kubelet and a container runner for the drivers under test, connected by
+/// the sockets and files of a real node.
 ///
-/// Everything is in a temporary directory and on a port of its own, so that there can be many nodes at once. What is left
-/// when a node is dropped goes with it: containers, sockets and files. Needs a tokio runtime with IO and time.
+/// Each node has a temporary directory and a port of its own, so many nodes can run at once. Dropping a node removes its
+/// containers, sockets and files. A node needs a tokio runtime with IO and time enabled.
 ///
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")]
@@ -42,7 +42,7 @@ use drakkar_apiserver::{ApiServer, Identity};
 /// use drakkar_node::{ClaimSpec, Container, Node, Pod};
 ///
 /// let node = Node::start().await?;
-/// // A driver in any language; one on `drakkar-plugin` can also run in the process of the test: `Node::environment`.
+/// // A driver in any language. One on `drakkar-plugin` can also run in the test's own process: see `Node::environment`.
 /// let mut driver = node.spawn("gpu.example.com", std::process::Command::new("./my-driver"))?;
 /// node.wait_published("gpu.example.com").await?;
 /// node.create(ClaimSpec::default().request("gpu", "gpu.example.com", 1).claim("my-claim")).await?;
@@ -62,7 +62,7 @@ pub struct Node {
     name: String,
     timing: Timing,
     release: Release,
-    /// The order of these is the order in which they end.
+    // Fields are dropped in this order.
     kubelet: Mutex<Option<Kubelet>>,
     scheduler: Mutex<Option<Scheduler>>,
     runner: Arc<Runner>,
@@ -71,17 +71,17 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node with everything as it is by default, and a kubelet that does not make tests wait.
+    /// Starts a node with the defaults, and with a kubelet whose delays are short enough for tests.
     pub async fn start() -> Result<Self, NodeError> {
         Self::builder().start().await
     }
 
-    /// A node that differs.
+    /// Returns a builder for a node that differs from the default.
     pub fn builder() -> NodeBuilder {
         NodeBuilder::default()
     }
 
-    /// Ends all parts in order. What drivers still run lose their kubelet.
+    /// Stops all parts in order. Drivers that still run lose their kubelet.
     pub async fn stop(self) -> Result<(), NodeError> {
         self.stop_kubelet().await;
         if let Some(scheduler) = self.scheduler.lock().await.take() {
@@ -91,49 +91,49 @@ impl Node {
         self.directory.remove().map_err(NodeError::Directory)
     }
 
-    /// Its name.
+    /// Returns the node's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where all its files are.
+    /// Returns the directory that holds all of the node's files.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The kubelet's directory.
+    /// Returns the kubelet's root directory, as `/var/lib/kubelet` on a real node.
     pub fn kubelet_root(&self) -> PathBuf {
         kubelet_root(self.directory())
     }
 
-    /// Where drivers put CDI specs, as `/var/run/cdi` on a real node.
+    /// Returns the directory for drivers' CDI specs, as `/var/run/cdi` on a real node.
     pub fn cdi_directory(&self) -> PathBuf {
         cdi_directory(self.directory())
     }
 
-    /// Its API server.
+    /// Returns the node's API server.
     pub fn api(&self) -> &ApiServer {
         &self.api
     }
 
-    /// Writes a kubeconfig of somebody who may do everything, for `kubectl`, and says where.
+    /// Writes a kubeconfig with full permissions, for `kubectl`, and returns its path.
     pub fn write_admin_kubeconfig(&self) -> Result<PathBuf, NodeError> {
         let path = self.directory().join("admin.kubeconfig");
         write_secret(&path, &self.api.kubeconfig(&Identity::Admin)?).map_err(NodeError::Directory)?;
         Ok(path)
     }
 
-    /// A client of somebody who may do everything.
+    /// Returns a client with full permissions.
     pub fn client(&self) -> kube::Client {
         self.api.admin()
     }
 
-    /// What runs its containers.
+    /// Returns the container runner.
     pub fn runner(&self) -> &Runner {
         &self.runner
     }
 
-    /// Who a driver on this node is to the API server.
+    /// Returns the identity that a driver on this node has towards the API server.
     pub fn driver_identity(&self, driver: &str) -> Identity {
         Identity::Driver {
             namespace: "kube-system".to_owned(),
@@ -142,8 +142,9 @@ impl Node {
         }
     }
 
-    /// Returns what a driver in this process must know of this node. With `drakkar-plugin`:
-    /// `PluginBuilder::new(driver).on(node.environment(driver)?)`.
+    /// Returns what a driver in this process needs to run on this node: a client, the node's name and its directories.
+    ///
+    /// With `drakkar-plugin`: `PluginBuilder::new(driver).on(node.environment(driver)?)`.
     pub fn environment(&self, driver: &str) -> Result<NodeEnvironment, NodeError> {
         Ok(NodeEnvironment {
             client: self.api.client(&self.driver_identity(driver))?,
@@ -153,10 +154,10 @@ impl Node {
         })
     }
 
-    /// Starts a driver in a process of its own, with this node in its environment: `KUBECONFIG`, `NODE_NAME`,
-    /// `KUBELET_ROOT_DIR`, `CDI_DIR`.
+    /// Starts a driver as a process of its own, with the environment variables `KUBECONFIG`, `NODE_NAME`, `KUBELET_ROOT_DIR`
+    /// and `CDI_DIR` of this node.
     pub fn spawn(&self, driver: &str, command: std::process::Command) -> Result<DriverProcess, NodeError> {
-        // It is part of file names.
+        // The name becomes part of file names.
         drakkar_metadata::name::DriverName::new(driver)?;
         let directory = self.directory().join("drivers");
         std::fs::create_dir_all(&directory).map_err(NodeError::Directory)?;
@@ -172,7 +173,7 @@ impl Node {
         DriverProcess::start(command, &directory.join(format!("{driver}.log")))
     }
 
-    /// Starts the kubelet, if it does not run.
+    /// Starts the kubelet, unless it is running.
     pub async fn start_kubelet(&self) -> Result<(), NodeError> {
         let mut kubelet = self.kubelet.lock().await;
         if kubelet.is_none() {
@@ -181,22 +182,22 @@ impl Node {
         Ok(())
     }
 
-    /// Stops the kubelet in order. Containers go on running.
+    /// Stops the kubelet gracefully. Containers keep running.
     pub async fn stop_kubelet(&self) {
         if let Some(kubelet) = self.kubelet.lock().await.take() {
             kubelet.stop().await;
         }
     }
 
-    /// Ends the kubelet at once, wherever it is. Containers go on running.
+    /// Aborts the kubelet immediately, in the middle of whatever it does. Containers keep running.
     pub async fn kill_kubelet(&self) {
         if let Some(kubelet) = self.kubelet.lock().await.take() {
             kubelet.kill();
         }
     }
 
-    /// As after a crash of the machine: the kubelet is gone and comes back, containers are gone, and so are the CDI specs,
-    /// which are in memory on a real node.
+    /// Simulates a reboot: kills and restarts the kubelet, kills all containers, and removes the CDI specs, which a real node
+    /// keeps in memory.
     pub async fn reboot(&self) -> Result<(), NodeError> {
         self.kill_kubelet().await;
         for container in self.runner.all() {
@@ -210,38 +211,38 @@ impl Node {
         self.start_kubelet().await
     }
 
-    /// The plugins that are registered with the kubelet.
+    /// Returns the plugins that are registered with the kubelet.
     pub async fn registered(&self) -> Vec<kubelet::RegisteredPlugin> {
         self.kubelet.lock().await.as_ref().map(Kubelet::registered).unwrap_or_default()
     }
 
     /// Waits until the kubelet has registered a driver.
     pub async fn wait_registered(&self, driver: &str) -> Result<(), NodeError> {
-        let patience = crate::Patience::default();
+        let deadline = crate::Deadline::default();
         while !self.registered().await.iter().any(|plugin| plugin.driver == driver) {
-            patience.pause().await.map_err(|waited| NodeError::NotRegistered { driver: driver.to_owned(), waited })?;
+            deadline.pause().await.map_err(|waited| NodeError::NotRegistered { driver: driver.to_owned(), waited })?;
         }
         Ok(())
     }
 
-    /// Waits until the kubelet has registered any driver, and gives its name.
+    /// Waits until the kubelet has registered any driver, and returns the driver's name.
     pub async fn wait_any_registered(&self) -> Result<String, NodeError> {
-        let patience = crate::Patience::default();
+        let deadline = crate::Deadline::default();
         loop {
             if let Some(plugin) = self.registered().await.into_iter().next() {
                 return Ok(plugin.driver);
             }
             let driver = || "(any)".to_owned();
-            patience.pause().await.map_err(|waited| NodeError::NotRegistered { driver: driver(), waited })?;
+            deadline.pause().await.map_err(|waited| NodeError::NotRegistered { driver: driver(), waited })?;
         }
     }
 
-    /// The claims that the kubelet knows.
+    /// Returns the claims in the kubelet's cache.
     pub async fn kubelet_claims(&self) -> Vec<kubelet::CachedClaim> {
         self.kubelet.lock().await.as_ref().map(Kubelet::claims).unwrap_or_default()
     }
 
-    /// What the kubelet knows of the health of devices.
+    /// Returns the device health that the kubelet knows.
     pub async fn health(&self) -> Vec<kubelet::DeviceHealth> {
         self.kubelet.lock().await.as_ref().map(Kubelet::health).unwrap_or_default()
     }
@@ -251,7 +252,7 @@ impl Node {
             client: self.api.client(&Identity::Node(self.name.clone()))?,
             node_name: self.name.clone(),
             root: self.kubelet_root(),
-            runner: Arc::new(Housed { runner: self.runner.clone(), _directory: self.directory.clone() }),
+            runner: Arc::new(NodeContainers { runner: self.runner.clone(), _directory: self.directory.clone() }),
             timing: self.timing.clone(),
             release: self.release,
             register_node: true,
@@ -260,7 +261,7 @@ impl Node {
     }
 }
 
-/// Writes a file that nobody else may read.
+/// Writes a file that only its owner may read.
 fn write_secret(path: &Path, content: &str) -> std::io::Result<()> {
     let mut file = std::fs::File::options().create(true).write(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(content.as_bytes())
@@ -270,7 +271,7 @@ fn kubelet_root(directory: &Path) -> PathBuf {
     directory.join("kubelet")
 }
 
-/// For CDI specs that stay, as `/etc/cdi` on a real node.
+/// Returns the directory for static CDI specs, as `/etc/cdi` on a real node.
 fn static_cdi_directory(directory: &Path) -> PathBuf {
     directory.join("etc-cdi")
 }

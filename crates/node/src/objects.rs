@@ -1,11 +1,11 @@
-//! Objects of the API, for those who would rather not write YAML: pods, claims, classes and slices.
+//! Builders for API objects, as an alternative to YAML: pods, claims, classes and slices.
 //!
-//! What they make is JSON as the API has it; [`Node::create`](crate::Node::create) takes it. Whatever a builder has no
-//! word for can be set in the [`Value`] that [`From`] makes of it.
+//! They build JSON in the form of the API, which [`Node::create`](crate::Node::create) takes. Fields without a builder
+//! method can be set in the [`Value`] that the builder converts into.
 
 use serde_json::{Value, json};
 
-/// A pod that is never restarted unless it says so.
+/// Builds a pod. Its restart policy is `Never` by default.
 ///
 /// ```
 /// use drakkar_node::{Container, Pod};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 pub struct Pod(Value);
 
 impl Pod {
-    /// A pod in the namespace `default`, without containers yet.
+    /// Creates a pod in the namespace `default`, without containers.
     pub fn new(name: &str) -> Self {
         Self(json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
@@ -30,31 +30,31 @@ impl Pod {
         }))
     }
 
-    /// A claim that exists, under a name of the pod's own.
+    /// Adds an existing claim, under the name that containers refer to.
     #[must_use]
     pub fn claim(self, name: &str, claim: &str) -> Self {
         self.push("resourceClaims", json!({"name": name, "resourceClaimName": claim}))
     }
 
-    /// A claim of its own, from a template.
+    /// Adds a claim that is generated from a template.
     #[must_use]
     pub fn template(self, name: &str, template: &str) -> Self {
         self.push("resourceClaims", json!({"name": name, "resourceClaimTemplateName": template}))
     }
 
-    /// With this container.
+    /// Adds a container.
     #[must_use]
     pub fn container(self, container: Container) -> Self {
         self.push("containers", container.0)
     }
 
-    /// With this container before the others. With `restartPolicy: Always` it goes on beside them.
+    /// Adds an init container. With `restartPolicy: Always` it is a sidecar, which keeps running beside the containers.
     #[must_use]
     pub fn init_container(self, container: Container) -> Self {
         self.push("initContainers", container.0)
     }
 
-    /// Whether its containers are started again: `Never`, `OnFailure`, `Always`.
+    /// Sets the restart policy: `Never`, `OnFailure` or `Always`.
     #[must_use]
     pub fn restart_policy(mut self, policy: &str) -> Self {
         self.0["spec"]["restartPolicy"] = policy.into();
@@ -75,30 +75,30 @@ impl From<Pod> for Value {
     }
 }
 
-/// A container. There are no images: its programs are those of the host.
+/// Builds a container. There are no images: its programs are those of the host.
 #[derive(Debug, Clone)]
 pub struct Container(Value);
 
 impl Container {
-    /// A container that runs a command.
+    /// Creates a container that runs a command.
     pub fn new<S: AsRef<str>>(name: &str, command: impl IntoIterator<Item = S>) -> Self {
         let command: Vec<Value> = command.into_iter().map(|part| part.as_ref().into()).collect();
         Self(json!({"name": name, "image": "host", "command": command, "resources": {"claims": []}, "env": []}))
     }
 
-    /// With all devices of a claim of the pod.
+    /// Adds all devices of one of the pod's claims.
     #[must_use]
     pub fn claim(self, claim: &str) -> Self {
         self.push(json!({"name": claim}))
     }
 
-    /// With the devices of one request of a claim of the pod.
+    /// Adds the devices of one request of one of the pod's claims.
     #[must_use]
     pub fn request(self, claim: &str, request: &str) -> Self {
         self.push(json!({"name": claim, "request": request}))
     }
 
-    /// With a variable in its environment.
+    /// Adds an environment variable.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         if let Some(env) = self.0["env"].as_array_mut() {
@@ -107,7 +107,7 @@ impl Container {
         self
     }
 
-    /// Whether an init container goes on beside the others: `Always`.
+    /// Sets the container's restart policy; `Always` makes an init container a sidecar.
     #[must_use]
     pub fn restart_policy(mut self, policy: &str) -> Self {
         self.0["restartPolicy"] = policy.into();
@@ -122,7 +122,7 @@ impl Container {
     }
 }
 
-/// What a claim asks for, as a claim or as a template of claims.
+/// Builds the spec of a claim, for a claim or a claim template.
 ///
 /// ```
 /// use drakkar_node::ClaimSpec;
@@ -140,20 +140,20 @@ impl Default for ClaimSpec {
 }
 
 impl ClaimSpec {
-    /// Asks for so many devices of a class.
+    /// Adds a request for a number of devices of a class.
     #[must_use]
     pub fn request(self, name: &str, class: &str, count: u32) -> Self {
         self.push(json!({"name": name, "exactly": {"deviceClassName": class, "count": count}}))
     }
 
-    /// Asks for so many devices of a class that a CEL expression selects.
+    /// Adds a request for a number of devices of a class that match a CEL expression.
     #[must_use]
     pub fn request_with(self, name: &str, class: &str, count: u32, expression: &str) -> Self {
         let selectors = json!([{"cel": {"expression": expression}}]);
         self.push(json!({"name": name, "exactly": {"deviceClassName": class, "count": count, "selectors": selectors}}))
     }
 
-    /// Asks for one device of the first class that has one: pairs of a subrequest's name and a class.
+    /// Adds a request for one device of the first class that has one: pairs of a subrequest's name and a class.
     #[must_use]
     pub fn first_available(self, name: &str, classes: &[(&str, &str)]) -> Self {
         let classes: Vec<Value> =
@@ -161,7 +161,7 @@ impl ClaimSpec {
         self.push(json!({"name": name, "firstAvailable": classes}))
     }
 
-    /// A claim in the namespace `default`.
+    /// Returns a claim in the namespace `default`.
     pub fn claim(self, name: &str) -> Value {
         json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
@@ -169,7 +169,7 @@ impl ClaimSpec {
         })
     }
 
-    /// A template in the namespace `default`.
+    /// Returns a claim template in the namespace `default`.
     pub fn template(self, name: &str) -> Value {
         json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
@@ -185,7 +185,7 @@ impl ClaimSpec {
     }
 }
 
-/// A class of the same name as a driver, with all its devices.
+/// Returns a device class of the same name as the driver, which selects all its devices.
 pub fn device_class(driver: &str) -> Value {
     let expression = format!("device.driver == '{driver}'");
     json!({
@@ -194,7 +194,7 @@ pub fn device_class(driver: &str) -> Value {
     })
 }
 
-/// The slice of a driver that has these devices on a node, without attributes, in a pool named as the node.
+/// Returns a slice of a driver with these devices, without attributes, in a pool named after the node.
 pub fn resource_slice(driver: &str, node: &str, devices: &[&str]) -> Value {
     let devices: Vec<Value> = devices.iter().map(|name| json!({"name": name})).collect();
     json!({

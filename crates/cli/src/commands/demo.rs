@@ -87,7 +87,7 @@ async fn start(options: &DemoOptions, progress: &mut Progress) -> Result<Node, F
 
 /// Prints how containers are isolated, and what is not isolated, in lines of at most 80 columns.
 fn print_isolation(runner: &Runner) -> Result<(), Failure> {
-    let means = runner.kept_apart_by();
+    let means = runner.isolation_summary();
     let (first, rest) = means.split_once("), ").map_or((means.as_str(), ""), |(first, rest)| (first, rest));
     if rest.is_empty() {
         return print_line(&format!("Container isolation: {first}."));

@@ -1,7 +1,7 @@
-//! Many pods, and parts that die at any moment.
+//! Many pods, with random kills of the driver and the kubelet.
 //!
-//! What happens when follows what has been done, not the clock: there is a kill only when the driver has prepared claims
-//! since the last one, and nothing fails for being slow, only if nothing at all moves any more.
+//! The test is driven by progress, not by the clock: the next kill comes only after the driver has prepared claims since the
+//! last one, and slowness is no failure, only a standstill is.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -14,35 +14,35 @@ use drakkar_node::{ClaimSpec, Container, DriverProcess, Node, Pod, assert_eventu
 /// The name of the sample driver of GPUs.
 const DRIVER: &str = "gpu.example.com";
 
-/// How many pods there are at once.
+/// The number of pods at a time.
 const AT_ONCE: usize = 50;
-/// Fewer than pods, so that devices go from one to the next at once.
+/// The number of devices: fewer than pods, so that devices are reused at once.
 const DEVICES: usize = 40;
-/// How many kills there are at least. Should the pods be through before, there are more.
+/// The least number of kills. More pods are created if there were fewer.
 const KILLS: usize = 12;
-/// How long nothing may move. It is far more than any step takes on the slowest machine.
-const STANDSTILL: Duration = Duration::from_secs(180);
-/// Longer than anything takes: what is waited for is watched by [`Progress::stalled`].
-const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
+/// The time without progress after which the test fails: far more than any part takes on the slowest machine.
+const STALL_TIMEOUT: Duration = Duration::from_secs(180);
+/// Longer than anything takes: [`Progress::stalled`] watches what is waited for.
+const NO_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
-/// The file of every pod, by the name that the pod has for its claim.
+/// The metadata file of every pod, by the pod's own name for its claim.
 const FILE: &str =
     "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/gpus/gpu/gpu.example.com-metadata.json";
 
-/// Looks at its metadata all the time: is it there, and is it all there?
-const LOOK: &str = r#"
+/// Reads its metadata file again and again, and checks that it is complete.
+const READ_LOOP: &str = r#"
     for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
         text=
-        while IFS= read -r line; do text="$text$line"; done < "$FILE" || { echo "no file at look $i"; exit 3; }
+        while IFS= read -r line; do text="$text$line"; done < "$FILE" || { echo "no file in read $i"; exit 3; }
         case "$text" in
             "{"*'"kind": "DeviceMetadata"'*'/pciBusID"'*"}") ;;
-            *) echo "look $i found: $text"; exit 4 ;;
+            *) echo "read $i found: $text"; exit 4 ;;
         esac
         sleep 0.01
     done
 "#;
 
-/// How far it has come.
+/// The progress of the test.
 #[derive(Debug, Default)]
 struct Progress {
     created: AtomicUsize,
@@ -62,21 +62,23 @@ impl Progress {
         self.is_over.load(Ordering::SeqCst)
     }
 
-    /// Whether there is to be one more pod: there were too few, or too few kills.
-    fn wants_pod(&self, pods: usize) -> Option<usize> {
+    /// Returns the number of the next pod, unless there were enough pods and kills.
+    fn next_pod(&self, pods: usize) -> Option<usize> {
         let number = self.created.load(Ordering::SeqCst);
-        let is_wanted = number < pods || self.kills.load(Ordering::SeqCst) < KILLS;
-        is_wanted.then(|| self.created.fetch_add(1, Ordering::SeqCst))
+        let more = number < pods || self.kills.load(Ordering::SeqCst) < KILLS;
+        more.then(|| self.created.fetch_add(1, Ordering::SeqCst))
     }
 
-    /// Returns when nothing has moved for a long time, and says how far it has come.
+    /// Returns the progress when it has not changed for a long time.
     async fn stalled(&self) -> String {
-        let (mut last, mut since) = (String::new(), Instant::now());
+        let mut last = String::new();
+        let mut since = Instant::now();
         loop {
             let now = format!("{self:?}");
             if now != last {
-                (last, since) = (now, Instant::now());
-            } else if since.elapsed() > STANDSTILL {
+                last = now;
+                since = Instant::now();
+            } else if since.elapsed() > STALL_TIMEOUT {
                 return last;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -84,8 +86,8 @@ impl Progress {
     }
 }
 
-/// Pods through one driver, with random kills of driver and kubelet: at the end no file, no CDI spec, no socket and no
-/// claim is left, and every running container had its metadata at every moment. `DRAKKAR_CHAOS_PODS` says how many pods.
+/// Many pods use one driver while driver and kubelet are killed at random. At the end no file, CDI spec, socket or claim
+/// remains, and every running container had its metadata all the time. `DRAKKAR_CHAOS_PODS` sets the number of pods.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_pods_and_random_kills() {
     let pods = std::env::var("DRAKKAR_CHAOS_PODS").map_or(150, |pods| pods.parse().unwrap());
@@ -103,17 +105,18 @@ async fn many_pods_and_random_kills() {
                 user.await.unwrap();
             }
         } => {}
-        last = progress.stalled() => panic!("nothing has moved for {STANDSTILL:?}: {last}"),
+        last = progress.stalled() => panic!("no progress for {STALL_TIMEOUT:?}: {last}"),
     }
     progress.is_over.store(true, Ordering::SeqCst);
     let driver = killer.await.unwrap();
-    let (pods, kills) = (progress.finished(), progress.kills.load(Ordering::SeqCst));
+    let pods = progress.finished();
+    let kills = progress.kills.load(Ordering::SeqCst);
     assert!(kills >= KILLS, "only {kills} kills");
-    // The last driver may have been started just now: whoever prepares a claim is up, and will hear that it is to end.
+    // The last driver may have just been started: once it has prepared a claim, it also handles SIGTERM.
     use_pod(&node, "last", &progress).await;
 
     assert_eventually!(
-        within STANDSTILL,
+        within STALL_TIMEOUT,
         node.leftovers(DRIVER).await.unwrap().is_empty(),
         "{:?}",
         node.leftovers(DRIVER).await
@@ -124,17 +127,17 @@ async fn many_pods_and_random_kills() {
     eprintln!("chaos: {pods} pods, {kills} kills in {:.1} s", started.elapsed().as_secs_f64());
 }
 
-/// Pods, one after the other, until there were enough.
+/// Creates and deletes pods, one after the other, until there were enough.
 async fn use_pods(node: Arc<Node>, progress: Arc<Progress>, pods: usize) {
-    while let Some(number) = progress.wants_pod(pods) {
+    while let Some(number) = progress.next_pod(pods) {
         use_pod(&node, &format!("pod-{number}"), &progress).await;
     }
 }
 
 async fn use_pod(node: &Node, name: &str, progress: &Progress) {
-    let main = Container::new("main", ["sh", "-c", LOOK]).request("gpus", "gpu").env("FILE", FILE);
+    let main = Container::new("main", ["sh", "-c", READ_LOOP]).request("gpus", "gpu").env("FILE", FILE);
     let pod = Pod::new(name).template("gpus", "one-gpu").container(main);
-    let pod = node.create_pod(pod).await.unwrap().within(FOR_EVER);
+    let pod = node.create_pod(pod).await.unwrap().with_timeout(NO_TIMEOUT);
     let phase = pod.finished().await.unwrap();
     assert_eq!(phase, "Succeeded", "{}: {:?}", pod.name(), pod.logs("main"));
     progress.finished.fetch_add(1, Ordering::SeqCst);
@@ -142,18 +145,18 @@ async fn use_pod(node: &Node, name: &str, progress: &Progress) {
     progress.deleted.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Kills the driver or the kubelet at random moments. Both come back at once, as they do on a node, and have prepared a
+/// Kills the driver or the kubelet at random moments. Both are restarted at once, as on a real node, and must have prepared a
 /// claim before the next kill.
 async fn kill_at_random(node: Arc<Node>, progress: Arc<Progress>) -> DriverProcess {
     let mut random = Random(0x5eed);
     let mut driver = start_driver(&node);
     loop {
         let finished = progress.finished() + random.below(4);
-        prepares_a_claim(&node, &progress).await;
+        wait_for_prepare(&node, &progress).await;
         while progress.finished() < finished && !progress.is_over() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        // All pods are at the same point of their lives where one has just finished: not always.
+        // Right after a pod has finished, others are often at the same point; a random delay varies that.
         tokio::time::sleep(Duration::from_millis(random.below(50) as u64)).await;
         if progress.is_over() {
             return driver;
@@ -169,8 +172,8 @@ async fn kill_at_random(node: Arc<Node>, progress: Arc<Progress>) -> DriverProce
     }
 }
 
-/// Waits until a claim is prepared that was not when this was called.
-async fn prepares_a_claim(node: &Node, progress: &Progress) {
+/// Waits until a claim is prepared that was not prepared when this was called.
+async fn wait_for_prepare(node: &Node, progress: &Progress) {
     let before = prepared(node).await;
     while !progress.is_over() {
         if prepared(node).await.difference(&before).next().is_some() {
@@ -181,7 +184,7 @@ async fn prepares_a_claim(node: &Node, progress: &Progress) {
     }
 }
 
-/// The claims that the kubelet knows as prepared.
+/// Returns the UIDs of the claims that the kubelet has prepared.
 async fn prepared(node: &Node) -> BTreeSet<String> {
     let claims = node.kubelet_claims().await.into_iter();
     claims.filter(|claim| claim.prepared).map(|claim| claim.claim.uid).collect()
@@ -193,7 +196,7 @@ fn start_driver(node: &Node) -> DriverProcess {
     node.spawn(DRIVER, command).unwrap()
 }
 
-/// Numbers that look random and are the same in each run.
+/// A pseudo-random sequence that is the same in each run.
 struct Random(u64);
 
 impl Random {
@@ -202,7 +205,7 @@ impl Random {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        // The remainder is smaller than a usize.
+        // The remainder fits a usize.
         ((mixed ^ (mixed >> 31)) % limit as u64) as usize
     }
 }

@@ -1,7 +1,7 @@
-//! State files of a kubelet: JSON with a checksum, replaced as a whole, and never written by a kubelet that was killed.
+//! State files of a kubelet: JSON with a checksum, replaced as a whole, and never written after the kubelet was killed.
 //!
-//! Files are written where the state changes, on the runtime's thread: they are small, and a write that was handed to
-//! another thread could land after the next kubelet on the same directory has begun.
+//! Files are written where the state changes, on the runtime's thread: they are small, and a write on another thread could
+//! land after the next kubelet on the same directory has started.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -15,22 +15,22 @@ use sha2::{Digest as _, Sha256};
 /// Why a state file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// The system refused.
+    /// An operation on the file failed.
     #[error("{action} {}: {source}", .path.display())]
     Io {
-        /// What was to be done.
+        /// The operation.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// The file is not what was written.
+    /// The content is not what was written.
     #[error("{}: {reason}: remove the file if the node's pods are gone", .path.display())]
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What does not match.
         reason: String,
     },
     /// The kubelet was killed.
@@ -41,18 +41,21 @@ pub enum CheckpointError {
     },
 }
 
-/// Whether a kubelet may still write. A clone is the same.
-#[derive(Debug, Clone)]
-pub(super) struct Life(Arc<Mutex<bool>>);
+/// Controls whether a kubelet may still write its state files. Clones share the state.
+#[derive(Debug, Clone, Default)]
+pub(super) struct WriteGate(Arc<Mutex<Gate>>);
 
-impl Life {
-    pub(super) fn new() -> Self {
-        Self(Arc::new(Mutex::new(true)))
-    }
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Gate {
+    #[default]
+    Open,
+    Closed,
+}
 
-    /// Once this returns, nothing is being written, and never will be.
-    pub(super) fn end(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = false;
+impl WriteGate {
+    /// Closes the gate: once this returns, no write is in progress, and none will follow.
+    pub(super) fn close(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Gate::Closed;
     }
 }
 
@@ -60,7 +63,7 @@ impl Life {
 #[derive(Debug, Clone)]
 pub(super) struct StateFile {
     path: PathBuf,
-    life: Life,
+    gate: WriteGate,
 }
 
 #[derive(Deserialize, Serialize)]
@@ -70,11 +73,11 @@ struct Envelope<T> {
 }
 
 impl StateFile {
-    pub(super) fn new(path: PathBuf, life: Life) -> Self {
-        Self { path, life }
+    pub(super) fn new(path: PathBuf, gate: WriteGate) -> Self {
+        Self { path, gate }
     }
 
-    /// What was written last, if anything.
+    /// Reads what was written last, if anything.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<Option<T>, CheckpointError> {
         let bytes = match std::fs::read(&self.path) {
             Ok(bytes) => bytes,
@@ -101,8 +104,8 @@ impl StateFile {
         let data = serde_json::value::to_raw_value(state).map_err(encode)?;
         let checksum = checksum(data.get());
         let bytes = serde_json::to_vec(&Envelope { data, checksum }).map_err(encode)?;
-        let alive = self.life.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*alive {
+        let gate = self.gate.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if *gate == Gate::Closed {
             return Err(CheckpointError::Dead { path: self.path.clone() });
         }
         let directory = self.path.parent().unwrap_or(Path::new("."));
@@ -123,22 +126,22 @@ mod tests {
     use super::*;
 
     fn file(directory: &Path) -> StateFile {
-        StateFile::new(directory.join("state"), Life::new())
+        StateFile::new(directory.join("state"), WriteGate::default())
     }
 
     #[test]
-    fn what_was_written_is_read_and_no_file_is_no_state() {
+    fn state_is_read_back_and_a_missing_file_is_no_state() {
         let directory = tempfile::tempdir().unwrap();
         let file = file(directory.path());
         assert_eq!(file.read::<Vec<u32>>().unwrap(), None);
         file.write(&vec![1, 2]).unwrap();
         file.write(&vec![3]).unwrap();
         assert_eq!(file.read::<Vec<u32>>().unwrap(), Some(vec![3]));
-        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing else is left");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "no temporary file is left");
     }
 
     #[test]
-    fn a_changed_or_torn_file_is_not_taken() {
+    fn a_changed_or_torn_file_is_rejected() {
         let directory = tempfile::tempdir().unwrap();
         let file = file(directory.path());
         file.write(&vec![1, 2]).unwrap();
@@ -151,11 +154,11 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_kubelet_writes_nothing_more() {
+    fn a_killed_kubelet_does_not_write() {
         let directory = tempfile::tempdir().unwrap();
         let file = file(directory.path());
         file.write(&1).unwrap();
-        file.life.end();
+        file.gate.close();
         assert!(matches!(file.write(&2), Err(CheckpointError::Dead { .. })));
         assert_eq!(file.read::<u32>().unwrap(), Some(1));
     }

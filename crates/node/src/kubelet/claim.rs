@@ -1,4 +1,4 @@
-//! How claims and devices are called between a kubelet and a plugin, in either version of the service.
+//! Claims and devices as a kubelet and a plugin exchange them, in either version of the service.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use drakkar_kubelet_api::{dra_v1, dra_v1beta1};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde::{Deserialize, Serialize};
 
-/// Which claim is meant.
+/// A claim's namespace, name and UID.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClaimId {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its UID.
+    /// The UID.
     pub uid: String,
 }
 
@@ -46,15 +46,15 @@ impl From<&ResourceClaim> for ClaimId {
 /// A device that a plugin has prepared.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// The requests that it is for; none means all.
+    /// The requests that the device is for; empty for all.
     pub request_names: Vec<String>,
-    /// Its pool.
+    /// The pool.
     pub pool_name: String,
-    /// Its name in the pool.
+    /// The name in the pool.
     pub device_name: String,
-    /// What the container runtime injects for it.
+    /// The CDI devices that the container runtime injects for it.
     pub cdi_device_ids: Vec<String>,
-    /// Which share of it; never there in v1beta1.
+    /// The share id; never set in v1beta1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_id: Option<String>,
 }

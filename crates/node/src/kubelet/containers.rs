@@ -1,4 +1,4 @@
-//! What a kubelet wants from whoever runs its containers.
+//! The interface between a kubelet and a container runtime.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,26 +8,26 @@ use tokio::sync::watch;
 
 use crate::runner::{ContainerId, ContainerInfo, ContainerSpec, Runner, State};
 
-/// A container runtime. It outlives kubelets: a restarted kubelet finds its containers again. [`Runner`] is one.
+/// A container runtime. It outlives kubelets: a restarted kubelet finds its containers again. [`Runner`] implements it.
 pub trait Containers: Send + Sync + 'static {
     /// Starts a container.
     fn start(&self, spec: ContainerSpec) -> BoxFuture<'_, Result<ContainerId, StartError>>;
-    /// The containers of a pod, those that have exited too until they are removed.
+    /// Returns the containers of a pod, including exited ones until they are removed.
     fn list(&self, pod_uid: &str) -> Vec<ContainerInfo>;
-    /// Ends a container: politely, and after the grace period by force. Returns when it has exited.
+    /// Stops a container: sends SIGTERM, and SIGKILL after the grace period. Returns when it has exited.
     fn stop<'a>(&'a self, id: &'a ContainerId, grace: Duration) -> BoxFuture<'a, ()>;
-    /// Forgets a container that has exited.
+    /// Removes a container that has exited.
     fn remove(&self, id: &ContainerId);
-    /// Changes whenever the state of a container changes.
+    /// Returns a value that changes whenever the state of a container changes.
     fn subscribe(&self) -> watch::Receiver<u64>;
 }
 
-/// Why a container does not run.
+/// Why a container did not start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartError {
-    /// For humans.
+    /// The cause.
     pub message: String,
-    /// Whether there is a container that has exited, in the list, because only its program did not start.
+    /// Whether the container was created, and is listed as exited, because only its program failed to start.
     pub created: bool,
 }
 
@@ -57,14 +57,14 @@ impl Containers for Runner {
     fn stop<'a>(&'a self, id: &'a ContainerId, grace: Duration) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             if let Err(error) = Self::stop(self, id, grace).await {
-                tracing::error!(container = %id, %error, "kubelet: a container is not stopped");
+                tracing::error!(container = %id, %error, "kubelet: stopping a container failed");
             }
         })
     }
 
     fn remove(&self, id: &ContainerId) {
         if let Err(error) = Self::remove(self, id) {
-            tracing::error!(container = %id, %error, "kubelet: a container is not removed");
+            tracing::error!(container = %id, %error, "kubelet: removing a container failed");
         }
     }
 

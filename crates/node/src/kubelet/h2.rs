@@ -1,8 +1,8 @@
-//! Unary gRPC calls as the kubelet's registration client makes them: over HTTP/2 of our own, because no Rust client sends
-//! what grpc-go sends there as `:authority`, the percent-encoded path of the socket.
+//! A minimal HTTP/2 client for unary gRPC calls to a registration socket. No Rust client can send what grpc-go sends there
+//! as `:authority`, the percent-encoded path of the socket.
 //!
-//! One call at a time on a connection. Only what a peer may do to such a call is understood: its settings and pings are
-//! answered, windows are kept open, and the end of the stream or of the connection is the end of the call.
+//! A connection has one call at a time. It handles what a server may do to such a call: it answers settings and pings, keeps
+//! windows open, and ends the call with the stream or the connection.
 
 mod frame;
 mod rewrite;
@@ -12,6 +12,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use drakkar_client::Backoff;
 use httlib_hpack::{Decoder, Encoder};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -19,26 +20,25 @@ use tonic::{Code, Status};
 
 use self::frame::{Frame, Kind, MAX_PAYLOAD, flag, read, write};
 pub(super) use self::rewrite::WithAuthority;
-use drakkar_client::Backoff;
 
-/// What every client sends first.
+/// The connection preface of every client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// grpc-go's limit for a message that is received.
+/// The largest message that is received, as in grpc-go.
 const MAX_MESSAGE: usize = 4 * 1024 * 1024;
-/// More than the headers of any answer to these calls.
+/// The largest header block that is received.
 const MAX_HEADERS: usize = 64 * 1024;
-/// What may be sent before the peer says that it has room for more.
+/// The initial flow-control window: more is not sent in a call.
 const WINDOW: usize = 65_535;
 
-/// The authority that grpc-go makes of a target that is a path: everything is escaped but letters, digits and the signs
-/// that an authority may have, `@` among them.
+/// Returns the authority that grpc-go derives from a path: everything is percent-encoded except letters, digits and the
+/// other characters that are valid in an authority, such as `@`.
 pub(super) fn authority(path: &Path) -> String {
     let mut authority = String::new();
     for &byte in std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()) {
         if byte.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:[]@".contains(&byte) {
             authority.push(char::from(byte));
         } else {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = write!(authority, "%{byte:02X}");
         }
     }
@@ -55,9 +55,9 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Dials a socket until it answers with its settings, again and again, as a blocking dial of grpc-go does.
-    pub(super) async fn dial(path: &Path, within: Duration, backoff: Backoff) -> Result<Self, Status> {
-        let deadline = Instant::now() + within;
+    /// Dials a socket until it answers with its settings; retries like a blocking dial of grpc-go.
+    pub(super) async fn dial(path: &Path, timeout: Duration, backoff: Backoff) -> Result<Self, Status> {
+        let deadline = Instant::now() + timeout;
         let mut retry = backoff.retry();
         let mut last = None;
         let attempts = async {
@@ -74,52 +74,54 @@ impl Connection {
             Err(_) => {
                 let reason = last.map_or_else(|| "no answer".to_owned(), |error| error.to_string());
                 let path = path.display();
-                Err(Status::unavailable(format!("dial {path}: no connection within {} s: {reason}", within.as_secs())))
+                Err(Status::unavailable(format!("dial {path}: no connection within {} s: {reason}", timeout.as_secs())))
             }
         }
     }
 
     async fn open(path: &Path) -> io::Result<Self> {
         let mut stream = UnixStream::connect(path).await?;
-        let mut hello = PREFACE.to_vec();
-        frame::append(&mut hello, Kind::Settings, 0, 0, &[]);
-        write(&mut stream, &hello).await?;
+        let mut opening = PREFACE.to_vec();
+        frame::append(&mut opening, Kind::Settings, 0, 0, &[]);
+        write(&mut stream, &opening).await?;
         let decoder = Decoder::default();
         let mut connection = Self { stream, authority: authority(path), decoder, next_stream: 1 };
         let first = read(&mut connection.stream).await?;
         if first.kind != Kind::Settings || first.flags & flag::ACK != 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the server does not begin with its settings"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the server's first frame is not its settings"));
         }
-        connection.acknowledge().await?;
+        connection.acknowledge_settings().await?;
         Ok(connection)
     }
 
-    async fn acknowledge(&mut self) -> io::Result<()> {
-        let mut answer = Vec::new();
-        frame::append(&mut answer, Kind::Settings, flag::ACK, 0, &[]);
-        write(&mut self.stream, &answer).await
+    async fn acknowledge_settings(&mut self) -> io::Result<()> {
+        let mut ack = Vec::new();
+        frame::append(&mut ack, Kind::Settings, flag::ACK, 0, &[]);
+        write(&mut self.stream, &ack).await
     }
 
-    /// Calls a method with an encoded message, and gives the encoded answer.
-    pub(super) async fn call(&mut self, method: &str, message: &[u8], within: Duration) -> Result<Vec<u8>, Status> {
-        let called = timeout_at(Instant::now() + within, async {
-            let stream = self.send(method, message, within).await?;
-            self.answer(stream).await
+    /// Calls a method with an encoded message, and returns the encoded response.
+    pub(super) async fn call(&mut self, method: &str, message: &[u8], timeout: Duration) -> Result<Vec<u8>, Status> {
+        let called = timeout_at(Instant::now() + timeout, async {
+            let stream = self.send(method, message, timeout).await?;
+            self.receive(stream).await
         });
         match called.await {
-            Ok(answer) => answer,
-            Err(_) => Err(Status::deadline_exceeded(format!("no answer within {} ms", within.as_millis()))),
+            Ok(response) => response,
+            Err(_) => Err(Status::deadline_exceeded(format!("no response within {} ms", timeout.as_millis()))),
         }
     }
 
-    async fn send(&mut self, method: &str, message: &[u8], within: Duration) -> Result<u32, Status> {
+    async fn send(&mut self, method: &str, message: &[u8], timeout: Duration) -> Result<u32, Status> {
         let stream = self.next_stream;
         self.next_stream += 2;
-        let Ok(length) = u32::try_from(message.len()) else { return Err(Status::resource_exhausted("too long")) };
+        let Ok(length) = u32::try_from(message.len()) else {
+            return Err(Status::resource_exhausted("message too long"));
+        };
         if message.len() + 5 > WINDOW {
             return Err(Status::resource_exhausted(format!("a message of {length} bytes is too long for {method}")));
         }
-        let millis = format!("{}m", within.as_millis().max(1));
+        let millis = format!("{}m", timeout.as_millis().max(1));
         let headers = [
             (":method", "POST"),
             (":scheme", "http"),
@@ -151,18 +153,19 @@ impl Connection {
         Ok(stream)
     }
 
-    async fn answer(&mut self, stream: u32) -> Result<Vec<u8>, Status> {
-        let (mut body, mut headers) = (Vec::new(), Vec::new());
+    async fn receive(&mut self, stream: u32) -> Result<Vec<u8>, Status> {
+        let mut body = Vec::new();
+        let mut headers = Vec::new();
         loop {
             let frame = read(&mut self.stream).await.map_err(lost)?;
             let ours = frame.stream == stream;
             match frame.kind {
                 Kind::Data => {
-                    self.reopen(&frame, ours).await.map_err(lost)?;
+                    self.update_windows(&frame, ours).await.map_err(lost)?;
                     if ours {
                         body.extend(frame.content().map_err(lost)?);
                         if body.len() > MAX_MESSAGE + 5 {
-                            return Err(Status::resource_exhausted("the answer is larger than 4 MiB"));
+                            return Err(Status::resource_exhausted("the response is larger than 4 MiB"));
                         }
                         if frame.flags & flag::END_STREAM != 0 {
                             return Err(Status::internal("the stream ended without trailers"));
@@ -186,7 +189,7 @@ impl Connection {
                     let code = frame.error_code(4);
                     return Err(Status::unavailable(format!("the connection was closed by the server: {code}")));
                 }
-                Kind::Settings if frame.flags & flag::ACK == 0 => self.acknowledge().await.map_err(lost)?,
+                Kind::Settings if frame.flags & flag::ACK == 0 => self.acknowledge_settings().await.map_err(lost)?,
                 Kind::Ping if frame.flags & flag::ACK == 0 => {
                     let mut pong = Vec::new();
                     frame::append(&mut pong, Kind::Ping, flag::ACK, 0, &frame.payload);
@@ -197,8 +200,8 @@ impl Connection {
         }
     }
 
-    /// Gives the room back that a frame of data took, on the connection and on the stream.
-    async fn reopen(&mut self, frame: &Frame, ours: bool) -> io::Result<()> {
+    /// Returns the flow-control window that a data frame has used, on the connection and on the stream.
+    async fn update_windows(&mut self, frame: &Frame, ours: bool) -> io::Result<()> {
         let Ok(length @ 1..) = u32::try_from(frame.payload.len()) else { return Ok(()) };
         let mut updates = Vec::new();
         frame::append(&mut updates, Kind::WindowUpdate, 0, 0, &length.to_be_bytes());
@@ -208,7 +211,7 @@ impl Connection {
         write(&mut self.stream, &updates).await
     }
 
-    /// The fields of a header block. Those of foreign streams are decoded too: the table is one for the connection.
+    /// Decodes a header block. Those of other streams are decoded too: all share the connection's HPACK table.
     async fn fields(&mut self, frame: &Frame) -> Result<Vec<(String, String)>, Status> {
         let mut block = frame.content().map_err(lost)?.to_vec();
         let mut complete = frame.flags & flag::END_HEADERS != 0;
@@ -219,22 +222,22 @@ impl Connection {
             }
             block.extend(&more.payload);
             if block.len() > MAX_HEADERS {
-                return Err(Status::internal("the headers of the answer are too long"));
+                return Err(Status::internal("the headers of the response are too long"));
             }
             complete = more.flags & flag::END_HEADERS != 0;
         }
         let mut fields = Vec::new();
         let decoded = self.decoder.decode(&mut block, &mut fields);
-        decoded.map_err(|error| Status::internal(format!("headers cannot be read: {error:?}")))?;
+        decoded.map_err(|error| Status::internal(format!("decode headers: {error:?}")))?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ok(fields.into_iter().map(|(name, value, _)| (text(name), text(value))).collect())
     }
 }
 
-/// What became of a call whose stream has ended.
+/// Returns the result of a call whose stream has ended.
 fn finish(headers: &[(String, String)], body: &[u8]) -> Result<Vec<u8>, Status> {
-    // Trailers come last, and count.
-    let find = |wanted: &str| headers.iter().rev().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+    // Trailers come last, and take precedence.
+    let find = |key: &str| headers.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value.as_str());
     let status = find("grpc-status").and_then(|code| code.parse().ok());
     match (status, find(":status")) {
         (Some(0), _) => {}
@@ -243,29 +246,30 @@ fn finish(headers: &[(String, String)], body: &[u8]) -> Result<Vec<u8>, Status> 
         }
         (None, http) => {
             let http = http.unwrap_or("none");
-            return Err(Status::unknown(format!("no answer of a gRPC server: HTTP status {http} and no grpc-status")));
+            return Err(Status::unknown(format!("not a gRPC response: HTTP status {http} and no grpc-status")));
         }
     }
     match body {
         [0, l0, l1, l2, l3, message @ ..] if u32::from_be_bytes([*l0, *l1, *l2, *l3]) as usize == message.len() => {
             Ok(message.to_vec())
         }
-        [1, ..] => Err(Status::unimplemented("the answer is compressed, which was not offered")),
-        _ => Err(Status::internal("the answer is not one message")),
+        [1, ..] => Err(Status::unimplemented("the response is compressed, which was not offered")),
+        _ => Err(Status::internal("the response is not one message")),
     }
 }
 
-/// A `grpc-message` is percent-encoded.
+/// Decodes a percent-encoded `grpc-message`.
 fn unescape(text: &str) -> String {
-    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {
         let escaped = || {
             let digits = tail.get(..2).filter(|_| *first == b'%')?;
             u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
         };
-        let (byte, taken) = escaped().map_or((*first, 1), |byte| (byte, 3));
+        let (byte, length) = escaped().map_or((*first, 1), |byte| (byte, 3));
         bytes.push(byte);
-        rest = rest.get(taken..).unwrap_or_default();
+        rest = rest.get(length..).unwrap_or_default();
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -1,4 +1,4 @@
-//! The health of devices as plugins report it: one stream for each instance, one table for the node.
+//! The health of devices as plugins report it: one stream per instance, one table for the node.
 
 mod table;
 
@@ -18,8 +18,8 @@ pub(super) use self::table::{HealthTable, Report};
 use super::checkpoint::{CheckpointError, StateFile};
 use super::timing::Timing;
 
-/// How many changes may wait for the pods that they concern; more are dropped.
-const QUEUE: usize = 100;
+/// The most health changes that are queued for pods; more are dropped.
+const MAX_QUEUED_CHANGES: usize = 100;
 
 /// A version of the health service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum HealthVersion {
 }
 
 impl HealthVersion {
-    /// What a plugin calls it when it registers.
+    /// Returns the name by which a plugin advertises the service.
     pub fn advertised(self) -> &'static str {
         match self {
             Self::V1 => "v1.DRAResourceHealth",
@@ -50,11 +50,11 @@ impl fmt::Display for HealthVersion {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) driver: String,
-    /// Pool and name of each.
+    /// The pool and name of each device.
     pub(super) devices: Vec<(String, String)>,
 }
 
-/// The health of the node's devices. A clone is the same.
+/// The health of the node's devices. Clones share the table.
 #[derive(Debug, Clone)]
 pub(super) struct Health {
     table: Arc<HealthTable>,
@@ -63,9 +63,9 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// The health that the last kubelet knew, and where changes of it are told.
+    /// Restores the health that the last kubelet knew; returns it with the receiver of changes.
     pub(super) fn restore(file: StateFile, timing: Timing) -> Result<(Self, mpsc::Receiver<Change>), CheckpointError> {
-        let (changes, receiver) = mpsc::channel(QUEUE);
+        let (changes, receiver) = mpsc::channel(MAX_QUEUED_CHANGES);
         let table = Arc::new(HealthTable::restore(file, timing.health_lease)?);
         Ok((Self { table, changes, timing }, receiver))
     }
@@ -78,38 +78,44 @@ impl Health {
         self.table.all(SystemTime::now())
     }
 
-    /// Forgets what was said of the devices of a driver.
+    /// Removes the health of a driver's devices.
     pub(super) fn clear(&self, driver: &str) {
         self.table.clear(driver);
     }
 
-    /// Watches an instance of a driver for as long as it is registered.
-    pub(super) async fn watch<F>(self, driver: String, version: HealthVersion, channel: impl Fn() -> F, gives_up: bool)
-    where
+    /// Watches the health of a driver instance until it is deregistered. With `stop_if_unimplemented`, a plugin that does
+    /// not implement the service is not asked again.
+    pub(super) async fn watch<F>(
+        self,
+        driver: String,
+        version: HealthVersion,
+        channel: impl Fn() -> F,
+        stop_if_unimplemented: bool,
+    ) where
         F: Future<Output = Result<Channel, Status>> + Send,
     {
         loop {
             let ended = match channel().await {
-                Ok(channel) => self.follow(&driver, version, channel).await,
+                Ok(channel) => self.receive(&driver, version, channel).await,
                 Err(status) => Err(status),
             };
             self.table.clear(&driver);
             match ended {
-                Err(status) if status.code() == Code::Unimplemented && gives_up => {
-                    tracing::info!(driver, "kubelet: the plugin does not implement health");
+                Err(status) if status.code() == Code::Unimplemented && stop_if_unimplemented => {
+                    tracing::info!(driver, "kubelet: plugin does not implement health");
                     return;
                 }
-                Err(status) => tracing::debug!(driver, %version, %status, "kubelet: the health stream failed"),
-                Ok(()) => tracing::debug!(driver, %version, "kubelet: the health stream ended"),
+                Err(status) => tracing::debug!(driver, %version, %status, "kubelet: health stream failed"),
+                Ok(()) => tracing::debug!(driver, %version, "kubelet: health stream ended"),
             }
-            sleep(self.timing.health_reconnect).await;
+            sleep(self.timing.health_reconnect_delay).await;
         }
     }
 
-    /// Takes reports until the stream ends.
-    async fn follow(&self, driver: &str, version: HealthVersion, channel: Channel) -> Result<(), Status> {
-        // The two versions differ in nothing but the package.
-        macro_rules! follow {
+    /// Receives reports until the stream ends.
+    async fn receive(&self, driver: &str, version: HealthVersion, channel: Channel) -> Result<(), Status> {
+        // The two versions differ only in the package.
+        macro_rules! receive {
             ($proto:ident) => {{
                 let mut client = $proto::dra_resource_health_client::DraResourceHealthClient::new(channel);
                 let response = client.node_watch_resources($proto::NodeWatchResourcesRequest {}).await?;
@@ -125,25 +131,25 @@ impl Health {
                             message: health.message,
                         })
                     });
-                    self.take(driver, reports.collect());
+                    self.apply(driver, reports.collect());
                 }
                 Ok(())
             }};
         }
         match version {
-            HealthVersion::V1 => follow!(health_v1),
-            HealthVersion::V1alpha1 => follow!(health_v1alpha1),
+            HealthVersion::V1 => receive!(health_v1),
+            HealthVersion::V1alpha1 => receive!(health_v1alpha1),
         }
     }
 
-    fn take(&self, driver: &str, reports: Vec<Report>) {
+    fn apply(&self, driver: &str, reports: Vec<Report>) {
         let devices = self.table.update(driver, reports, SystemTime::now());
         if devices.is_empty() {
             return;
         }
         let change = Change { driver: driver.to_owned(), devices };
         if let Err(error) = self.changes.try_send(change) {
-            tracing::error!(driver, %error, "kubelet: a change of health is not told to its pods");
+            tracing::error!(driver, %error, "kubelet: dropped a health change");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Preparing the claims of pods, and unpreparing them when no pod needs them any more.
+//! Preparing the claims of pods, and unpreparing them when no pod uses them.
 //!
 //! Order of a prepare: fetch and check all claims; find the plugin of every driver; record the pod with each claim, in
 //! memory and in the file; call the plugins one after the other, each with all claims of this pod that it has devices for
-//! and that are not prepared; record the devices; when all have succeeded, mark the claims as prepared. Whatever fails ends
-//! it there. Unprepare is for the last pod of a claim only, and the claim is forgotten when all plugins have succeeded.
+//! and that are not prepared; record the devices; when all have succeeded, mark the claims as prepared. The first failure
+//! ends it. Claims are unprepared with their last pod, and forgotten when all plugins have succeeded.
 
 mod cache;
 mod devices;
@@ -18,15 +18,15 @@ use tonic::Status;
 
 pub use self::cache::CachedClaim;
 use self::cache::{Cache, Key, key};
-use self::resolve::usable_claims;
+use self::resolve::{UsableClaim, usable_claims};
 use super::checkpoint::{CheckpointError, StateFile};
 use super::claim::{ClaimId, Device};
 use super::health::{Change, Health};
 use super::plugins::Plugins;
-use super::service::Answers;
+use super::service::ClaimResults;
 use super::timing::Timing;
 
-/// Why the claims of a pod are not prepared.
+/// Why the claims of a pod could not be prepared.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PrepareError {
     #[error("pod claim {entry}: its resource claim has not been created yet")]
@@ -51,7 +51,7 @@ pub(super) enum PrepareError {
     Checkpoint(#[from] CheckpointError),
 }
 
-/// Why the claims of a pod are not unprepared.
+/// Why the claims of a pod could not be unprepared.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UnprepareError {
     #[error("resource claim {claim} is being unprepared already")]
@@ -64,7 +64,7 @@ pub(super) enum UnprepareError {
     Checkpoint(#[from] CheckpointError),
 }
 
-/// What a plugin answered that is no success.
+/// A plugin failed a call, or answered it wrongly.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CallError {
     #[error("{method} of {driver}: {source}")]
@@ -77,7 +77,7 @@ pub(super) enum CallError {
     Skipped { method: &'static str, driver: String, count: usize },
 }
 
-/// Why it is not known what a container is to get.
+/// The devices of a container are not known.
 #[derive(Debug, thiserror::Error)]
 #[error("container {container}: resource claim {namespace}/{name} is not prepared")]
 pub(super) struct SelectError {
@@ -89,7 +89,7 @@ pub(super) struct SelectError {
 const PREPARE: &str = "NodePrepareResources";
 const UNPREPARE: &str = "NodeUnprepareResources";
 
-/// The claims of a node.
+/// Prepares and unprepares the claims of a node's pods.
 pub(super) struct Manager {
     client: Client,
     plugins: Plugins,
@@ -105,7 +105,7 @@ impl fmt::Debug for Manager {
 }
 
 impl Manager {
-    /// The claims that the last kubelet knew, none of them prepared.
+    /// Restores the claims that the last kubelet knew, none of them prepared.
     pub(super) fn restore(
         client: Client,
         plugins: Plugins,
@@ -129,15 +129,15 @@ impl Manager {
             }
         }
         let batches = self.record(pod.metadata.uid.as_deref().unwrap_or_default(), &usable)?;
-        // Each driver in turn; a hash map has no order, and neither has a real kubelet.
+        // The drivers one after the other, in no particular order, as in a real kubelet.
         for (driver, claims) in &batches {
             let Some(plugin) = self.plugins.get(driver) else {
                 let Some(claim) = claims.first() else { continue };
                 return Err(PrepareError::NotRegistered { claim: Box::new(claim.clone()), driver: driver.clone() });
             };
-            let answers = plugin.prepare(claims.clone(), self.timing.call_deadline).await;
-            check_answers(PREPARE, driver, claims, answers, |claim, devices| {
-                self.take_devices(claim, driver, devices);
+            let results = plugin.prepare(claims.clone(), self.timing.call_timeout).await;
+            check_results(PREPARE, driver, claims, results, |claim, devices| {
+                self.record_devices(claim, driver, devices);
             })?;
         }
         let mut cache = self.cache.lock();
@@ -149,10 +149,10 @@ impl Manager {
         Ok(cache.save()?)
     }
 
-    /// Records that a pod uses claims, and gives for each driver those that are not prepared.
-    fn record(&self, pod: &str, usable: &[resolve::Usable]) -> Result<HashMap<String, Vec<ClaimId>>, PrepareError> {
+    /// Records that a pod uses claims, and returns those that are not prepared, by driver.
+    fn record(&self, pod: &str, usable: &[UsableClaim]) -> Result<HashMap<String, Vec<ClaimId>>, PrepareError> {
         let mut cache = self.cache.lock();
-        for resolve::Usable { claim, .. } in usable {
+        for UsableClaim { claim, .. } in usable {
             match cache.claims.get(&key(claim)) {
                 Some(entry) if entry.claim.uid != claim.uid => {
                     return Err(PrepareError::OtherUid {
@@ -167,7 +167,7 @@ impl Manager {
             }
         }
         let mut batches: HashMap<String, Vec<ClaimId>> = HashMap::new();
-        for resolve::Usable { claim, drivers } in usable {
+        for UsableClaim { claim, drivers } in usable {
             let entry = cache.claims.entry(key(claim)).or_insert_with(|| CachedClaim {
                 claim: claim.clone(),
                 pods: BTreeSet::new(),
@@ -186,7 +186,7 @@ impl Manager {
         Ok(batches)
     }
 
-    fn take_devices(&self, claim: &ClaimId, driver: &str, devices: Vec<Device>) {
+    fn record_devices(&self, claim: &ClaimId, driver: &str, devices: Vec<Device>) {
         let mut cache = self.cache.lock();
         if let Some(entry) = cache.claims.get_mut(&key(claim)).filter(|entry| entry.claim == *claim) {
             entry.drivers.insert(driver.to_owned(), devices);
@@ -195,9 +195,9 @@ impl Manager {
 
     /// Unprepares the claims of a pod that no other pod uses.
     pub(super) async fn unprepare(&self, pod: &str) -> Result<(), UnprepareError> {
-        let last = self.release(pod)?;
-        // Whatever happens, also that nobody waits for this any more: the claims are not being unprepared afterwards.
-        let unpreparing = Unpreparing { cache: &self.cache, claims: last };
+        let unused = self.release(pod)?;
+        // The guard clears the claims' `unpreparing` flag on every way out, cancellation included.
+        let unpreparing = Unpreparing { cache: &self.cache, claims: unused };
         let mut batches: HashMap<&str, Vec<ClaimId>> = HashMap::new();
         for entry in &unpreparing.claims {
             for driver in entry.drivers.keys() {
@@ -208,8 +208,8 @@ impl Manager {
             let Some(plugin) = self.plugins.get(driver) else {
                 return Err(UnprepareError::NotRegistered { driver: driver.to_owned() });
             };
-            let answers = plugin.unprepare(claims.clone(), self.timing.call_deadline).await;
-            check_answers(UNPREPARE, driver, &claims, answers, |_, ()| {})?;
+            let results = plugin.unprepare(claims.clone(), self.timing.call_timeout).await;
+            check_results(UNPREPARE, driver, &claims, results, |_, ()| {})?;
         }
         if !unpreparing.claims.is_empty() {
             let mut cache = self.cache.lock();
@@ -221,47 +221,48 @@ impl Manager {
         Ok(())
     }
 
-    /// Takes a pod off the claims that others use too, and gives those that it is the last of.
+    /// Removes a pod from the claims that others use too, and marks and returns those that only it uses.
     fn release(&self, pod: &str) -> Result<Vec<CachedClaim>, UnprepareError> {
         let mut cache = self.cache.lock();
-        let busy = cache.claims.values().find(|entry| entry.unpreparing && entry.pods.contains(pod));
-        if let Some(entry) = busy {
+        let in_progress = cache.claims.values().find(|entry| entry.unpreparing && entry.pods.contains(pod));
+        if let Some(entry) = in_progress {
             return Err(UnprepareError::InProgress { claim: Box::new(entry.claim.clone()) });
         }
-        let (mut last, mut changed) = (Vec::new(), false);
+        let mut unused = Vec::new();
+        let mut changed = false;
         for entry in cache.claims.values_mut().filter(|entry| entry.pods.contains(pod)) {
             if entry.pods.len() > 1 {
                 entry.pods.remove(pod);
                 changed = true;
             } else {
                 entry.unpreparing = true;
-                last.push(entry.clone());
+                unused.push(entry.clone());
             }
         }
         if changed && let Err(error) = cache.save() {
             drop(cache);
-            drop(Unpreparing { cache: &self.cache, claims: last });
+            drop(Unpreparing { cache: &self.cache, claims: unused });
             return Err(error.into());
         }
-        Ok(last)
+        Ok(unused)
     }
 
-    /// Unprepares the claims of pods that are not on this node any more.
+    /// Unprepares the claims of pods that are gone from this node.
     pub(super) async fn unprepare_orphans(&self, is_active: impl Fn(&str) -> bool) {
         let gone: HashSet<String> = self.pods().into_iter().filter(|pod| !is_active(pod)).collect();
         for pod in gone {
             if let Err(error) = self.unprepare(&pod).await {
-                tracing::warn!(pod, %error, "kubelet: claims of a pod that is gone are not unprepared");
+                tracing::warn!(pod, %error, "kubelet: unpreparing the claims of a deleted pod failed");
             }
         }
     }
 
-    /// The pods that use claims.
+    /// Returns the pods that use claims.
     pub(super) fn pods(&self) -> BTreeSet<String> {
         self.cache.lock().claims.values().flat_map(|entry| entry.pods.iter().cloned()).collect()
     }
 
-    /// The pods that use one of these devices.
+    /// Returns the pods that use one of the changed devices.
     pub(super) fn pods_using(&self, change: &Change) -> BTreeSet<String> {
         let is_changed = |device: &Device| {
             change.devices.iter().any(|(pool, name)| *pool == device.pool_name && *name == device.device_name)
@@ -279,7 +280,7 @@ impl Manager {
     }
 }
 
-/// Claims that are being unprepared, for as long as this lives.
+/// Marks claims as being unprepared until it is dropped.
 struct Unpreparing<'a> {
     cache: &'a Cache,
     claims: Vec<CachedClaim>,
@@ -297,31 +298,31 @@ impl Drop for Unpreparing<'_> {
     }
 }
 
-/// Goes through the answers of a plugin until one is wrong.
-fn check_answers<T>(
+/// Checks a plugin's response, and passes the value of each claim to `accept` until one has failed.
+fn check_results<T>(
     method: &'static str,
     driver: &str,
     claims: &[ClaimId],
-    answers: Result<Answers<T>, Status>,
-    mut take: impl FnMut(&ClaimId, T),
+    results: Result<ClaimResults<T>, Status>,
+    mut accept: impl FnMut(&ClaimId, T),
 ) -> Result<(), CallError> {
     let driver = driver.to_owned();
-    let answers = match answers {
-        Ok(answers) => answers,
+    let results = match results {
+        Ok(results) => results,
         Err(status) => return Err(CallError::Failed { method, driver, source: Box::new(status) }),
     };
-    let count = claims.len().saturating_sub(answers.len());
-    for (uid, answer) in answers {
+    let skipped = claims.len().saturating_sub(results.len());
+    for (uid, result) in results {
         let Some(claim) = claims.iter().find(|claim| claim.uid == uid) else {
             return Err(CallError::UnknownUid { method, driver, uid });
         };
-        match answer {
-            Ok(value) => take(claim, value),
+        match result {
+            Ok(value) => accept(claim, value),
             Err(error) => return Err(CallError::Claim { method, driver, claim: Box::new(claim.clone()), error }),
         }
     }
-    if count > 0 {
-        return Err(CallError::Skipped { method, driver, count });
+    if skipped > 0 {
+        return Err(CallError::Skipped { method, driver, count: skipped });
     }
     Ok(())
 }

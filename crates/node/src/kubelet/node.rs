@@ -1,4 +1,4 @@
-//! The Node object: a kubelet registers its node if nobody has, and says that it is ready.
+//! The Node object: a kubelet creates it if it does not exist, and sets its `Ready` condition.
 
 use std::time::SystemTime;
 
@@ -11,12 +11,12 @@ use tokio::time::sleep;
 use super::pods::time;
 use super::timing::Timing;
 
-/// Registers the node, again and again until the API server has it.
+/// Registers the node, and retries until the API server has it.
 pub(super) async fn register(client: Client, name: String, timing: Timing) {
     let api: Api<Node> = Api::all(client);
     let mut retry = timing.api_backoff.retry();
     while let Err(error) = attempt(&api, &name).await {
-        tracing::warn!(node = name, %error, "kubelet: the node is not registered, trying again");
+        tracing::warn!(node = name, %error, "kubelet: registering the node failed, retrying");
         sleep(retry.next_delay()).await;
     }
 }
@@ -27,7 +27,7 @@ async fn attempt(api: &Api<Node>, name: &str) -> Result<(), kube::Error> {
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
         let node: Node = serde_json::from_value(node).map_err(kube::Error::SerdeError)?;
         match api.create(&PostParams::default(), &node).await {
-            // Somebody was faster, or is registering it for us.
+            // Another client was faster.
             Err(kube::Error::Api(answer)) if answer.is_already_exists() => {}
             created => drop(created?),
         }

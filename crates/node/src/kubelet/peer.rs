@@ -1,4 +1,4 @@
-//! A scripted peer for tests of plugins: the calls of a kubelet, one by one, without anything that a kubelet does of itself.
+//! A scripted kubelet for tests of plugins: single calls, without anything that a kubelet does by itself.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::registration;
 use super::service::{self, DraService};
 use super::timing::Timing;
 
-/// Why a peer has no connection.
+/// A connection to a plugin failed.
 #[derive(Debug, thiserror::Error)]
 #[error("connect to {}: {source}", .socket.display())]
 pub struct PeerError {
@@ -22,16 +22,16 @@ pub struct PeerError {
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// What a plugin is and offers, as it tells the kubelet.
+/// A plugin's answer to `GetInfo`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerInfo {
-    /// `DRAPlugin`.
+    /// The type of the plugin, `DRAPlugin`.
     pub kind: String,
     /// The name of the driver.
     pub name: String,
-    /// The socket of its DRA service.
+    /// The socket of the DRA service.
     pub endpoint: String,
-    /// The services that it has, in its order.
+    /// The services that the plugin advertises, in its order.
     pub supported_versions: Vec<String>,
 }
 
@@ -42,7 +42,7 @@ impl From<PluginInfo> for PeerInfo {
     }
 }
 
-/// Whoever calls the DRA socket of a plugin.
+/// A client of a plugin's DRA socket.
 #[derive(Debug, Clone)]
 pub struct Peer {
     channel: Channel,
@@ -50,13 +50,13 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Connects to the DRA socket of a plugin, to speak v1.
+    /// Connects to a plugin's DRA socket. Calls use v1.
     pub async fn connect(socket: &Path) -> Result<Self, PeerError> {
         let stream = tokio::net::UnixStream::connect(socket).await;
         let failed = |source| PeerError { socket: socket.to_owned(), source };
         let stream = stream.map_err(|error| failed(error.into()))?;
         let mut once = Some(hyper_util::rt::TokioIo::new(stream));
-        // One connection: a test of a lost one shall see the loss.
+        // No reconnect: a test of a lost connection must see the loss.
         let connector = tower::service_fn(move |_: http::Uri| {
             std::future::ready(once.take().ok_or_else(|| std::io::Error::other("the connection was lost")))
         });
@@ -64,17 +64,17 @@ impl Peer {
         Ok(Self { channel: channel.map_err(|error| failed(error.into()))?, version: DraService::V1 })
     }
 
-    /// The same connection in another version of the service.
-    pub fn speaking(&self, version: DraService) -> Self {
+    /// Returns a client on the same connection that uses another version of the service.
+    pub fn with_service(&self, version: DraService) -> Self {
         Self { channel: self.channel.clone(), version }
     }
 
-    /// The connection, for calls that are not here.
+    /// Returns the connection, for other calls.
     pub fn channel(&self) -> Channel {
         self.channel.clone()
     }
 
-    /// Prepares claims: devices or error of each, by UID.
+    /// Prepares claims; returns the devices or the error of each, by UID.
     pub async fn prepare(
         &self,
         claims: impl IntoIterator<Item = impl Into<ClaimId>>,
@@ -82,16 +82,16 @@ impl Peer {
         service::prepare(self.version, self.channel.clone(), list(claims), None).await
     }
 
-    /// Prepares claims with a deadline, of which the plugin is told.
-    pub async fn prepare_within(
+    /// Prepares claims with a timeout, which is sent to the plugin.
+    pub async fn prepare_with_timeout(
         &self,
-        deadline: Duration,
+        timeout: Duration,
         claims: impl IntoIterator<Item = impl Into<ClaimId>>,
     ) -> Result<BTreeMap<String, Result<Vec<Device>, String>>, Status> {
-        service::prepare(self.version, self.channel.clone(), list(claims), Some(deadline)).await
+        service::prepare(self.version, self.channel.clone(), list(claims), Some(timeout)).await
     }
 
-    /// Unprepares claims: the error of each that failed, by UID.
+    /// Unprepares claims; returns success or the error of each, by UID.
     pub async fn unprepare(
         &self,
         claims: impl IntoIterator<Item = impl Into<ClaimId>>,
@@ -99,34 +99,32 @@ impl Peer {
         service::unprepare(self.version, self.channel.clone(), list(claims), None).await
     }
 
-    /// Unprepares claims with a deadline, of which the plugin is told.
-    pub async fn unprepare_within(
+    /// Unprepares claims with a timeout, which is sent to the plugin.
+    pub async fn unprepare_with_timeout(
         &self,
-        deadline: Duration,
+        timeout: Duration,
         claims: impl IntoIterator<Item = impl Into<ClaimId>>,
     ) -> Result<BTreeMap<String, Result<(), String>>, Status> {
-        service::unprepare(self.version, self.channel.clone(), list(claims), Some(deadline)).await
+        service::unprepare(self.version, self.channel.clone(), list(claims), Some(timeout)).await
     }
 
-    /// Asks whoever listens on a registration socket who it is: on a fresh connection, with the authority that a kubelet
-    /// sends.
+    /// Calls `GetInfo` on a registration socket, on a new connection and with the `:authority` that a kubelet sends.
     pub async fn get_info(socket: &Path) -> Result<PeerInfo, Status> {
         let (mut connection, timing) = dial(socket).await?;
-        registration::get_info(&mut connection, timing.get_info_deadline).await.map(Into::into)
+        registration::get_info(&mut connection, timing.get_info_timeout).await.map(Into::into)
     }
 
-    /// Tells whoever listens on a registration socket what became of its registration; no error means that it is
-    /// registered.
+    /// Calls `NotifyRegistrationStatus` on a registration socket; `None` means that the plugin is registered.
     pub async fn notify(socket: &Path, error: Option<&str>) -> Result<(), Status> {
         let (mut connection, timing) = dial(socket).await?;
         let outcome = error.map_or(Ok(()), |error| Err(error.to_owned()));
-        registration::notify(&mut connection, outcome, timing.notify_deadline).await
+        registration::notify(&mut connection, outcome, timing.notify_timeout).await
     }
 }
 
 async fn dial(socket: &Path) -> Result<(Connection, Timing), Status> {
     let timing = Timing::default();
-    let connection = Connection::dial(socket, timing.dial_deadline, timing.connect_backoff).await?;
+    let connection = Connection::dial(socket, timing.dial_timeout, timing.connect_backoff).await?;
     Ok((connection, timing))
 }
 

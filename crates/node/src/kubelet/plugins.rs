@@ -1,8 +1,8 @@
-//! The instances of drivers that are registered, and the connection to each.
+//! The registered driver instances, and the connection to each.
 //!
-//! All instances of a driver are kept in the order in which they registered. A call goes to the youngest that is connected,
-//! else to the youngest. Losing a connection does not deregister: it only starts the time after which the driver's slices
-//! are deleted.
+//! The instances of a driver are kept in the order of their registration. A call goes to the newest connected instance, or to
+//! the newest if none is connected. Losing a connection does not deregister an instance: it starts the delay after which
+//! the driver's slices are deleted.
 
 mod link;
 
@@ -16,32 +16,32 @@ use tokio_util::sync::DropGuard;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use self::link::{Link, link};
+use self::link::{Link, new_link};
 use super::claim::{ClaimId, Device};
 use super::h2::authority;
 use super::health::{Health, HealthVersion};
 use super::release::Release;
-use super::service::{self, Answers, DraService};
+use super::service::{self, ClaimResults, DraService};
 use super::slices::Slices;
 use super::tasks::Tasks;
 use super::timing::Timing;
 
-/// An instance of a driver that is registered with a kubelet.
+/// A registered driver instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegisteredPlugin {
     /// The name of the driver.
     pub driver: String,
-    /// The socket of its DRA service.
+    /// The socket of the DRA service.
     pub endpoint: PathBuf,
-    /// The version of the DRA service that is used.
+    /// The version of the DRA service in use.
     pub service: DraService,
-    /// The version of the health service that is used, if any.
+    /// The version of the health service in use, if any.
     pub health: Option<HealthVersion>,
-    /// Whether there is a connection at the moment.
+    /// Whether the kubelet is connected to it.
     pub connected: bool,
 }
 
-/// An instance, and its connection. Its tasks end with it.
+/// A driver instance and its connection. Dropping it ends its tasks.
 #[derive(Debug)]
 pub(super) struct Instance {
     driver: String,
@@ -61,7 +61,7 @@ pub(super) enum RegisterError {
     EndpointTaken { driver: String, endpoint: PathBuf },
 }
 
-/// All instances. A clone has the same ones.
+/// All driver instances. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Plugins(Arc<Inner>);
 
@@ -84,7 +84,7 @@ impl Plugins {
         self.0.instances.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the services that a plugin advertises are of any use.
+    /// Chooses the DRA service among those that a plugin advertises.
     pub(super) fn validate(&self, supported: &[String]) -> Result<DraService, RegisterError> {
         self.0.release.dra_service(supported).map_err(|error| RegisterError::NoService(error.to_string()))
     }
@@ -92,8 +92,8 @@ impl Plugins {
     pub(super) fn register(&self, driver: &str, endpoint: &Path, supported: &[String]) -> Result<(), RegisterError> {
         let service = self.validate(supported)?;
         let health = self.0.release.health_service(supported);
-        let authority = self.0.release.names_the_socket_in_calls().then(|| authority(endpoint));
-        let (link, keeper) = link(endpoint, authority, self.0.timing.connect_backoff);
+        let authority = self.0.release.sends_socket_as_authority().then(|| authority(endpoint));
+        let (link, connector) = new_link(endpoint, authority, self.0.timing.connect_backoff);
         let (tasks, guard) = self.0.tasks.nested();
         let instance = Arc::new(Instance {
             driver: driver.to_owned(),
@@ -111,8 +111,9 @@ impl Plugins {
             }
             instances.push(instance);
         }
-        let (plugins, name) = (self.clone(), driver.to_owned());
-        tasks.spawn(async move { keeper.run(|| plugins.check_connections(&name)).await });
+        let plugins = self.clone();
+        let name = driver.to_owned();
+        tasks.spawn(async move { connector.run(|| plugins.check_connections(&name)).await });
         if let Some(version) = health {
             let watch = self.0.health.clone().watch(
                 driver.to_owned(),
@@ -121,7 +122,7 @@ impl Plugins {
                     let link = link.clone();
                     async move { link.channel().await }
                 },
-                self.0.release.gives_up_on_unimplemented_health(),
+                self.0.release.stops_health_if_unimplemented(),
             );
             tasks.spawn(watch);
         }
@@ -139,12 +140,12 @@ impl Plugins {
                 }
             }
         }
-        // Its stream, if it had one, has ended.
+        // Its health stream, if it had one, has ended.
         self.0.health.clear(driver);
         self.check_connections(driver);
     }
 
-    /// Starts or ends the time after which the slices of a driver without connection are deleted.
+    /// Starts or cancels the delay after which the slices of an unconnected driver are deleted.
     fn check_connections(&self, driver: &str) {
         let all = self.lock();
         if all.get(driver).is_some_and(|instances| instances.iter().any(|instance| instance.link.is_connected())) {
@@ -154,7 +155,7 @@ impl Plugins {
         }
     }
 
-    /// The instance that calls for this driver go to.
+    /// Returns the instance that calls for this driver go to.
     pub(super) fn get(&self, driver: &str) -> Option<Arc<Instance>> {
         let all = self.lock();
         let instances = all.get(driver)?;
@@ -174,27 +175,31 @@ impl Plugins {
 }
 
 impl Instance {
-    pub(super) async fn prepare(&self, claims: Vec<ClaimId>, within: Duration) -> Result<Answers<Vec<Device>>, Status> {
-        let call = |channel, left| service::prepare(self.service, channel, claims, Some(left));
-        self.call(within, call).await
+    pub(super) async fn prepare(
+        &self,
+        claims: Vec<ClaimId>,
+        timeout: Duration,
+    ) -> Result<ClaimResults<Vec<Device>>, Status> {
+        let call = |channel, remaining| service::prepare(self.service, channel, claims, Some(remaining));
+        self.call(timeout, call).await
     }
 
-    pub(super) async fn unprepare(&self, claims: Vec<ClaimId>, within: Duration) -> Result<Answers<()>, Status> {
-        let call = |channel, left| service::unprepare(self.service, channel, claims, Some(left));
-        self.call(within, call).await
+    pub(super) async fn unprepare(&self, claims: Vec<ClaimId>, timeout: Duration) -> Result<ClaimResults<()>, Status> {
+        let call = |channel, remaining| service::unprepare(self.service, channel, claims, Some(remaining));
+        self.call(timeout, call).await
     }
 
-    /// Calls as soon as there is a connection, with the time that is then left.
-    async fn call<T, F>(&self, within: Duration, call: impl FnOnce(Channel, Duration) -> F) -> Result<T, Status>
+    /// Calls as soon as there is a connection, with the remaining time as the call's timeout.
+    async fn call<T, F>(&self, timeout: Duration, call: impl FnOnce(Channel, Duration) -> F) -> Result<T, Status>
     where
         F: Future<Output = Result<T, Status>>,
     {
-        let deadline = Instant::now() + within;
+        let deadline = Instant::now() + timeout;
         let called = timeout_at(deadline, async {
             let channel = self.link.channel().await?;
             call(channel, deadline.saturating_duration_since(Instant::now())).await
         });
-        let late = || Status::deadline_exceeded(format!("no answer of {} within {within:?}", self.driver));
+        let late = || Status::deadline_exceeded(format!("no response from {} within {timeout:?}", self.driver));
         called.await.unwrap_or_else(|_| Err(late()))
     }
 }

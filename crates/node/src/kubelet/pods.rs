@@ -1,4 +1,4 @@
-//! The pods of this node: one worker for each, fed by a watch of the API server.
+//! The pods of this node: one worker for each, driven by a watch of the API server.
 
 mod directory;
 mod events;
@@ -28,7 +28,7 @@ use super::manager::Manager;
 use super::tasks::Tasks;
 use super::timing::Timing;
 
-/// What workers work with.
+/// What all workers share.
 pub(super) struct Context {
     pub(super) client: Client,
     pub(super) node: String,
@@ -38,13 +38,13 @@ pub(super) struct Context {
     pub(super) tasks: Tasks,
 }
 
-/// The pods. A clone is the same.
+/// The pods of the node. Clones share them.
 #[derive(Clone)]
 pub(super) struct Pods {
     context: Arc<Context>,
     directories: Directories,
     workers: Arc<Mutex<HashMap<String, Handle>>>,
-    /// The pods that may have claims that are theirs.
+    /// The UIDs of pods that may still have claims to unprepare.
     active: Arc<Mutex<HashSet<String>>>,
 }
 
@@ -54,13 +54,13 @@ impl fmt::Debug for Pods {
     }
 }
 
-/// A worker, from outside.
+/// The handle of a worker.
 #[derive(Debug)]
 struct Handle {
-    /// The pod as the API server had it last; nothing when it is gone.
+    /// The pod as the API server had it last; `None` when it is gone.
     pod: latest::Sender<Option<Arc<Pod>>>,
-    /// To be looked at again.
-    poke: Arc<Notify>,
+    /// Triggers a sync.
+    resync: Arc<Notify>,
 }
 
 impl Pods {
@@ -85,23 +85,23 @@ impl Pods {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows the pods of the node.
+    /// Watches the pods of the node.
     pub(super) async fn run(self) {
         watch::run(&self).await;
     }
 
-    /// All pods, seen for the first time or again. What is not among them is gone.
+    /// Takes a list of all pods; others are gone. `first` is set for the first list of this kubelet.
     fn replace(&self, pods: Vec<Pod>, first: bool) {
         let listed: HashSet<String> = pods.iter().filter_map(|pod| pod.metadata.uid.clone()).collect();
         let mut known: BTreeSet<String> = self.workers().keys().cloned().collect();
         if first {
-            // What an earlier kubelet left.
+            // Pods that an earlier kubelet had.
             known.extend(self.directories.pods());
             known.extend(self.context.manager.pods());
         }
         pods.into_iter().for_each(|pod| self.apply(pod));
         for uid in known.difference(&listed.into_iter().collect()) {
-            self.tell(uid, None);
+            self.send(uid, None);
         }
         if first {
             let pods = self.clone();
@@ -111,42 +111,43 @@ impl Pods {
 
     fn apply(&self, pod: Pod) {
         let Some(uid) = pod.metadata.uid.clone() else { return };
-        self.tell(&uid, Some(Arc::new(pod)));
+        self.send(&uid, Some(Arc::new(pod)));
     }
 
-    fn gone(&self, uid: &str) {
+    fn removed(&self, uid: &str) {
         if self.workers().contains_key(uid) {
-            self.tell(uid, None);
+            self.send(uid, None);
         }
     }
 
-    /// Tells the worker of a pod, which starts if there is none.
-    fn tell(&self, uid: &str, pod: Option<Arc<Pod>>) {
+    /// Sends a pod to its worker, which is started if necessary.
+    fn send(&self, uid: &str, pod: Option<Arc<Pod>>) {
         let mut workers = self.workers();
         if let Some(handle) = workers.get(uid) {
             handle.pod.send_replace(pod);
             return;
         }
         let (sender, receiver) = latest::channel(pod);
-        let poke = Arc::new(Notify::new());
-        workers.insert(uid.to_owned(), Handle { pod: sender, poke: poke.clone() });
+        let resync = Arc::new(Notify::new());
+        workers.insert(uid.to_owned(), Handle { pod: sender, resync: resync.clone() });
         drop(workers);
         self.active().insert(uid.to_owned());
-        let (worker, pods, uid) =
-            (Worker::new(self.clone(), uid.to_owned(), receiver, poke), self.clone(), uid.to_owned());
+        let worker = Worker::new(self.clone(), uid.to_owned(), receiver, resync);
+        let pods = self.clone();
+        let uid = uid.to_owned();
         self.context.tasks.spawn(async move {
             worker.run().await;
             pods.workers().remove(&uid);
         });
     }
 
-    /// The claims of this pod are unprepared, and it will never have any again.
+    /// Records that the claims of a pod are unprepared, and will not be prepared again.
     fn unprepared(&self, uid: &str) {
         self.active().remove(uid);
     }
 
     async fn unprepare_orphans(&self) {
-        let mut ticks = interval(self.context.timing.orphan_loop);
+        let mut ticks = interval(self.context.timing.orphan_interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
@@ -154,11 +155,11 @@ impl Pods {
         }
     }
 
-    /// Devices have changed: the pods that use them report it.
+    /// Syncs the pods that use devices whose health has changed.
     pub(super) fn health_changed(&self, change: &Change) {
         let workers = self.workers();
         for handle in self.context.manager.pods_using(change).iter().filter_map(|uid| workers.get(uid)) {
-            handle.poke.notify_one();
+            handle.resync.notify_one();
         }
     }
 }

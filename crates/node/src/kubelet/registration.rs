@@ -1,12 +1,13 @@
-//! Registering the plugins behind the sockets of the registry, and deregistering them when their sockets are gone.
+//! Registers the plugins behind the sockets in the registry, and deregisters them when their sockets are gone.
 //!
-//! A loop compares what is there with what is registered. What it finds to do runs beside it, one thing at a time for each
-//! socket path; a failure makes the path wait, also when another socket has taken the name since.
+//! A loop compares the sockets with the registered plugins. Each operation runs as a task of its own, one at a time for each
+//! socket path. A failure delays the next operation on the path, also if another socket has taken the name since.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use drakkar_client::Retry;
 use drakkar_kubelet_api::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
 use prost::Message;
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
@@ -17,14 +18,13 @@ use super::plugins::Plugins;
 use super::registry::{Sockets, Version};
 use super::tasks::Tasks;
 use super::timing::Timing;
-use drakkar_client::Retry;
 
 const GET_INFO: &str = "/pluginregistration.Registration/GetInfo";
 const NOTIFY: &str = "/pluginregistration.Registration/NotifyRegistrationStatus";
-/// The only type of plugin that this kubelet has a use for.
+/// The only type of plugin that this kubelet supports.
 const DRA_PLUGIN: &str = "DRAPlugin";
 
-/// What is registered, by socket. A clone is the same.
+/// The registered plugins by socket. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Registrar {
     sockets: Sockets,
@@ -47,14 +47,14 @@ struct Registered {
     endpoint: PathBuf,
 }
 
-/// What is being done to a socket path, or went wrong there.
+/// The operation that runs on a socket path, or has failed there.
 #[derive(Debug)]
 enum Operation {
     Running(Option<Retry>),
     Failed { retry: Retry, until: Instant },
 }
 
-/// Why a plugin was not registered.
+/// Why a plugin could not be registered.
 #[derive(Debug, thiserror::Error)]
 enum AttemptError {
     #[error("{0}")]
@@ -79,7 +79,7 @@ impl Registrar {
     }
 
     pub(super) async fn run(self) {
-        let mut ticks = interval(self.timing.registration_loop);
+        let mut ticks = interval(self.timing.registration_interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
@@ -92,9 +92,11 @@ impl Registrar {
         let registered = self.lock().registered.clone();
         for (path, plugin) in &registered {
             if desired.get(path) != Some(&plugin.version) && self.begin(path) {
-                let (registrar, path, plugin) = (self.clone(), path.clone(), plugin.clone());
+                let registrar = self.clone();
+                let path = path.clone();
+                let plugin = plugin.clone();
                 self.tasks.spawn(async move {
-                    registrar.forget(&path, &plugin);
+                    registrar.deregister(&path, &plugin);
                     registrar.end(&path, true);
                 });
             }
@@ -106,7 +108,7 @@ impl Registrar {
                 self.tasks.spawn(async move {
                     let outcome = registrar.attempt(&path, version).await;
                     if let Err(error) = &outcome {
-                        tracing::warn!(socket = %path.display(), %error, "kubelet: a plugin is not registered");
+                        tracing::warn!(socket = %path.display(), %error, "kubelet: registering a plugin failed");
                     }
                     registrar.end(&path, outcome.is_ok());
                 });
@@ -114,14 +116,14 @@ impl Registrar {
         }
     }
 
-    /// Takes a path for an operation, if nobody has it and it need not wait.
+    /// Starts an operation on a path, unless one is running or the delay after a failure has not passed.
     fn begin(&self, path: &Path) -> bool {
         let mut state = self.lock();
         let retry = match state.operations.remove(path) {
             None => None,
             Some(Operation::Failed { retry, until }) if until <= Instant::now() => Some(retry),
-            Some(busy) => {
-                state.operations.insert(path.to_owned(), busy);
+            Some(operation) => {
+                state.operations.insert(path.to_owned(), operation);
                 return false;
             }
         };
@@ -142,36 +144,36 @@ impl Registrar {
         }
     }
 
-    fn forget(&self, path: &Path, plugin: &Registered) {
+    fn deregister(&self, path: &Path, plugin: &Registered) {
         self.plugins.deregister(&plugin.driver, &plugin.endpoint);
         self.lock().registered.remove(path);
-        tracing::info!(driver = plugin.driver, socket = %path.display(), "kubelet: a plugin is deregistered");
+        tracing::info!(driver = plugin.driver, socket = %path.display(), "kubelet: plugin deregistered");
     }
 
-    /// One attempt to register. The connection ends with it.
+    /// Tries once to register a plugin, on a connection of its own.
     async fn attempt(&self, path: &Path, version: Version) -> Result<(), AttemptError> {
         let timing = &self.timing;
-        let dialled = Connection::dial(path, timing.dial_deadline, timing.connect_backoff).await;
+        let dialled = Connection::dial(path, timing.dial_timeout, timing.connect_backoff).await;
         let mut connection = dialled.map_err(AttemptError::Dial)?;
-        let info = get_info(&mut connection, timing.get_info_deadline).await.map_err(AttemptError::GetInfo)?;
+        let info = get_info(&mut connection, timing.get_info_timeout).await.map_err(AttemptError::GetInfo)?;
         let recorded = self.record(path, version, &info);
-        let told = recorded.as_ref().map(drop).map_err(ToString::to_string);
-        let notified = notify(&mut connection, told, timing.notify_deadline).await;
+        let outcome = recorded.as_ref().map(drop).map_err(ToString::to_string);
+        let notified = notify(&mut connection, outcome, timing.notify_timeout).await;
         match (recorded, notified) {
             (Ok(_), Ok(())) => {
-                tracing::info!(driver = info.name, socket = %path.display(), "kubelet: a plugin is registered");
+                tracing::info!(driver = info.name, socket = %path.display(), "kubelet: plugin registered");
                 Ok(())
             }
             (Ok(plugin), Err(status)) => {
-                self.forget(path, &plugin);
+                self.deregister(path, &plugin);
                 Err(AttemptError::Notify(status))
             }
-            // What the plugin says to bad news changes nothing.
+            // The plugin's answer to a failed registration does not matter.
             (Err(error), _) => Err(error),
         }
     }
 
-    /// Checks a plugin and takes it. What fails leaves no record.
+    /// Checks and records a plugin. A failure leaves no record.
     fn record(&self, path: &Path, version: Version, info: &PluginInfo) -> Result<Registered, AttemptError> {
         if info.r#type != DRA_PLUGIN {
             return Err(AttemptError::UnknownType { kind: info.r#type.clone() });
@@ -188,25 +190,25 @@ impl Registrar {
     }
 }
 
-/// Asks a plugin who it is.
-pub(super) async fn get_info(connection: &mut Connection, within: Duration) -> Result<PluginInfo, Status> {
-    let answer = connection.call(GET_INFO, &InfoRequest {}.encode_to_vec(), within).await?;
-    decode(&answer)
+/// Calls `GetInfo`.
+pub(super) async fn get_info(connection: &mut Connection, timeout: Duration) -> Result<PluginInfo, Status> {
+    let response = connection.call(GET_INFO, &InfoRequest {}.encode_to_vec(), timeout).await?;
+    decode(&response)
 }
 
-/// Tells a plugin what became of its registration.
+/// Calls `NotifyRegistrationStatus`.
 pub(super) async fn notify(
     connection: &mut Connection,
     outcome: Result<(), String>,
-    within: Duration,
+    timeout: Duration,
 ) -> Result<(), Status> {
     let status = RegistrationStatus { plugin_registered: outcome.is_ok(), error: outcome.err().unwrap_or_default() };
-    let answer = connection.call(NOTIFY, &status.encode_to_vec(), within).await?;
-    decode::<RegistrationStatusResponse>(&answer).map(drop)
+    let response = connection.call(NOTIFY, &status.encode_to_vec(), timeout).await?;
+    decode::<RegistrationStatusResponse>(&response).map(drop)
 }
 
 fn decode<T: Message + Default>(bytes: &[u8]) -> Result<T, Status> {
-    T::decode(bytes).map_err(|error| Status::internal(format!("the answer cannot be read: {error}")))
+    T::decode(bytes).map_err(|error| Status::internal(format!("decode the response: {error}")))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The calls of the DRA service, in the version that was chosen, over one connection.
+//! The calls of the DRA service in either version.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use tonic::{Request, Status};
 
 use super::claim::{ClaimId, Device};
 
-/// A version of the DRA service.
+/// A version of the kubelet's DRA gRPC service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DraService {
     /// `v1.DRAPlugin`, since Kubernetes 1.34.
@@ -21,7 +21,7 @@ pub enum DraService {
 }
 
 impl DraService {
-    /// What a plugin calls it when it registers.
+    /// Returns the name by which a plugin advertises the service.
     pub fn advertised(self) -> &'static str {
         match self {
             Self::V1 => "v1.DRAPlugin",
@@ -36,23 +36,23 @@ impl fmt::Display for DraService {
     }
 }
 
-/// What a plugin answered for each claim, by UID.
-pub(super) type Answers<T> = BTreeMap<String, Result<T, String>>;
+/// A plugin's result for each claim, by UID.
+pub(super) type ClaimResults<T> = BTreeMap<String, Result<T, String>>;
 
-/// The two versions have the same methods and messages of the same form.
+/// Calls a method; both versions have the same methods, with messages of the same form.
 macro_rules! call {
-    ($proto:ident, $channel:expr, $claims:expr, $deadline:expr, $method:ident, $request:ident, $value:expr) => {{
+    ($proto:ident, $channel:expr, $claims:expr, $timeout:expr, $method:ident, $request:ident, $value:expr) => {{
         let claim = |claim: ClaimId| $proto::Claim { namespace: claim.namespace, uid: claim.uid, name: claim.name };
         let mut request = Request::new($proto::$request { claims: $claims.into_iter().map(claim).collect() });
-        if let Some(deadline) = $deadline {
-            request.set_timeout(deadline);
+        if let Some(timeout) = $timeout {
+            request.set_timeout(timeout);
         }
         let response = $proto::dra_plugin_client::DraPluginClient::new($channel).$method(request).await?;
-        let answers = response.into_inner().claims.into_iter().map(|(uid, answer)| {
-            let outcome = if answer.error.is_empty() { Ok($value(answer)) } else { Err(answer.error) };
-            (uid, outcome)
+        let results = response.into_inner().claims.into_iter().map(|(uid, answer)| {
+            let result = if answer.error.is_empty() { Ok($value(answer)) } else { Err(answer.error) };
+            (uid, result)
         });
-        Ok(answers.collect())
+        Ok(results.collect())
     }};
 }
 
@@ -60,19 +60,19 @@ pub(super) async fn prepare(
     version: DraService,
     channel: Channel,
     claims: Vec<ClaimId>,
-    deadline: Option<Duration>,
-) -> Result<Answers<Vec<Device>>, Status> {
+    timeout: Option<Duration>,
+) -> Result<ClaimResults<Vec<Device>>, Status> {
     fn devices<T: Into<Device>>(devices: Vec<T>) -> Vec<Device> {
         devices.into_iter().map(Into::into).collect()
     }
     match version {
         DraService::V1 => {
             let value = |answer: dra_v1::NodePrepareResourceResponse| devices(answer.devices);
-            call!(dra_v1, channel, claims, deadline, node_prepare_resources, NodePrepareResourcesRequest, value)
+            call!(dra_v1, channel, claims, timeout, node_prepare_resources, NodePrepareResourcesRequest, value)
         }
         DraService::V1beta1 => {
             let value = |answer: dra_v1beta1::NodePrepareResourceResponse| devices(answer.devices);
-            call!(dra_v1beta1, channel, claims, deadline, node_prepare_resources, NodePrepareResourcesRequest, value)
+            call!(dra_v1beta1, channel, claims, timeout, node_prepare_resources, NodePrepareResourcesRequest, value)
         }
     }
 }
@@ -81,24 +81,16 @@ pub(super) async fn unprepare(
     version: DraService,
     channel: Channel,
     claims: Vec<ClaimId>,
-    deadline: Option<Duration>,
-) -> Result<Answers<()>, Status> {
+    timeout: Option<Duration>,
+) -> Result<ClaimResults<()>, Status> {
     match version {
         DraService::V1 => {
             let value = |_: dra_v1::NodeUnprepareResourceResponse| ();
-            call!(dra_v1, channel, claims, deadline, node_unprepare_resources, NodeUnprepareResourcesRequest, value)
+            call!(dra_v1, channel, claims, timeout, node_unprepare_resources, NodeUnprepareResourcesRequest, value)
         }
         DraService::V1beta1 => {
             let value = |_: dra_v1beta1::NodeUnprepareResourceResponse| ();
-            call!(
-                dra_v1beta1,
-                channel,
-                claims,
-                deadline,
-                node_unprepare_resources,
-                NodeUnprepareResourcesRequest,
-                value
-            )
+            call!(dra_v1beta1, channel, claims, timeout, node_unprepare_resources, NodeUnprepareResourcesRequest, value)
         }
     }
 }

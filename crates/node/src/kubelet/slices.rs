@@ -1,4 +1,4 @@
-//! Deleting the `ResourceSlices` of drivers that are not there: all of the node's when a kubelet starts, and a driver's when
+//! Deletes the `ResourceSlices` of drivers that are not running: all of the node's when a kubelet starts, and a driver's when
 //! none of its instances has been connected for a while.
 
 use std::collections::HashMap;
@@ -16,10 +16,10 @@ use tokio_util::sync::DropGuard;
 use super::tasks::Tasks;
 use super::timing::Timing;
 
-/// After so many failures in a row deleting is given up.
-const ATTEMPTS: usize = 100;
+/// The number of attempts after which deleting is given up.
+const MAX_ATTEMPTS: usize = 100;
 
-/// The slices of a node. A clone is the same.
+/// The slices of a node. Clones share the state.
 #[derive(Clone)]
 pub(super) struct Slices(Arc<Inner>);
 
@@ -28,9 +28,9 @@ struct Inner {
     node: String,
     timing: Timing,
     tasks: Tasks,
-    /// Drivers whose slices are to be deleted; dropping the guard prevents it.
+    /// Drivers whose slices are about to be deleted; dropping the guard cancels that.
     pending: Mutex<HashMap<String, DropGuard>>,
-    /// Whether those of the kubelet's start are gone.
+    /// Whether the slices from before the kubelet's start are deleted.
     deleted_all: watch::Sender<bool>,
 }
 
@@ -55,21 +55,21 @@ impl Slices {
         });
     }
 
-    /// Waits until [`Self::delete_all`] is done, or nobody does it any more.
+    /// Waits until [`Self::delete_all`] is done, or the kubelet has ended.
     pub(super) fn deleted_all(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut deleted = self.0.deleted_all.subscribe();
         async move {
-            // An error is the end of the kubelet.
+            // An error means that the kubelet has ended.
             let _ = deleted.wait_for(|deleted| *deleted).await;
         }
     }
 
-    /// An instance of the driver is connected: its slices stay.
+    /// An instance of the driver is connected: keeps its slices.
     pub(super) fn connected(&self, driver: &str) {
         self.0.pending.lock().unwrap_or_else(PoisonError::into_inner).remove(driver);
     }
 
-    /// No instance of the driver is connected: its slices are deleted if that stays so.
+    /// No instance of the driver is connected: deletes its slices unless one connects in time.
     pub(super) fn disconnected(&self, driver: &str) {
         let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
         if pending.contains_key(driver) {
@@ -77,7 +77,8 @@ impl Slices {
         }
         let (tasks, guard) = self.0.tasks.nested();
         pending.insert(driver.to_owned(), guard);
-        let (slices, driver) = (self.clone(), driver.to_owned());
+        let slices = self.clone();
+        let driver = driver.to_owned();
         tasks.spawn(async move {
             sleep(slices.0.timing.slice_grace).await;
             slices.delete(Some(&driver)).await;
@@ -85,7 +86,7 @@ impl Slices {
         });
     }
 
-    /// The drivers whose slices are to be deleted.
+    /// Returns the drivers whose slices are about to be deleted.
     #[cfg(test)]
     pub(super) fn pending(&self) -> Vec<String> {
         self.0.pending.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
@@ -97,18 +98,19 @@ impl Slices {
         if let Some(driver) = driver {
             fields.push_str(&format!(",spec.driver={driver}"));
         }
-        let (api, selected) = (Api::<ResourceSlice>::all(inner.client.clone()), ListParams::default().fields(&fields));
+        let api = Api::<ResourceSlice>::all(inner.client.clone());
+        let selected = ListParams::default().fields(&fields);
         let mut retry = inner.timing.slice_backoff.retry();
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             match api.delete_collection(&DeleteParams::default(), &selected).await {
                 Ok(_) => {
-                    tracing::info!(%fields, "kubelet: deleted resource slices");
+                    tracing::info!(%fields, "kubelet: resource slices deleted");
                     return;
                 }
-                Err(error) => tracing::warn!(%fields, %error, "kubelet: cannot delete resource slices, trying again"),
+                Err(error) => tracing::warn!(%fields, %error, "kubelet: deleting resource slices failed, retrying"),
             }
             sleep(retry.next_delay()).await;
         }
-        tracing::error!(%fields, "kubelet: gave up deleting resource slices");
+        tracing::error!(%fields, "kubelet: deleting resource slices failed, giving up");
     }
 }

@@ -1,11 +1,11 @@
-//! The tasks of a kubelet: all end when it does, and it can wait for that.
+//! The tasks of a kubelet: all end with it, and it can wait for them.
 
 use std::future::Future;
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-/// Where tasks are spawned. A clone spawns to the same place.
+/// Spawns the tasks of a kubelet. Clones share the tasks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tasks {
     tracker: TaskTracker,
@@ -13,7 +13,7 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    /// Spawns a task that is dropped, wherever it waits, when this place is closed.
+    /// Spawns a task that is dropped, at its next await point, when the tasks are cancelled.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let task = self.token.clone().run_until_cancelled_owned(task);
         self.tracker.spawn(async move {
@@ -21,19 +21,19 @@ impl Tasks {
         });
     }
 
-    /// A place within this one, with an end of its own.
+    /// Returns a subset of tasks that can be cancelled on its own, by dropping the guard.
     pub(super) fn nested(&self) -> (Self, DropGuard) {
         let token = self.token.child_token();
         (Self { tracker: self.tracker.clone(), token: token.clone() }, token.drop_guard())
     }
 
-    /// Ends all tasks, each at the next point where it waits.
+    /// Cancels all tasks, each at its next await point.
     pub(super) fn cancel(&self) {
         self.token.cancel();
     }
 
-    /// Waits for the end of all tasks.
-    pub(super) async fn ended(&self) {
+    /// Waits until all tasks have ended.
+    pub(super) async fn wait(&self) {
         self.tracker.close();
         self.tracker.wait().await;
     }

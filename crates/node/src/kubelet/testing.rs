@@ -1,5 +1,5 @@
-//! The peers of a kubelet in these tests: plugins, an API server and a container runtime that do as they are told, and one
-//! log of what all of them saw, in the order in which it happened.
+//! The peers of a kubelet in these tests: a plugin, an API server and a container runtime under the test's control, and one
+//! log of what they saw, in order.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 
@@ -22,22 +22,22 @@ use super::{Config, Kubelet, Timing};
 pub(super) const DRIVER: &str = "gpu.example.com";
 /// The node of all tests.
 pub(super) const NODE: &str = "node-1";
-/// Far longer than anything here takes, on a busy machine too.
-pub(super) const PATIENCE: Duration = Duration::from_secs(180);
+/// Far longer than anything here takes, even on a loaded machine.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Waits until something is so.
-pub(super) async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+/// Polls until there is a value.
+pub(super) async fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = poll() {
             return found;
         }
-        assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
+        assert!(tokio::time::Instant::now() < deadline, "timed out: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// What happened, in order. A clone is the same log.
+/// A log of events, in order. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -50,19 +50,19 @@ impl Log {
         self.0.lock().unwrap().clone()
     }
 
-    /// The lines that begin with one of these.
-    pub(super) fn of(&self, beginnings: &[&str]) -> Vec<String> {
-        let wanted = |line: &String| beginnings.iter().any(|beginning| line.starts_with(beginning));
-        self.lines().into_iter().filter(wanted).collect()
+    /// Returns the lines that start with one of these prefixes.
+    pub(super) fn of(&self, prefixes: &[&str]) -> Vec<String> {
+        let matches = |line: &String| prefixes.iter().any(|prefix| line.starts_with(prefix));
+        self.lines().into_iter().filter(matches).collect()
     }
 
-    pub(super) fn count(&self, beginning: &str) -> usize {
-        self.of(&[beginning]).len()
+    pub(super) fn count(&self, prefix: &str) -> usize {
+        self.of(&[prefix]).len()
     }
 
-    pub(super) async fn wait_for(&self, beginning: &str, count: usize) {
-        let what = format!("{count} × {beginning:?}");
-        eventually(&what, || (self.count(beginning) >= count).then_some(())).await;
+    pub(super) async fn wait_for(&self, prefix: &str, count: usize) {
+        let what = format!("{count} × {prefix:?}");
+        eventually(&what, || (self.count(prefix) >= count).then_some(())).await;
     }
 }
 
@@ -104,20 +104,21 @@ impl TestNode {
         registry
     }
 
-    /// A plugin of [`DRIVER`] that runs, under a name that every Rust server can be called by.
+    /// Starts a plugin of [`DRIVER`], with a socket name that every Rust server accepts as `:authority`.
     pub(super) async fn plugin(&self) -> TestPlugin {
         TestPlugin::start(&self.registry(), DRIVER, "", self.log.clone()).await
     }
 
-    /// A kubelet that has registered a plugin and is connected to it.
+    /// Starts a kubelet and a plugin, and waits until they are connected.
     pub(super) async fn with_plugin(&self) -> (Kubelet, TestPlugin) {
-        let (kubelet, plugin) = (self.kubelet().await, self.plugin().await);
+        let kubelet = self.kubelet().await;
+        let plugin = self.plugin().await;
         connected(&kubelet, 1).await;
         (kubelet, plugin)
     }
 }
 
-/// Waits until so many instances are registered and connected.
+/// Waits until this number of instances is registered and connected.
 pub(super) async fn connected(kubelet: &Kubelet, count: usize) {
     let ready = || {
         let registered = kubelet.registered();

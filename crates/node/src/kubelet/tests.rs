@@ -1,4 +1,4 @@
-//! A kubelet as a whole.
+//! Tests of a kubelet as a whole.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -48,7 +48,7 @@ async fn pods_run_in_real_containers_that_outlive_their_kubelet() {
     assert_eq!(ended["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"], 3);
     assert_eq!(runner.logs(&runner.list(&speaker_uid)[0].id).unwrap(), b"drakkar\n");
 
-    // The other still runs, and is the same container as before.
+    // The other container still runs, and is the same as before.
     assert_eq!(runner.list(&uid), started);
     node.api.delete("sleeper").await;
     node.api.wait_until_gone("sleeper").await;
@@ -57,7 +57,7 @@ async fn pods_run_in_real_containers_that_outlive_their_kubelet() {
 }
 
 #[tokio::test]
-async fn state_that_cannot_be_read_is_an_error_that_names_the_file() {
+async fn an_unreadable_state_file_is_an_error_that_names_it() {
     let node = TestNode::new().await;
     std::fs::write(node.root.path().join("dra_manager_state"), "{}").unwrap();
     let error = Kubelet::start(node.config()).await.unwrap_err().to_string();
@@ -65,19 +65,19 @@ async fn state_that_cannot_be_read_is_an_error_that_names_the_file() {
 }
 
 #[tokio::test]
-async fn a_kubelet_that_stopped_leaves_no_task_and_no_connection() {
+async fn a_stopped_kubelet_leaves_no_task_and_no_connection() {
     let node = TestNode::new().await;
     let (kubelet, plugin) = node.with_plugin().await;
     let tasks = kubelet.tasks.clone();
     kubelet.stop().await;
-    tasks.ended().await;
+    tasks.wait().await;
     drop(plugin);
-    let left: Vec<String> = std::fs::read_dir(node.root.path())
+    let temporary: Vec<String> = std::fs::read_dir(node.root.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .filter(|name| name.starts_with('.'))
         .collect();
-    assert!(left.is_empty(), "{left:?}");
+    assert!(temporary.is_empty(), "{temporary:?}");
 }
 
 #[tokio::test]

@@ -1,66 +1,67 @@
-//! How long this kubelet waits for what: every interval and deadline of a real one, in one place.
+//! The intervals and timeouts of a kubelet, in one place.
 
 use std::time::Duration;
 
 use drakkar_client::Backoff;
 use drakkar_client::backoff::jittered;
 
-/// The intervals and deadlines of a kubelet. The default has those of a real kubelet.
+/// The intervals and timeouts of a kubelet. The default has those of a real kubelet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timing {
-    /// How often the sockets in the registry are compared with what is registered.
-    pub registration_loop: Duration,
-    /// How long a registration socket may take to accept a connection.
-    pub dial_deadline: Duration,
-    /// How long `GetInfo` may take.
-    pub get_info_deadline: Duration,
-    /// How long `NotifyRegistrationStatus` may take.
-    pub notify_deadline: Duration,
-    /// The pauses after failed registrations of one socket path.
+    /// The interval between comparisons of the sockets in the registry with the registered plugins.
+    pub registration_interval: Duration,
+    /// The timeout for a connection to a registration socket.
+    pub dial_timeout: Duration,
+    /// The timeout of `GetInfo`.
+    pub get_info_timeout: Duration,
+    /// The timeout of `NotifyRegistrationStatus`.
+    pub notify_timeout: Duration,
+    /// The delays after failed registrations of one socket path.
     pub registration_backoff: Backoff,
-    /// The pauses between tries to connect to a socket that refuses, of either kind.
+    /// The delays between attempts to connect to a registration or DRA socket.
     pub connect_backoff: Backoff,
-    /// How long a prepare or unprepare call may take; the plugin is told.
-    pub call_deadline: Duration,
-    /// When a pod is looked at again though nothing happened, and when a failed prepare is tried again.
-    pub pod_sync: Jittered,
-    /// When a failed unprepare, or a container that could not be created, is tried again.
-    pub pod_retry: Jittered,
-    /// How often claims of pods that are gone are looked for.
-    pub orphan_loop: Duration,
-    /// How long a driver may be without a connection before its slices are deleted.
+    /// The timeout of a prepare or unprepare call, which is sent to the plugin.
+    pub call_timeout: Duration,
+    /// The delay before a pod is synced again without an event, and before a failed prepare is retried.
+    pub pod_sync: JitteredDelay,
+    /// The delay before a failed unprepare, or the creation of a container, is retried.
+    pub pod_retry: JitteredDelay,
+    /// The interval between searches for claims of deleted pods.
+    pub orphan_interval: Duration,
+    /// How long a driver may be disconnected before its slices are deleted.
     pub slice_grace: Duration,
-    /// The pauses after slices could not be deleted.
+    /// The delays after slices could not be deleted.
     pub slice_backoff: Backoff,
-    /// When a health stream that ended is opened again.
-    pub health_reconnect: Duration,
-    /// How long a health report holds that does not say it.
+    /// The delay before a health stream that ended is opened again.
+    pub health_reconnect_delay: Duration,
+    /// The lease of a health report that has none.
     pub health_lease: Duration,
-    /// The pauses between an exit of a container and its restart; the first restart has none.
+    /// The delays between the exit of a container and its restart; the first restart has none.
     pub container_backoff: Backoff,
-    /// A container that ran for this long starts without a pause again.
+    /// The time that a container must run before its restart backoff is reset.
     pub container_backoff_reset: Duration,
-    /// The pauses after the API server could not be reached.
+    /// The delays after failed requests to the API server.
     pub api_backoff: Backoff,
 }
 
 impl Default for Timing {
     fn default() -> Self {
-        let (millis, secs) = (Duration::from_millis, Duration::from_secs);
+        let millis = Duration::from_millis;
+        let secs = Duration::from_secs;
         Self {
-            registration_loop: secs(1),
-            dial_deadline: secs(10),
-            get_info_deadline: secs(1),
-            notify_deadline: secs(5),
+            registration_interval: secs(1),
+            dial_timeout: secs(10),
+            get_info_timeout: secs(1),
+            notify_timeout: secs(5),
             registration_backoff: Backoff::new(millis(500), secs(122)).with_jitter(1.0, 1.0),
             connect_backoff: Backoff::new(secs(1), secs(120)).with_factor(1.6).with_jitter(1.0, 1.2),
-            call_deadline: secs(45),
-            pod_sync: Jittered { least: secs(60), jitter: 0.5 },
-            pod_retry: Jittered { least: secs(10), jitter: 0.5 },
-            orphan_loop: secs(60),
+            call_timeout: secs(45),
+            pod_sync: JitteredDelay { min: secs(60), jitter: 0.5 },
+            pod_retry: JitteredDelay { min: secs(10), jitter: 0.5 },
+            orphan_interval: secs(60),
             slice_grace: secs(30),
             slice_backoff: Backoff::new(secs(1), secs(300)).with_jitter(1.0, 1.2),
-            health_reconnect: secs(5),
+            health_reconnect_delay: secs(5),
             health_lease: secs(30),
             container_backoff: Backoff::new(secs(10), secs(300)).with_jitter(1.0, 1.0),
             container_backoff_reset: secs(600),
@@ -70,20 +71,20 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// For tests: deadlines and the default lease are the real ones, everything that is merely waited for comes soon.
+    /// Returns the timing for tests: timeouts and the default lease are the real ones, intervals and delays are short.
     pub fn fast() -> Self {
         let millis = Duration::from_millis;
         let soon = |max| Backoff::new(millis(20), millis(max)).with_jitter(1.0, 1.2);
         Self {
-            registration_loop: millis(20),
+            registration_interval: millis(20),
             registration_backoff: soon(500),
             connect_backoff: soon(200),
-            pod_sync: Jittered { least: millis(150), jitter: 0.5 },
-            pod_retry: Jittered { least: millis(50), jitter: 0.5 },
-            orphan_loop: millis(100),
+            pod_sync: JitteredDelay { min: millis(150), jitter: 0.5 },
+            pod_retry: JitteredDelay { min: millis(50), jitter: 0.5 },
+            orphan_interval: millis(100),
             slice_grace: millis(600),
             slice_backoff: soon(500),
-            health_reconnect: millis(100),
+            health_reconnect_delay: millis(100),
             container_backoff: soon(500),
             api_backoff: soon(500),
             ..Self::default()
@@ -91,18 +92,18 @@ impl Timing {
     }
 }
 
-/// A wait of at least so long, and of up to that part of it more.
+/// A delay with random jitter.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Jittered {
-    /// The shortest wait.
-    pub least: Duration,
-    /// How much of [`least`](Self::least) may be added; 0.5 is half.
+pub struct JitteredDelay {
+    /// The shortest delay.
+    pub min: Duration,
+    /// The largest part of [`min`](Self::min) that is added; 0.5 is half.
     pub jitter: f64,
 }
 
-impl Jittered {
+impl JitteredDelay {
     pub(super) fn pick(self) -> Duration {
-        jittered(self.least, 1.0..=1.0 + self.jitter.max(0.0))
+        jittered(self.min, 1.0..=1.0 + self.jitter.max(0.0))
     }
 }
 
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_registration_is_tried_again_after_half_a_second_doubling_up_to_122_seconds() {
+    fn a_failed_registration_is_retried_after_half_a_second_doubling_up_to_122_seconds() {
         let mut retry = Timing::default().registration_backoff.retry();
         let seconds: Vec<f64> = std::iter::repeat_with(|| retry.next_delay().as_secs_f64()).take(11).collect();
         assert_eq!(seconds, [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 122.0, 122.0, 122.0]);
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_prepare_is_tried_again_after_60_to_90_seconds_and_a_failed_unprepare_after_10_to_15() {
+    fn a_failed_prepare_is_retried_after_60_to_90_seconds_and_a_failed_unprepare_after_10_to_15() {
         let timing = Timing::default();
         for _ in 0..100 {
             assert!((60.0..90.0).contains(&timing.pod_sync.pick().as_secs_f64()));
@@ -129,19 +130,20 @@ mod tests {
     }
 
     #[test]
-    fn tests_wait_less_but_have_the_same_deadlines() {
-        let (real, fast) = (Timing::default(), Timing::fast());
-        let deadlines = |timing: &Timing| {
+    fn fast_timing_has_shorter_delays_but_the_same_timeouts() {
+        let real = Timing::default();
+        let fast = Timing::fast();
+        let timeouts = |timing: &Timing| {
             [
-                timing.dial_deadline,
-                timing.get_info_deadline,
-                timing.notify_deadline,
-                timing.call_deadline,
+                timing.dial_timeout,
+                timing.get_info_timeout,
+                timing.notify_timeout,
+                timing.call_timeout,
                 timing.health_lease,
             ]
         };
-        assert_eq!(deadlines(&real), deadlines(&fast));
-        assert_eq!(deadlines(&real).map(|deadline| deadline.as_secs()), [10, 1, 5, 45, 30]);
+        assert_eq!(timeouts(&real), timeouts(&fast));
+        assert_eq!(timeouts(&real).map(|timeout| timeout.as_secs()), [10, 1, 5, 45, 30]);
         assert!(fast.slice_grace < real.slice_grace);
     }
 }

@@ -1,7 +1,7 @@
-//! How a node differs from the usual one.
+//! The builder of a node.
 
+use drakkar_apiserver::{self as api, ApiServer, Identity};
 use std::sync::Arc;
-
 use tokio::sync::Mutex;
 
 use super::directory::Directory;
@@ -9,9 +9,8 @@ use super::{Node, NodeError, cdi_directory, static_cdi_directory};
 use crate::kubelet::{Release, Timing};
 use crate::runner::{self, Isolation, Runner};
 use crate::scheduler::Scheduler;
-use drakkar_apiserver::{self as api, ApiServer, Identity};
 
-/// A node to be.
+/// Configures and starts a [`Node`].
 #[derive(Debug)]
 pub struct NodeBuilder {
     name: String,
@@ -30,7 +29,7 @@ impl Default for NodeBuilder {
             timing: Timing::fast(),
             release: Release::default(),
             isolation: Isolation::default(),
-            // Go's clients send no token without TLS.
+            // Go's clients send a bearer token only over TLS.
             api: api::Config { tls: true, ..api::Config::default() },
             has_scheduler: true,
             has_kubelet: true,
@@ -39,56 +38,56 @@ impl Default for NodeBuilder {
 }
 
 impl NodeBuilder {
-    /// Its name; `node-1` by default.
+    /// Sets the node's name; `node-1` by default.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// How long its kubelet waits for what; [`Timing::fast`] by default, [`Timing::default`] is as a real one has it.
+    /// Sets the kubelet's delays and timeouts: [`Timing::fast`] by default; [`Timing::default`] has a real kubelet's.
     #[must_use]
     pub fn timing(mut self, timing: Timing) -> Self {
         self.timing = timing;
         self
     }
 
-    /// Which release of Kubernetes its kubelet speaks like; the newest by default.
+    /// Sets the Kubernetes release whose kubelet is emulated; the newest by default.
     #[must_use]
     pub fn release(mut self, release: Release) -> Self {
         self.release = release;
         self
     }
 
-    /// How its containers are kept apart.
+    /// Sets how containers are isolated.
     #[must_use]
     pub fn isolation(mut self, isolation: Isolation) -> Self {
         self.isolation = isolation;
         self
     }
 
-    /// How its API server is: TLS, feature gates, versions.
+    /// Configures the API server: TLS, feature gates, versions.
     #[must_use]
     pub fn api(mut self, config: api::Config) -> Self {
         self.api = config;
         self
     }
 
-    /// Without a scheduler: claims are allocated by hand.
+    /// Runs no scheduler: the test allocates claims itself.
     #[must_use]
     pub fn without_scheduler(mut self) -> Self {
         self.has_scheduler = false;
         self
     }
 
-    /// Without a kubelet at first; [`Node::start_kubelet`] starts it.
+    /// Starts without a kubelet; [`Node::start_kubelet`] starts it later.
     #[must_use]
     pub fn without_kubelet(mut self) -> Self {
         self.has_kubelet = false;
         self
     }
 
-    /// Starts it.
+    /// Starts the node.
     pub async fn start(self) -> Result<Node, NodeError> {
         let directory = Directory::new().map_err(NodeError::Directory)?;
         let api = ApiServer::start(self.api).await?;
@@ -97,9 +96,10 @@ impl NodeBuilder {
             state_dir: directory.path().join("containers"),
             isolation: self.isolation,
         })?;
-        let scheduler = match self.has_scheduler {
-            true => Some(Scheduler::start(api.client(&Identity::Scheduler)?, &self.name)),
-            false => None,
+        let scheduler = if self.has_scheduler {
+            Some(Scheduler::start(api.client(&Identity::Scheduler)?, &self.name))
+        } else {
+            None
         };
         let node = Node {
             name: self.name,

@@ -1,110 +1,110 @@
-//! What can go wrong on a node.
+//! Errors of the node.
 
 use std::io;
 use std::time::Duration;
 
 use crate::{api, kubelet, runner};
 
-/// What went wrong on a node.
+/// An error of the node.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
-    /// The node's directory or a file in it.
+    /// The node's directory, or a file in it, cannot be used.
     #[error("the node's directory: {0}; TMPDIR says where it is made")]
     Directory(#[source] io::Error),
-    /// The API server does not start, or has no such client.
+    /// The API server did not start, or cannot make a client for an identity.
     #[error("{}", with_sources(.0))]
     Api(#[from] api::Error),
-    /// The kubelet does not start.
+    /// The kubelet did not start.
     #[error("kubelet: {0}")]
     Kubelet(#[from] kubelet::Error),
-    /// The container runner refused.
+    /// The container runner failed.
     #[error("container runner: {0}")]
     Runner(#[from] runner::Error),
-    /// The API server refused a request.
+    /// A request to the API server failed.
     #[error("{what}: {source}")]
     Request {
-        /// What was asked for.
+        /// The request, for example `get pod trainer`.
         what: String,
-        /// What it said.
+        /// The cause.
         source: Box<kube::Error>,
     },
-    /// Text is not YAML, or not of an object.
+    /// A text is not valid YAML, or an object in it is invalid.
     #[error("YAML, document {document}: {message}")]
     Yaml {
-        /// Which, from 1.
+        /// The position of the document in the text, from 1.
         document: usize,
-        /// What is wrong with it.
+        /// The cause.
         message: String,
     },
-    /// A driver's process cannot be started.
+    /// A driver's process did not start.
     #[error("start driver {command}: {source}")]
     Driver {
         /// The program.
         command: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The kubelet has not registered a driver.
+    /// The kubelet has not registered a driver in time.
     #[error(
         "driver {driver} is not registered with the kubelet after {waited:?}: does it run, with the node's directories?"
     )]
     NotRegistered {
-        /// Which.
+        /// The driver's name.
         driver: String,
-        /// How long it was waited for.
+        /// The time waited.
         waited: Duration,
     },
-    /// A driver's name is none.
+    /// A driver's name is invalid.
     #[error(transparent)]
     Name(#[from] drakkar_metadata::name::NameError),
-    /// A CDI device cannot be made.
+    /// A CDI device is invalid.
     #[error("CDI device {device}: {message}")]
     CdiDevice {
-        /// Which.
+        /// The device's qualified name.
         device: String,
-        /// Why.
+        /// The cause.
         message: String,
     },
-    /// A driver has not published a device.
+    /// A driver has not published a device in time.
     #[error("driver {driver} has published no device after {waited:?}: may it write resourceslices?")]
     NotPublished {
-        /// Which.
+        /// The driver's name.
         driver: String,
-        /// How long it was waited for.
+        /// The time waited.
         waited: Duration,
     },
-    /// Nothing was told of the devices of a claim.
+    /// No driver has reported the devices of a claim in time.
     #[error("claim {claim} has nothing in status.devices after {waited:?}")]
     NoStatus {
-        /// Which.
+        /// The claim's name.
         claim: String,
-        /// How long it was waited for.
+        /// The time waited.
         waited: Duration,
     },
-    /// A pod has not become what it was waited for.
+    /// A pod has not reached a state in time.
     #[error("pod {pod} is not {wanted} after {waited:?}: {state}")]
     Pod {
         /// Namespace and name.
         pod: String,
-        /// What it was to be.
+        /// The state that was waited for.
         wanted: &'static str,
-        /// How long it was waited for.
+        /// The time waited.
         waited: Duration,
-        /// How it is, and what was said about it.
+        /// The pod's state: phase, conditions, containers and events.
         state: String,
     },
-    /// A pod has no such container.
+    /// A pod has no such container, or it is not running.
     #[error("pod {pod} has no container {container} that runs")]
     NoContainer {
         /// Namespace and name.
         pod: String,
-        /// Which.
+        /// The container's name.
         container: String,
     },
 }
 
-/// An error and what caused it.
+/// Formats an error with all its sources.
 fn with_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

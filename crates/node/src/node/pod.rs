@@ -1,4 +1,4 @@
-//! A pod that was created on a node.
+//! A handle to a pod on a node.
 
 use std::process::Output;
 use std::time::{Duration, Instant};
@@ -7,57 +7,57 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod, PodResourceClaim};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::{Api, DeleteParams, ListParams};
 
-use super::wait::{Waited, until};
+use super::wait::{TimedOut, wait_until};
 use super::{Node, NodeError};
 use crate::runner::{ContainerInfo, State};
 
-/// How long a pod may take to become what is waited for.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a pod may take to reach the state that is waited for.
+pub(super) const POD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A pod that was created on a node.
+/// A handle to a pod on a node.
 #[derive(Debug, Clone)]
 pub struct PodHandle<'a> {
     pub(super) node: &'a Node,
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) uid: String,
-    pub(super) patience: Duration,
+    pub(super) timeout: Duration,
 }
 
-/// A claim of a pod, and what it has been given.
+/// A claim of a pod, with its allocated devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllocatedClaim {
-    /// Its name.
+    /// The claim's name.
     pub name: String,
     /// Pairs of a request and a device.
     pub devices: Vec<(String, String)>,
 }
 
 impl PodHandle<'_> {
-    /// Its name.
+    /// Returns the pod's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its UID.
+    /// Returns the pod's UID.
     pub fn uid(&self) -> &str {
         &self.uid
     }
 
-    /// The same, for somebody who does not wait longer than this; it is a minute otherwise.
+    /// Returns a handle whose waits end after this timeout instead of a minute.
     #[must_use]
-    pub fn within(&self, patience: Duration) -> Self {
-        Self { patience, ..self.clone() }
+    pub fn with_timeout(&self, timeout: Duration) -> Self {
+        Self { timeout, ..self.clone() }
     }
 
-    /// The object as the API server has it now, if it is still there.
+    /// Returns the object as the API server has it now, if it still exists.
     pub async fn object(&self) -> Result<Option<Pod>, NodeError> {
         let found =
             self.api().get_opt(&self.name).await.map_err(NodeError::request(format!("get pod {}", self.name)))?;
         Ok(found.filter(|pod| self.is(pod)))
     }
 
-    /// Waits until it is bound to the node, which means that its claims are allocated, and gives these.
+    /// Waits until the pod is bound to the node, and so its claims are allocated, and returns them.
     pub async fn allocated(&self) -> Result<Vec<AllocatedClaim>, NodeError> {
         let is_bound = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
         self.until("bound", |pod| pod.is_some_and(is_bound)).await?;
@@ -74,38 +74,39 @@ impl PodHandle<'_> {
         Ok(allocated)
     }
 
-    /// Waits until all its containers run.
+    /// Waits until all containers of the pod run.
     pub async fn running(&self) -> Result<&Self, NodeError> {
         let started = Instant::now();
-        // One that has ended will not run any more.
+        // A pod that has ended will not run again.
         self.until("running", |pod| pod.is_some_and(|pod| is_running(pod) || is_over(pod))).await?;
         match self.object().await? {
             Some(pod) if is_running(&pod) => Ok(self),
             pod => {
-                let (pod, state) = (self.full_name(), self.describe(pod).await);
+                let state = self.describe(pod).await;
+                let pod = self.full_name();
                 Err(NodeError::Pod { pod, wanted: "running", waited: started.elapsed(), state })
             }
         }
     }
 
-    /// Waits until it has succeeded or failed, and gives the phase.
+    /// Waits until the pod has succeeded or failed, and returns its phase.
     pub async fn finished(&self) -> Result<String, NodeError> {
         self.until("finished", |pod| pod.is_some_and(is_over)).await?;
         Ok(self.object().await?.as_ref().map(phase).unwrap_or_default().to_owned())
     }
 
-    /// Waits until there is no such pod any more.
+    /// Waits until the pod does not exist any longer.
     pub async fn gone(&self) -> Result<(), NodeError> {
         self.until("gone", |pod| pod.is_none()).await.map(drop)
     }
 
-    /// Deletes it and waits until it is gone: containers stopped, claims unprepared.
+    /// Deletes the pod and waits until it is gone: containers stopped, claims unprepared.
     pub async fn delete(&self) -> Result<(), NodeError> {
         self.start_deletion().await?;
         self.gone().await
     }
 
-    /// Deletes it, and does not wait.
+    /// Deletes the pod without waiting.
     pub async fn start_deletion(&self) -> Result<(), NodeError> {
         match self.api().delete(&self.name, &DeleteParams::default()).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
@@ -113,7 +114,7 @@ impl PodHandle<'_> {
         }
     }
 
-    /// Runs a command in one of its containers.
+    /// Runs a command in one of the pod's containers.
     pub async fn exec<S: AsRef<str>>(
         &self,
         container: &str,
@@ -125,14 +126,14 @@ impl PodHandle<'_> {
         Ok(self.node.runner.exec(&container.id, &command).await?)
     }
 
-    /// What a container has printed.
+    /// Returns the output of a container.
     pub fn logs(&self, container: &str) -> Result<String, NodeError> {
         let container = self.container(container, |_| true)?;
         let logs = self.node.runner.logs(&container.id).map_err(NodeError::Directory)?;
         Ok(String::from_utf8_lossy(&logs).into_owned())
     }
 
-    /// The process id of a container that runs.
+    /// Returns the process id of a running container.
     pub fn process(&self, container: &str) -> Option<u32> {
         let running = |info: &ContainerInfo| matches!(info.state, State::Running { .. });
         match self.container(container, running).ok()?.state {
@@ -141,7 +142,7 @@ impl PodHandle<'_> {
         }
     }
 
-    /// What was said about it: the messages of its events, the oldest first.
+    /// Returns the pod's events as `reason: message`, the oldest first.
     pub async fn events(&self) -> Result<Vec<String>, NodeError> {
         let events: Api<Event> = Api::namespaced(self.node.client(), &self.namespace);
         let all = events.list(&ListParams::default()).await.map_err(NodeError::request("list events"))?;
@@ -151,17 +152,17 @@ impl PodHandle<'_> {
 
     fn container(&self, name: &str, which: impl Fn(&ContainerInfo) -> bool) -> Result<ContainerInfo, NodeError> {
         let all = self.node.runner.list(&self.uid);
-        // The newest of those that were started again and again.
+        // The newest, if the container was restarted.
         let found = all.into_iter().filter(|info| info.name == name && which(info)).max_by_key(|info| info.started);
         found.ok_or_else(|| NodeError::NoContainer { pod: self.full_name(), container: name.to_owned() })
     }
 
     async fn until(&self, wanted: &'static str, is: impl Fn(Option<&Pod>) -> bool) -> Result<&Self, NodeError> {
         let own = |pod: Option<&Pod>| is(pod.filter(|pod| self.is(pod)));
-        match until(&self.api(), &self.name, self.patience, own).await {
+        match wait_until(&self.api(), &self.name, self.timeout, own).await {
             Ok(_) => Ok(self),
-            Err(Waited { last, waited }) => {
-                // With little patience there may have been no time for the first look.
+            Err(TimedOut { last, waited }) => {
+                // A short timeout can expire before the first answer.
                 let last = if last.is_some() { last } else { self.object().await.ok().flatten() };
                 let state = self.describe(last.filter(|pod| self.is(pod))).await;
                 Err(NodeError::Pod { pod: self.full_name(), wanted, waited, state })
@@ -169,9 +170,9 @@ impl PodHandle<'_> {
         }
     }
 
-    /// How the pod is, for somebody who wonders why.
+    /// Describes the pod's state, for error messages.
     async fn describe(&self, pod: Option<Pod>) -> String {
-        let Some(status) = pod.map(|pod| pod.status.unwrap_or_default()) else { return "there is none".to_owned() };
+        let Some(status) = pod.map(|pod| pod.status.unwrap_or_default()) else { return "no such pod".to_owned() };
         let mut parts = vec![format!("phase {}", status.phase.as_deref().unwrap_or("none"))];
         for condition in status.conditions.into_iter().flatten().filter(|condition| condition.status != "True") {
             let message = condition.message.filter(|message| !message.is_empty());
@@ -218,7 +219,7 @@ fn is_running(pod: &Pod) -> bool {
     phase(pod) == "Running" && containers.is_some_and(|all| all.iter().all(runs))
 }
 
-/// The claims of a pod, those that were made for it too.
+/// Returns the names of a pod's claims, including generated ones.
 fn claim_names(pod: &Pod) -> Vec<String> {
     let made = pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_deref()).unwrap_or_default();
     let claims = pod.spec.as_ref().and_then(|spec| spec.resource_claims.as_deref()).unwrap_or_default();

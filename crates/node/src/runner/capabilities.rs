@@ -1,7 +1,7 @@
-//! What a container's root user may do beyond others: a few capabilities, and no way to get more.
+//! The capabilities of a container's processes: a few, and no way to gain more.
 //!
-//! They are those that Docker and containerd give, without three of which would reach the host here: there is no device
-//! cgroup (`MKNOD`), the network is the host's (`NET_RAW`), and so is the audit log (`AUDIT_WRITE`).
+//! They are those of Docker and containerd, without three that would reach the host here: there is no device cgroup
+//! (`MKNOD`), the network is the host's (`NET_RAW`), and so is the audit log (`AUDIT_WRITE`).
 
 use rustix::io::{Errno, Result};
 use rustix::thread::{
@@ -9,7 +9,7 @@ use rustix::thread::{
     set_capabilities,
 };
 
-/// What is left.
+/// The capabilities that a container keeps.
 pub(super) const ALLOWED: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::FOWNER)
@@ -22,7 +22,7 @@ pub(super) const ALLOWED: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::SYS_CHROOT);
 
-/// Gives up all others, in every set. Makes system calls and nothing else.
+/// Drops all others, from every set. Only makes system calls.
 pub(super) fn drop_others() -> Result<()> {
     for bit in 0..u64::BITS {
         let one = CapabilitySet::from_bits_retain(1 << bit);
@@ -30,12 +30,12 @@ pub(super) fn drop_others() -> Result<()> {
             continue;
         }
         match remove_capability_from_bounding_set(one) {
-            // The kernel knows no more.
+            // Beyond the last capability that the kernel knows.
             Err(Errno::INVAL) => break,
             dropped => dropped?,
         }
     }
     clear_ambient_capability_set()?;
-    let left = capabilities(None)?.permitted.intersection(ALLOWED);
-    set_capabilities(None, CapabilitySets { effective: left, permitted: left, inheritable: CapabilitySet::empty() })
+    let kept = capabilities(None)?.permitted.intersection(ALLOWED);
+    set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() })
 }

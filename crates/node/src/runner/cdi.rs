@@ -1,7 +1,7 @@
-//! What CDI devices do to a container, found out as containerd and CRI-O do.
+//! CDI devices: resolved to edits of a container as containerd and CRI-O do it.
 //!
-//! [`scan`] reads the spec directories; [`Specs::inject`] turns names of devices into edits of a container, or refuses all
-//! of them when one is not there. A [`Cache`] does so with what the runtimes know of the directories.
+//! [`scan`] reads the spec directories; [`Specs::inject`] resolves device names to edits of a container, or refuses them all
+//! if one is missing. A [`Cache`] does so with the specs that a runtime would know.
 
 mod cache;
 mod edits;
@@ -18,12 +18,12 @@ pub use cache::Cache;
 pub use edits::{Edits, InjectError, Node};
 pub use scan::{Specs, scan};
 
-/// Something wrong in a spec directory; the devices of other files are not affected.
+/// A problem in a spec directory; the devices of other files are not affected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpecProblem {
     /// The file, or the directory that cannot be read.
     pub path: PathBuf,
-    /// What is wrong, for humans.
+    /// The problem.
     pub problem: String,
 }
 
@@ -34,14 +34,14 @@ impl fmt::Display for SpecProblem {
 }
 
 impl Specs {
-    /// Applies the devices to a container's edits: for each its file's own edits, once per file, then the device's.
+    /// Applies the edits of devices to a container: for each device the edits of its file, once per file, then its own.
     ///
-    /// A name that is there twice counts once. When a device cannot be found nothing is applied, and all such devices are
-    /// in the error.
+    /// A name that occurs twice is applied once. If devices are missing, nothing is applied, and the error names them all.
     pub fn inject(&self, devices: &[String], edits: &mut Edits) -> Result<(), InjectError> {
         let mut seen = HashSet::new();
         let mut files: Vec<*const scan::File> = Vec::new();
-        let (mut found, mut missing) = (Vec::new(), Vec::new());
+        let mut found = Vec::new();
+        let mut missing = Vec::new();
         for name in devices.iter().filter(|name| seen.insert(name.as_str())) {
             let Some((file, device)) = self.device(name) else {
                 missing.push(name.clone());

@@ -1,7 +1,7 @@
-//! The containers of a runner: what is known of each, and the threads that wait for their ends.
+//! The containers of a runner: the state of each, and the threads that wait for their exit.
 //!
-//! A process is reaped only under the lock and together with the change of its state. So while the state says that it
-//! runs, its number is its own, and a signal cannot hit another process.
+//! A process is reaped only under the lock, together with the change of its state. So while the state is `Running`, its
+//! process id cannot have been reused, and a signal cannot hit another process.
 
 use std::collections::HashMap;
 use std::fs;
@@ -25,10 +25,10 @@ use super::namespaces::Namespaces;
 use super::oci::OciContainer;
 use super::spec::{ContainerId, ContainerInfo, Exit, State};
 
-/// How long a runner waits for its killed containers when it is dropped.
-const LAST_BREATH: Duration = Duration::from_secs(10);
+/// How long a dropped runner waits for its killed containers.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// All containers that were not removed.
+/// All containers that have not been removed.
 #[derive(Debug)]
 pub(super) struct Containers {
     table: Mutex<HashMap<ContainerId, Container>>,
@@ -40,36 +40,35 @@ pub(super) struct Containers {
 #[derive(Debug)]
 pub(super) struct Container {
     pub info: ContainerInfo,
-    /// Its files on the host.
+    /// The directory of its files on the host.
     pub directory: PathBuf,
     /// For programs that are run in it later.
-    pub inside: Arc<Inside>,
+    pub exec_context: Arc<ExecContext>,
 }
 
-/// What a program needs to be in the container, too.
+/// What is needed to run another program in the container.
 #[derive(Debug)]
-pub(super) struct Inside {
+pub(super) struct ExecContext {
     pub env: Vec<(String, String)>,
     pub working_dir: String,
     pub groups: Vec<u32>,
-    /// Who takes care of its processes.
-    pub keeper: Keeper,
-    /// The signal that SIGKILL was sent in place of; 0 for none. See [`is_shielded`].
+    pub backend: Backend,
+    /// The signal in place of which SIGKILL was sent; 0 for none. See [`is_dropped_for_init`].
     pub killed_for: AtomicI32,
 }
 
-/// Who takes care of a container's processes.
+/// What manages a container's processes.
 #[derive(Debug)]
-pub(super) enum Keeper {
-    /// We do; they are in these namespaces, as long as it runs.
-    Own(Mutex<Option<Arc<Namespaces>>>),
+pub(super) enum Backend {
+    /// This runner; the namespaces are held while the container runs.
+    Native(Mutex<Option<Arc<Namespaces>>>),
     /// An OCI runtime.
     Oci(OciContainer),
 }
 
-impl Keeper {
-    pub(super) fn own(namespaces: Option<Namespaces>) -> Self {
-        Self::Own(Mutex::new(namespaces.map(Arc::new)))
+impl Backend {
+    pub(super) fn native(namespaces: Option<Namespaces>) -> Self {
+        Self::Native(Mutex::new(namespaces.map(Arc::new)))
     }
 }
 
@@ -87,27 +86,28 @@ impl Containers {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self) {
+    fn notify(&self) {
         self.changed.send_modify(|count| *count = count.wrapping_add(1));
         self.exited.notify_all();
     }
 
-    /// Takes a container in, and its process into the care of a thread.
+    /// Adds a container, and starts the thread that waits for its process.
     pub(super) fn add(self: &Arc<Self>, container: Container, process: Option<Child>) -> Result<(), Error> {
         let id = container.info.id.clone();
-        let inside = Arc::clone(&container.inside);
+        let context = Arc::clone(&container.exec_context);
         self.table().insert(id.clone(), container);
-        self.tell();
+        self.notify();
         let Some(process) = process else { return Ok(()) };
-        let (own, entry) = (Arc::clone(self), id.clone());
+        let containers = Arc::clone(self);
+        let entry = id.clone();
         let waiter = Builder::new().name("container-waiter".to_owned()).stack_size(128 << 10);
-        // The process is moved only once the thread is there: otherwise it is killed and reaped here.
+        // Taken out by the thread once it runs; if it cannot be started, the process is killed and reaped here.
         let process = Arc::new(Mutex::new(Some(process)));
-        let care = Arc::clone(&process);
+        let shared = Arc::clone(&process);
         let take = |process: &Mutex<Option<Child>>| process.lock().unwrap_or_else(PoisonError::into_inner).take();
         let spawned = waiter.spawn(move || {
-            if let Some(process) = take(&care) {
-                own.wait_for(&id, &inside, process);
+            if let Some(process) = take(&shared) {
+                containers.wait_for(&id, &context, process);
             }
         });
         let Err(error) = spawned else { return Ok(()) };
@@ -118,40 +118,40 @@ impl Containers {
         Err(Error::Thread(format!("start a thread that waits for a container: {error}")))
     }
 
-    /// Waits for the end of a process and all that it leaves behind.
-    fn wait_for(&self, id: &ContainerId, inside: &Inside, mut process: Child) {
+    /// Waits for the exit of a container's first process, and ends all others.
+    fn wait_for(&self, id: &ContainerId, context: &ExecContext, mut process: Child) {
         let pid = pid(&process);
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while let Err(Errno::INTR) = waitid(WaitId::Pid(pid), options) {}
-        // It is a zombie now, which keeps its number and that of its group.
-        let cleaned = match &inside.keeper {
-            Keeper::Own(namespaces) => {
-                // Let go of afterwards: they hold all that was in the container's own file systems.
+        // It is a zombie now, which keeps its process id and process group id.
+        let cleaned = match &context.backend {
+            Backend::Native(namespaces) => {
+                // Dropped at the end of this block: they keep the container's own file systems.
                 let namespaces = namespaces.lock().unwrap_or_else(PoisonError::into_inner).take();
                 match namespaces.as_deref() {
-                    // The kernel has ended all that were in it before its first process was one that had ended.
-                    Some(own) if own.has_processes() => Ok(()),
+                    // The kernel has killed all others of the pid namespace before its first process became a zombie.
+                    Some(own) if own.has_pid_namespace() => Ok(()),
                     own => kill_group(pid, Signal::KILL).and_then(|()| {
                         let mounts = own.and_then(|own| own.get(LinkNameSpaceType::Mount));
                         mounts.map_or(Ok(()), |mounts| Ok(leftovers::kill(mounts)?))
                     }),
                 }
             }
-            Keeper::Oci(container) => container.delete(),
+            Backend::Oci(container) => container.delete(),
         };
         if let Err(error) = cleaned {
-            tracing::error!(container = %id, %error, "processes of a container that ended may still run");
+            tracing::error!(container = %id, %error, "cleaning up after a container failed, processes may remain");
         }
         let mut table = self.table();
         let exit = match process.wait() {
             Ok(status) => {
-                let stands_for = Some(inside.killed_for.load(Ordering::Relaxed)).filter(|signal| *signal != 0);
+                let stands_for = Some(context.killed_for.load(Ordering::Relaxed)).filter(|signal| *signal != 0);
                 let killed = |signal: &i32| *signal == Signal::KILL.as_raw();
                 let signal = status.signal().map(|signal| stands_for.filter(|_| killed(&signal)).unwrap_or(signal));
                 Exit::new(status.code().or(signal.map(|signal| 128 + signal)).unwrap_or(255), signal)
             }
             Err(error) => {
-                tracing::error!(container = %id, %error, "the exit status of a container is lost");
+                tracing::error!(container = %id, %error, "reading the exit status of a container failed");
                 Exit::new(255, None)
             }
         };
@@ -160,21 +160,21 @@ impl Containers {
             container.info.finished = Some(SystemTime::now());
         }
         drop(table);
-        self.tell();
+        self.notify();
     }
 
-    pub(super) fn list(&self, wanted: impl Fn(&ContainerInfo) -> bool) -> Vec<ContainerInfo> {
+    pub(super) fn list(&self, filter: impl Fn(&ContainerInfo) -> bool) -> Vec<ContainerInfo> {
         let mut list: Vec<ContainerInfo> =
-            self.table().values().map(|container| &container.info).filter(|info| wanted(info)).cloned().collect();
+            self.table().values().map(|container| &container.info).filter(|info| filter(info)).cloned().collect();
         list.sort_by(|a, b| (a.started, &a.id).cmp(&(b.started, &b.id)));
         list
     }
 
-    pub(super) fn with<T>(&self, id: &ContainerId, look: impl FnOnce(&Container) -> T) -> Result<T, Error> {
-        self.table().get(id).map(look).ok_or_else(|| Error::Unknown(id.clone()))
+    pub(super) fn with<T>(&self, id: &ContainerId, read: impl FnOnce(&Container) -> T) -> Result<T, Error> {
+        self.table().get(id).map(read).ok_or_else(|| Error::Unknown(id.clone()))
     }
 
-    /// How it ended, if it has.
+    /// Returns the exit of a container, if it has exited.
     pub(super) fn exit(&self, id: &ContainerId) -> Result<Option<Exit>, Error> {
         self.with(id, |container| match &container.info.state {
             State::Running { .. } => None,
@@ -182,31 +182,31 @@ impl Containers {
         })
     }
 
-    /// Sends a signal to a container's process group, if it runs. With an OCI runtime blocks for its command.
+    /// Sends a signal to the process group of a running container. Blocks for the command of an OCI runtime.
     pub(super) fn signal(&self, id: &ContainerId, signal: Signal) -> Result<(), Error> {
-        let send = |container: &Container| match (&container.info.state, &container.inside.keeper) {
+        let send = |container: &Container| match (&container.info.state, &container.exec_context.backend) {
             (State::Exited(_), _) => Ok(None),
-            (State::Running { .. }, Keeper::Oci(_)) => Ok(Some(Arc::clone(&container.inside))),
-            (State::Running { pid }, Keeper::Own(namespaces)) => {
+            (State::Running { .. }, Backend::Oci(_)) => Ok(Some(Arc::clone(&container.exec_context))),
+            (State::Running { pid }, Backend::Native(namespaces)) => {
                 let Some(pid) = i32::try_from(*pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
                 let namespaces = namespaces.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                let is_first = namespaces.is_some_and(|own| own.has_processes());
-                if is_first && signal != Signal::KILL && is_shielded(pid, signal) {
-                    container.inside.killed_for.store(signal.as_raw(), Ordering::Relaxed);
+                let is_init = namespaces.is_some_and(|own| own.has_pid_namespace());
+                if is_init && signal != Signal::KILL && is_dropped_for_init(pid, signal) {
+                    container.exec_context.killed_for.store(signal.as_raw(), Ordering::Relaxed);
                     return kill_group(pid, Signal::KILL).map(|()| None);
                 }
                 kill_group(pid, signal).map(|()| None)
             }
         };
-        let failed = |source| Error::Setup { container: id.to_string(), step: format!("send {signal:?}"), source };
-        let inside = self.with(id, send)?.map_err(failed)?;
-        match inside.as_deref().map(|inside| &inside.keeper) {
-            Some(Keeper::Oci(container)) => container.signal(signal).map_err(failed),
+        let failed = |source| Error::Setup { container: id.to_string(), action: format!("send {signal:?}"), source };
+        let context = self.with(id, send)?.map_err(failed)?;
+        match context.as_deref().map(|context| &context.backend) {
+            Some(Backend::Oci(container)) => container.signal(signal).map_err(failed),
             _ => Ok(()),
         }
     }
 
-    /// Forgets a container that does not run, and removes its files.
+    /// Removes a container that is not running, and its files.
     pub(super) fn remove(&self, id: &ContainerId) -> Result<(), Error> {
         let mut table = self.table();
         match table.get(id).map(|container| &container.info.state) {
@@ -216,40 +216,40 @@ impl Containers {
         }
         let Some(container) = table.remove(id) else { return Ok(()) };
         drop(table);
-        self.tell();
+        self.notify();
         let path = container.directory;
         fs::remove_dir_all(&path).map_err(|source| Error::State { action: "remove", path, source })
     }
 
-    /// Kills all containers and waits for their ends. Blocks.
+    /// Kills all containers and waits for their exit. Blocks.
     pub(super) fn kill_all(&self) {
         let running = |info: &ContainerInfo| matches!(info.state, State::Running { .. });
         for info in self.list(running) {
             if let Err(error) = self.signal(&info.id, Signal::KILL) {
-                tracing::error!(container = %info.id, %error, "a container cannot be killed");
+                tracing::error!(container = %info.id, %error, "killing a container failed");
             }
         }
         let some_run = |table: &mut HashMap<ContainerId, Container>| table.values().any(|c| running(&c.info));
-        let waited = self.exited.wait_timeout_while(self.table(), LAST_BREATH, some_run);
+        let waited = self.exited.wait_timeout_while(self.table(), KILL_TIMEOUT, some_run);
         if waited.map_or_else(|error| error.into_inner().1, |(_, timeout)| timeout).timed_out() {
-            tracing::error!("containers that were killed do not end");
+            tracing::error!("killed containers did not exit in time");
         }
     }
 }
 
-/// The process's number. It has not been reaped, so it is still its own.
+/// Returns the process id. It is not reused, since the process has not been reaped.
 pub(super) fn pid(process: &Child) -> Pid {
     Pid::from_child(process)
 }
 
-/// Whether the kernel would keep a signal from a process because it is the first of its namespace: that is so for all that it
-/// does not handle. Anybody else would end by SIGTERM, and so shall a `sleep` in a container, without having to be waited
-/// for until its grace period is over.
-fn is_shielded(pid: Pid, signal: Signal) -> bool {
+/// Reports whether the kernel drops a signal because the process is the first of its pid namespace and has no handler for
+/// it. Elsewhere SIGTERM would end such a process, and so it should end a `sleep` in a container, without waiting for the
+/// grace period.
+fn is_dropped_for_init(pid: Pid, signal: Signal) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())) else { return false };
     let has = |field: &str| {
         let mask = status.lines().find_map(|line| line.strip_prefix(field)).map(str::trim);
-        // What cannot be read is as good as handled: nobody is killed for that.
+        // An unreadable mask counts as handled, so that no process is killed because of it.
         mask.and_then(|mask| u64::from_str_radix(mask, 16).ok())
             .is_none_or(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
     };

@@ -1,4 +1,4 @@
-//! Why a container cannot be run.
+//! Errors of the container runner.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,44 +6,44 @@ use std::path::PathBuf;
 use super::cdi::{Edits, InjectError};
 use super::spec::ContainerId;
 
-/// Why the runner cannot do what it was asked for.
+/// An error of the container runner.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is nothing to run.
-    #[error("container {container}: has no command: there are no images that would have one")]
+    /// The container has no command.
+    #[error("container {container}: has no command, and there are no images that would have one")]
     NoCommand {
         /// Namespace, pod and container.
         container: String,
     },
-    /// Its devices cannot be given to the container.
+    /// The CDI devices cannot be injected.
     #[error("container {container}: CDI device injection failed: {source}")]
     Inject {
         /// Namespace, pod and container.
         container: String,
-        /// Why.
+        /// The cause.
         source: InjectError,
     },
-    /// A path in the container that nothing can be at.
+    /// A path in the container is invalid.
     #[error("container {container}: {what} {path:?}: {problem}")]
     Path {
         /// Namespace, pod and container.
         container: String,
-        /// What is to be there.
+        /// What the path is for.
         what: &'static str,
         /// The path.
         path: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: &'static str,
     },
-    /// A step on the way to the container's program failed.
-    #[error("container {container}: {step}: {source}")]
+    /// An action before the container's program failed.
+    #[error("container {container}: {action}: {source}")]
     Setup {
         /// Namespace, pod and container.
         container: String,
-        /// What was to be done: names the mount or the device.
-        step: String,
-        /// What the system says.
+        /// The action, with the mount or device it is about.
+        action: String,
+        /// The cause.
         source: io::Error,
     },
     /// The program cannot be run.
@@ -53,55 +53,55 @@ pub enum Error {
         container: String,
         /// The first word of the command.
         program: String,
-        /// What the system says.
+        /// The cause.
         source: io::Error,
     },
-    /// Containers cannot be run here, or are not to be.
-    #[error("container {container}: not run: {why}; it would have\n{edits}")]
+    /// Containers are not run, by configuration or because no isolation works.
+    #[error("container {container}: not run: {reason}; it would have\n{edits}")]
     ShowOnly {
         /// Namespace, pod and container.
         container: String,
-        /// Why not.
-        why: String,
-        /// What it would have had.
+        /// Why containers are not run.
+        reason: String,
+        /// The edits that the container would have.
         edits: Box<Edits>,
     },
-    /// The isolation that was asked for does not work here.
-    #[error("isolation {wanted}: {why}")]
+    /// The configured isolation does not work.
+    #[error("isolation {isolation}: {reason}")]
     Isolation {
-        /// What was asked for.
-        wanted: String,
-        /// Why it cannot be had.
-        why: String,
+        /// The isolation.
+        isolation: String,
+        /// Why it does not work.
+        reason: String,
     },
     /// There is no such container, or it was removed.
-    #[error("container {0}: is not known")]
+    #[error("container {0}: no such container")]
     Unknown(ContainerId),
-    /// It does not run any more.
-    #[error("container {0}: does not run")]
+    /// The container has exited.
+    #[error("container {0}: is not running")]
     NotRunning(ContainerId),
-    /// It must end before it can be removed.
-    #[error("container {0}: still runs: stop it first")]
+    /// The container must exit before it can be removed.
+    #[error("container {0}: is still running: stop it first")]
     StillRunning(ContainerId),
-    /// A file of the runner's own.
+    /// An operation on a file of the runner failed.
     #[error("{action} {}: {source}", .path.display())]
     State {
-        /// What was to be done.
+        /// The operation.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// The cause.
         source: io::Error,
     },
-    /// No thread could be had, or it is gone.
+    /// A thread could not be started, or has ended.
     #[error("runner: {0}")]
     Thread(String),
 }
 
 impl Error {
-    /// Whether the container was made and only its program did not start, which is final for a pod that never restarts
-    /// its containers. It is then in the list, as exited with code 128 and the reason `StartError`. Other errors leave
-    /// nothing behind, and are worth another try whatever the pod says.
+    /// Reports whether the container was created and only its program did not start, which is final for a pod that never
+    /// restarts its containers. The container is then in the list, exited with code 128 and the reason `StartError`. Other
+    /// errors leave nothing behind, and can be retried whatever the pod's restart policy is.
     pub fn is_start_error(&self) -> bool {
         matches!(self, Self::Setup { .. } | Self::Program { .. })
     }

@@ -1,9 +1,10 @@
-//! A process that outlives ours, for a moment: it kills what containers leave behind when we are killed.
+//! A process that outlives ours for a moment, to kill what containers leave behind when we are killed.
 //!
-//! The first process of a container dies with us, since the kernel sees to that, and so do all others of its process
-//! namespace. In a user namespace containers have no such namespace, and children live on. So a runner of these has a guard, which holds the mount namespaces of its containers open, and a socket to us. When the socket closes, however we
-//! end, it kills all that is in these namespaces, and is gone. It is in a session of its own, so that Ctrl-C does not end it
-//! together with us.
+//! The kernel kills the first process of a container when we die, and with it all others of its pid namespace. In a user
+//! namespace containers have no pid namespace, and children would live on. So a runner of these starts a guard, which holds
+//! the mount namespaces of its containers open, and a socket to us. When the socket closes, however we end, the guard kills
+//! all processes in these namespaces, and exits. It has a session of its own, so that Ctrl-C does not end it together with
+//! us.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -17,27 +18,27 @@ use rustix::net::{
     SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
+use super::child_action::ChildAction;
 use super::leftovers;
-use super::spawn::{Processes, SpawnError, Spawned, spawn};
-use super::step::Step;
+use super::spawn::{PidNamespace, SpawnError, Spawned, spawn};
 
-/// How many namespaces a guard can hold. More containers at a time run unguarded.
-const PLACES: usize = 512;
+/// The number of namespaces that a guard can hold. Further containers run unguarded.
+const SLOTS: usize = 512;
 
-/// The guard, from our side. Dropping it ends the process, which takes a millisecond.
+/// Our side of the guard. Dropping it ends the process, which takes a millisecond.
 #[derive(Debug)]
 pub(super) struct Guard {
     socket: Option<OwnedFd>,
     process: Child,
-    /// Which places are taken.
-    taken: Mutex<[bool; PLACES]>,
+    /// Which slots are in use.
+    used: Mutex<[bool; SLOTS]>,
 }
 
-/// A namespace is guarded, until this is dropped.
+/// Keeps a namespace guarded until it is dropped.
 #[derive(Debug)]
-pub(super) struct Ticket {
+pub(super) struct Guarded {
     guard: Arc<Guard>,
-    place: usize,
+    slot: usize,
 }
 
 impl Guard {
@@ -45,45 +46,47 @@ impl Guard {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let mut command = Command::new("guard");
         command.stdin(theirs).stdout(Stdio::null()).stderr(Stdio::null());
-        match spawn(command, Arc::from([Step::Session, Step::Guard]), Processes::Same) {
+        match spawn(command, Arc::from([ChildAction::Session, ChildAction::Guard]), PidNamespace::Inherit) {
             Ok(Spawned { child, .. }) => {
-                Ok(Self { socket: Some(ours), process: child, taken: Mutex::new([false; PLACES]) })
+                Ok(Self { socket: Some(ours), process: child, used: Mutex::new([false; SLOTS]) })
             }
-            Err(SpawnError::Step(_, error) | SpawnError::Program(error) | SpawnError::Processes(error)) => Err(error),
+            Err(SpawnError::Action(_, error) | SpawnError::Program(error) | SpawnError::PidNamespace(error)) => {
+                Err(error)
+            }
         }
     }
 
     /// Guards a namespace.
-    pub(super) fn watch(self: &Arc<Self>, namespace: &OwnedFd) -> io::Result<Ticket> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = taken.iter_mut().enumerate().find(|(_, taken)| !**taken);
-        let (place, taken) = free.ok_or_else(|| io::Error::other("too many containers at a time"))?;
-        self.tell(place, Some(namespace.as_fd()))?;
-        *taken = true;
-        Ok(Ticket { guard: Arc::clone(self), place })
+    pub(super) fn watch(self: &Arc<Self>, namespace: &OwnedFd) -> io::Result<Guarded> {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = used.iter_mut().enumerate().find(|(_, used)| !**used);
+        let (slot, used) = free.ok_or_else(|| io::Error::other("too many containers at a time"))?;
+        self.send(slot, Some(namespace.as_fd()))?;
+        *used = true;
+        Ok(Guarded { guard: Arc::clone(self), slot })
     }
 
-    /// Puts a namespace in a place, or takes out the one that is there.
-    fn tell(&self, place: usize, namespace: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    /// Sends a namespace for a slot, or clears the slot.
+    fn send(&self, slot: usize, namespace: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let socket = self.socket.as_ref().ok_or(Errno::BADF)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if let Some(namespace) = &namespace {
             control.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(namespace)));
         }
-        sendmsg(socket, &[IoSlice::new(&place.to_ne_bytes())], &mut control, SendFlags::NOSIGNAL)?;
+        sendmsg(socket, &[IoSlice::new(&slot.to_ne_bytes())], &mut control, SendFlags::NOSIGNAL)?;
         Ok(())
     }
 }
 
-impl Drop for Ticket {
+impl Drop for Guarded {
     fn drop(&mut self) {
-        let mut taken = self.guard.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = self.guard.tell(self.place, None) {
-            // Its place stays taken.
-            tracing::warn!(%error, "the guard of containers does not listen");
-        } else if let Some(taken) = taken.get_mut(self.place) {
-            *taken = false;
+        let mut used = self.guard.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = self.guard.send(self.slot, None) {
+            // The slot stays in use.
+            tracing::warn!(%error, "sending to the guard of containers failed");
+        } else if let Some(used) = used.get_mut(self.slot) {
+            *used = false;
         }
     }
 }
@@ -92,22 +95,22 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.socket = None;
         if let Err(error) = self.process.wait() {
-            tracing::error!(%error, "the guard of containers may be left");
+            tracing::error!(%error, "waiting for the guard of containers failed");
         }
     }
 }
 
-/// What the guard does, with the socket as its standard input. Makes system calls and nothing else.
-pub(super) fn stand(socket: BorrowedFd<'_>) {
-    let mut held = [const { None }; PLACES];
-    let mut place = [0; size_of::<usize>()];
+/// Runs the guard, with the socket as its standard input. Only makes system calls.
+pub(super) fn run(socket: BorrowedFd<'_>) {
+    let mut held = [const { None }; SLOTS];
+    let mut slot = [0; size_of::<usize>()];
     loop {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        match recvmsg(socket, &mut [IoSliceMut::new(&mut place)], &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Ok(message) if message.bytes == place.len() => {}
+        match recvmsg(socket, &mut [IoSliceMut::new(&mut slot)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Ok(message) if message.bytes == slot.len() => {}
             Err(Errno::INTR) => continue,
-            // Nobody is there any more.
+            // The runner is gone.
             Ok(_) | Err(_) => break,
         }
         let mut namespace = None;
@@ -116,12 +119,12 @@ pub(super) fn stand(socket: BorrowedFd<'_>) {
                 namespace = files.next();
             }
         }
-        if let Some(held) = held.get_mut(usize::from_ne_bytes(place)) {
+        if let Some(held) = held.get_mut(usize::from_ne_bytes(slot)) {
             *held = namespace;
         }
     }
     for namespace in held.iter().flatten() {
-        // Nobody to tell if it fails.
+        // A failure cannot be reported to anyone.
         let _ = leftovers::kill(namespace);
     }
 }

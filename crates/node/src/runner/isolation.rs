@@ -1,4 +1,4 @@
-//! How containers are kept apart from the host, and what of that works here.
+//! How containers are isolated from the host, and which isolation works here.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
@@ -7,23 +7,23 @@ use std::sync::{Mutex, PoisonError};
 use std::{fmt, fs};
 
 use super::error::Error;
-use super::root::Workplace;
+use super::root::MountPoints;
 use super::{capabilities, namespaces, native, oci, syscalls};
 
-/// How containers are kept apart from the host.
+/// How containers are isolated from the host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Isolation {
     /// The first that works of root, user namespace and show only.
     #[default]
     Auto,
-    /// Namespaces for mounts, processes, IPC, host name and cgroups, which needs root.
+    /// Namespaces for mounts, processes, IPC, host name and cgroups. Needs root.
     Root,
-    /// A user namespace with namespaces for mounts, IPC, host name and cgroups, which works for everybody where the system
-    /// allows it. The caller is root in the container. Processes are the host's.
+    /// A user namespace with namespaces for mounts, IPC, host name and cgroups, for any user, where the system allows it. The
+    /// caller is root in the container. Processes are the host's.
     UserNamespace,
-    /// An OCI runtime, `runc` or `crun`: its path.
+    /// An OCI runtime, `runc` or `crun`, by its path.
     Oci(PathBuf),
-    /// Containers are not run, only told what they would be.
+    /// Containers are not run; their edits are only reported.
     ShowOnly,
 }
 
@@ -40,8 +40,8 @@ impl fmt::Display for Isolation {
 }
 
 impl Isolation {
-    /// What containers are kept apart from the host by, for humans.
-    pub(super) fn means(&self) -> String {
+    /// Describes what isolates containers from the host.
+    pub(super) fn summary(&self) -> String {
         let user_namespace = match self {
             Self::Root => false,
             Self::UserNamespace => true,
@@ -55,51 +55,52 @@ impl Isolation {
     }
 }
 
-/// Finds the isolation to use by trying, and says why it is not a better one. What was asked for by name must work.
-pub(super) fn choose(wanted: &Isolation, workplace: &Workplace<'_>) -> Result<(Isolation, Vec<String>), Error> {
-    let refuse = |why: String| Error::Isolation { wanted: wanted.to_string(), why };
-    let chosen = |notes| (wanted.clone(), notes);
-    match wanted {
-        Isolation::Root => root(workplace).map(|()| chosen(Vec::new())).map_err(refuse),
-        Isolation::UserNamespace => probe(true, workplace).map(|()| chosen(Vec::new())).map_err(refuse),
+/// Finds the isolation to use by trying it, and why it is not a better one. A configured isolation must work.
+pub(super) fn choose(config: &Isolation, mount_points: &MountPoints<'_>) -> Result<(Isolation, Vec<String>), Error> {
+    let refuse = |reason: String| Error::Isolation { isolation: config.to_string(), reason };
+    let chosen = |notes| (config.clone(), notes);
+    match config {
+        Isolation::Root => root(mount_points).map(|()| chosen(Vec::new())).map_err(refuse),
+        Isolation::UserNamespace => probe(true, mount_points).map(|()| chosen(Vec::new())).map_err(refuse),
         Isolation::Oci(path) => oci::probe(path).map(|version| chosen(vec![version])).map_err(refuse),
-        Isolation::ShowOnly => Ok(chosen(vec!["containers are not to be run".to_owned()])),
-        Isolation::Auto => Ok(best(workplace)),
+        Isolation::ShowOnly => Ok(chosen(vec!["containers are configured not to run".to_owned()])),
+        Isolation::Auto => Ok(best(mount_points)),
     }
 }
 
-fn best(workplace: &Workplace<'_>) -> (Isolation, Vec<String>) {
+fn best(mount_points: &MountPoints<'_>) -> (Isolation, Vec<String>) {
     let mut notes = Vec::new();
-    match root(workplace) {
+    match root(mount_points) {
         Ok(()) => return (Isolation::Root, notes),
-        Err(why) => notes.push(format!("not as root: {why}")),
+        Err(reason) => notes.push(format!("not as root: {reason}")),
     }
-    match probe(true, workplace) {
+    match probe(true, mount_points) {
         Ok(()) => return (Isolation::UserNamespace, notes),
-        Err(why) => notes.push(format!("not in a user namespace: {why}")),
+        Err(reason) => notes.push(format!("not in a user namespace: {reason}")),
     }
     (Isolation::ShowOnly, notes)
 }
 
-fn root(workplace: &Workplace<'_>) -> Result<(), String> {
+fn root(mount_points: &MountPoints<'_>) -> Result<(), String> {
     let user = rustix::process::geteuid();
     if !user.is_root() {
         return Err(format!("the user is {}", user.as_raw()));
     }
-    probe(false, workplace)
+    probe(false, mount_points)
 }
 
-/// Tries whether containers can be started. What worked once in this process is not tried again on the same file system:
-/// that costs a fork and many mounts, and there may be many runners.
-fn probe(user_namespace: bool, workplace: &Workplace<'_>) -> Result<(), String> {
+/// Tries to start a container. What worked once in this process is not tried again on the same file system: that costs a
+/// fork and many mounts, and there may be many runners.
+fn probe(user_namespace: bool, mount_points: &MountPoints<'_>) -> Result<(), String> {
     static WORKED: Mutex<BTreeSet<(bool, u64)>> = Mutex::new(BTreeSet::new());
-    let device = fs::metadata(workplace.root).map_err(|error| format!("{}: {error}", workplace.root.display()))?.dev();
+    let root = mount_points.root;
+    let device = fs::metadata(root).map_err(|error| format!("{}: {error}", root.display()))?.dev();
     // Nothing panics while it is locked.
     let worked = || WORKED.lock().unwrap_or_else(PoisonError::into_inner);
     if worked().contains(&(user_namespace, device)) {
         return Ok(());
     }
-    native::probe(user_namespace, workplace)?;
+    native::probe(user_namespace, mount_points)?;
     worked().insert((user_namespace, device));
     Ok(())
 }

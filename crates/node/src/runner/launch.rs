@@ -1,4 +1,4 @@
-//! From a container's spec to its process. All of it blocks, and is done by the thread that starts containers.
+//! Starts containers from their specs. All of it blocks, and runs on the thread that starts containers.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 
 use super::cdi::{Cache, Edits};
-use super::containers::{Container, Containers, Inside, Keeper, pid};
+use super::containers::{Backend, Container, Containers, ExecContext, pid};
 use super::error::Error;
 use super::guard::Guard;
 use super::isolation::Isolation;
@@ -24,38 +24,38 @@ use super::mount_options::MountOptions;
 use super::namespaces::Namespaces;
 use super::native::{self, Failure, Program};
 use super::oci::{OciContainer, Watch};
-use super::root::{BadPath, Workplace};
+use super::root::{InvalidPath, MountPoints};
 use super::spawn::Spawned;
 use super::spec::{ContainerId, ContainerInfo, ContainerSpec, Exit, State};
-use super::{HostPath, Running};
+use super::{ExecProcess, HostPath};
 
-/// Where programs are looked for.
+/// The default `PATH`.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// All that is needed to start a container.
+/// What is needed to start containers.
 #[derive(Debug)]
 pub(super) struct Launcher {
     pub cdi: Cache,
-    /// The runner's own.
+    /// The runner's directory.
     pub directory: PathBuf,
-    /// Where every container, in its own namespace, mounts its root, and the upper parts of its overlays.
+    /// Where every container, in its own mount namespace, mounts its root, and the upper directories of its overlays.
     pub root: PathBuf,
     pub scratch: PathBuf,
     pub isolation: Isolation,
-    /// Why containers are not run, if they are not.
-    pub why: String,
+    /// Why the isolation is not a better one.
+    pub isolation_notes: String,
     pub containers: Arc<Containers>,
-    /// If containers need one.
+    /// For isolations that need one.
     pub guard: Option<Arc<Guard>>,
 }
 
-/// A container's file for its output.
+/// Returns the path of a container's log.
 pub(super) fn log(directory: &Path) -> PathBuf {
     directory.join("log")
 }
 
 impl Launcher {
-    /// What the container has, and what it does not have although its devices say so.
+    /// Returns the container's edits, and which of them are ignored.
     pub(super) fn resolve(&self, spec: &ContainerSpec) -> Result<(Edits, Vec<String>), Error> {
         let container = name(spec);
         let mut edits = Edits::default();
@@ -65,7 +65,7 @@ impl Launcher {
             edits.set_env(name, value);
         }
         for host_path in &spec.host_paths {
-            edits.add_mount(mount(host_path).map_err(|bad| bad_path(&container, bad))?);
+            edits.add_mount(mount(host_path).map_err(|invalid| path_error(&container, invalid))?);
         }
         let injected = self.cdi.inject(&spec.cdi_devices, &mut edits);
         injected.map_err(|source| Error::Inject { container, source })?;
@@ -90,7 +90,7 @@ impl Launcher {
             }
         }
         if self.isolation == Isolation::UserNamespace && !edits.additional_gids.is_empty() {
-            notes.push(format!("groups {:?} cannot be had in a user namespace", edits.additional_gids));
+            notes.push(format!("groups {:?} are not available in a user namespace", edits.additional_gids));
         }
         let moved = edits.net_devices.iter();
         notes.extend(moved.map(|device| format!("network interface {} is not moved", device.host_interface_name)));
@@ -100,26 +100,26 @@ impl Launcher {
         notes
     }
 
-    /// Starts a container and takes it into the list.
+    /// Starts a container and adds it to the list.
     pub(super) fn start(&self, spec: &ContainerSpec) -> Result<ContainerId, Error> {
         let container = name(spec);
         let Some(program_name) = spec.command.first() else { return Err(Error::NoCommand { container }) };
         let (edits, notes) = self.resolve(spec)?;
         if self.isolation == Isolation::ShowOnly {
-            return Err(Error::ShowOnly { container, why: self.why.clone(), edits: Box::new(edits) });
+            return Err(Error::ShowOnly { container, reason: self.isolation_notes.clone(), edits: Box::new(edits) });
         }
         for note in &notes {
-            tracing::warn!(%container, "{note}");
+            tracing::warn!(%container, note, "an edit of a CDI device is ignored");
         }
         let working_dir = spec.working_dir.as_deref().map_or(Ok("/"), |path| text("working directory", path));
-        let working_dir = working_dir.map_err(|bad| bad_path(&container, bad))?;
+        let working_dir = working_dir.map_err(|invalid| path_error(&container, invalid))?;
         let id = new_id(spec);
         let directory = self.directory.join(id.as_str());
         let failed = |action| {
             let path = directory.clone();
             move |source: io::Error| Error::State { action, path, source }
         };
-        fs::create_dir(&directory).map_err(failed("make directory"))?;
+        fs::create_dir(&directory).map_err(failed("create directory"))?;
         let output =
             OpenOptions::new().create_new(true).append(true).open(log(&directory)).map_err(failed("write in"))?;
         let groups = &edits.additional_gids;
@@ -128,18 +128,18 @@ impl Launcher {
             Isolation::Oci(runtime) => self.start_oci(runtime, &id, &directory, &program, spec, &edits, output),
             isolation => {
                 let user_namespace = *isolation == Isolation::UserNamespace;
-                self.start_own(user_namespace, &spec.pod_name, &program, &edits, output)
+                self.start_native(user_namespace, &spec.pod_name, &program, &edits, output)
             }
         };
-        let (process, keeper, state) = match outcome {
-            Ok((process, keeper)) => (Some(process), keeper, None),
+        let (process, backend, start_error) = match outcome {
+            Ok((process, backend)) => (Some(process), backend, None),
             Err(failure) => {
                 let error = explain(&container, program_name, failure);
                 if !error.is_start_error() {
                     fs::remove_dir_all(&directory).map_err(failed("remove"))?;
                     return Err(error);
                 }
-                (None, Keeper::own(None), Some(error))
+                (None, Backend::native(None), Some(error))
             }
         };
         let started = SystemTime::now();
@@ -149,7 +149,7 @@ impl Launcher {
             pod_uid: spec.pod_uid.clone(),
             pod_name: spec.pod_name.clone(),
             namespace: spec.namespace.clone(),
-            state: match (&process, &state) {
+            state: match (&process, &start_error) {
                 (Some(process), _) => State::Running { pid: process.id() },
                 (None, error) => {
                     State::Exited(Exit::not_started(error.as_ref().map(ToString::to_string).unwrap_or_default()))
@@ -159,14 +159,18 @@ impl Launcher {
             finished: process.is_none().then_some(started),
             notes,
         };
-        let groups = groups.clone();
-        let (env, working_dir) = (edits.env, working_dir.to_owned());
-        let inside = Arc::new(Inside { env, working_dir, groups, keeper, killed_for: AtomicI32::new(0) });
-        self.containers.add(Container { info, directory, inside }, process)?;
-        state.map_or(Ok(id), Err)
+        let exec_context = Arc::new(ExecContext {
+            groups: groups.clone(),
+            env: edits.env,
+            working_dir: working_dir.to_owned(),
+            backend,
+            killed_for: AtomicI32::new(0),
+        });
+        self.containers.add(Container { info, directory, exec_context }, process)?;
+        start_error.map_or(Ok(id), Err)
     }
 
-    fn start_own(
+    fn start_native(
         &self,
         user_namespace: bool,
         host_name: &str,
@@ -174,22 +178,23 @@ impl Launcher {
         edits: &Edits,
         output: File,
     ) -> Outcome {
-        let workplace = Workplace { root: &self.root, scratch: &self.scratch };
-        let spawned = native::start(user_namespace, host_name, program, edits, &workplace, output)?;
+        let mount_points = MountPoints { root: &self.root, scratch: &self.scratch };
+        let spawned = native::start(user_namespace, host_name, program, edits, &mount_points, output)?;
         let mut namespaces = Namespaces::new(user_namespace, spawned.namespaces);
         if let (Some(guard), Some(namespaces)) = (&self.guard, &mut namespaces) {
-            let guarded = namespaces.get(LinkNameSpaceType::Mount).map_or(Ok(None), |it| guard.watch(it).map(Some));
+            let guarded =
+                namespaces.get(LinkNameSpaceType::Mount).map_or(Ok(None), |mounts| guard.watch(mounts).map(Some));
             match guarded {
-                Ok(ticket) => ticket.into_iter().for_each(|ticket| namespaces.guard_with(ticket)),
+                Ok(guarded) => guarded.into_iter().for_each(|guarded| namespaces.guard_with(guarded)),
                 Err(error) => {
-                    tracing::warn!(%error, "if this process is killed, processes of a container may be left");
+                    tracing::warn!(%error, "guarding a container failed, its processes may outlive this process");
                 }
             }
         }
-        Ok((spawned.child, Keeper::own(namespaces)))
+        Ok((spawned.child, Backend::native(namespaces)))
     }
 
-    #[allow(clippy::too_many_arguments, reason = "they are what a bundle is made of")]
+    #[allow(clippy::too_many_arguments, reason = "a bundle consists of them")]
     fn start_oci(
         &self,
         runtime: &Path,
@@ -200,7 +205,7 @@ impl Launcher {
         edits: &Edits,
         output: File,
     ) -> Outcome {
-        let failed = |step: &'static str| move |error| Failure::Step(step.to_owned(), error);
+        let failed = |action: &'static str| move |error| Failure::Setup(action.to_owned(), error);
         let container = OciContainer {
             runtime: runtime.to_owned(),
             state: self.directory.join("oci"),
@@ -211,42 +216,42 @@ impl Launcher {
         let watch = Watch::new(&container.bundle).map_err(failed("watch the bundle"))?;
         let mut command = container.run();
         command.stderr(output.try_clone().map_err(Failure::Program)?).stdout(output);
-        let Spawned { mut child, .. } = native::plain(command)?;
-        let Err(message) = container.started(&watch, &child) else { return Ok((child, Keeper::Oci(container))) };
+        let Spawned { mut child, .. } = native::run_plain(command)?;
+        let Err(message) = container.started(&watch, &child) else { return Ok((child, Backend::Oci(container))) };
         let ended = child.kill().and_then(|()| child.wait().map(drop)).and_then(|()| container.delete());
         if let Err(error) = ended {
-            tracing::error!(container = %id, %error, "a container that did not start may be left");
+            tracing::error!(container = %id, %error, "cleaning up a container that did not start failed");
         }
-        Err(Failure::Step(format!("{} run", runtime.display()), io::Error::other(message)))
+        Err(Failure::Setup(format!("{} run", runtime.display()), io::Error::other(message)))
     }
 
-    /// Starts a program in a container that runs, and a thread that takes its output.
-    pub(super) fn exec(&self, id: &ContainerId, command: &[String]) -> Result<Running, Error> {
+    /// Starts a program in a running container, and a thread that reads its output.
+    pub(super) fn exec(&self, id: &ContainerId, command: &[String]) -> Result<ExecProcess, Error> {
         let Some(program_name) = command.first() else {
             return Err(Error::NoCommand { container: id.to_string() });
         };
-        let inside = self.containers.with(id, |container| {
-            matches!(container.info.state, State::Running { .. }).then(|| Arc::clone(&container.inside))
+        let context = self.containers.with(id, |container| {
+            matches!(container.info.state, State::Running { .. }).then(|| Arc::clone(&container.exec_context))
         })?;
-        let inside = inside.ok_or_else(|| Error::NotRunning(id.clone()))?;
-        let Inside { env, working_dir, groups, keeper, .. } = &*inside;
-        let spawned = match keeper {
-            Keeper::Own(namespaces) => {
+        let context = context.ok_or_else(|| Error::NotRunning(id.clone()))?;
+        let ExecContext { env, working_dir, groups, backend, .. } = &*context;
+        let spawned = match backend {
+            Backend::Native(namespaces) => {
                 let namespaces = namespaces.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                // It may have ended meanwhile.
+                // The container may have exited meanwhile.
                 let namespaces = namespaces.ok_or_else(|| Error::NotRunning(id.clone()))?;
                 let program = Program { command, env, working_dir, groups };
                 native::join(&namespaces, &program)
             }
-            Keeper::Oci(container) => native::plain(container.exec(command)),
+            Backend::Oci(container) => native::run_plain(container.exec(command)),
         };
         let child = spawned.map_err(|failure| explain(id.as_str(), program_name, failure))?.child;
         let handle = pidfd_open(pid(&child), PidfdFlags::empty());
-        let (answer, output) = oneshot::channel();
+        let (sender, output) = oneshot::channel();
         let reader = Builder::new().name("container-exec".to_owned()).stack_size(128 << 10);
-        // Dropped unread if the thread cannot be had: nobody reaps it then, and its container could not end before.
+        // If the thread cannot be started, the child is dropped unreaped: it is killed and reaped below.
         let read = reader.spawn(move || {
-            let _ = answer.send(child.wait_with_output());
+            let _ = sender.send(child.wait_with_output());
         });
         if let Err(error) = read {
             if let Ok(handle) = &handle {
@@ -255,11 +260,11 @@ impl Launcher {
             }
             return Err(Error::Thread(format!("start a thread that reads output: {error}")));
         }
-        Ok(Running { process: handle.ok(), output })
+        Ok(ExecProcess { handle: handle.ok(), output })
     }
 }
 
-type Outcome = Result<(std::process::Child, Keeper), Failure>;
+type Outcome = Result<(std::process::Child, Backend), Failure>;
 
 fn name(spec: &ContainerSpec) -> String {
     format!("{}/{}/{}", spec.namespace, spec.pod_name, spec.name)
@@ -268,23 +273,23 @@ fn name(spec: &ContainerSpec) -> String {
 fn explain(container: &str, program: &str, failure: Failure) -> Error {
     let container = container.to_owned();
     match failure {
-        Failure::Path(bad) => bad_path(&container, bad),
-        Failure::Step(step, source) => Error::Setup { container, step, source },
+        Failure::Path(invalid) => path_error(&container, invalid),
+        Failure::Setup(action, source) => Error::Setup { container, action, source },
         Failure::Program(source) => Error::Program { container, program: program.to_owned(), source },
     }
 }
 
-fn bad_path(container: &str, bad: BadPath) -> Error {
-    let BadPath { what, path, problem } = bad;
+fn path_error(container: &str, invalid: InvalidPath) -> Error {
+    let InvalidPath { what, path, problem } = invalid;
     Error::Path { container: container.to_owned(), what, path, problem }
 }
 
-fn text<'a>(what: &'static str, path: &'a Path) -> Result<&'a str, BadPath> {
-    let bad = || BadPath { what, path: path.display().to_string(), problem: "must be UTF-8" };
-    path.to_str().ok_or_else(bad)
+fn text<'a>(what: &'static str, path: &'a Path) -> Result<&'a str, InvalidPath> {
+    let invalid = || InvalidPath { what, path: path.display().to_string(), problem: "must be UTF-8" };
+    path.to_str().ok_or_else(invalid)
 }
 
-fn mount(path: &HostPath) -> Result<Mount, BadPath> {
+fn mount(path: &HostPath) -> Result<Mount, InvalidPath> {
     let options = if path.read_only { ["rbind", "ro"] } else { ["rbind", "rw"] };
     Ok(Mount {
         host_path: text("mount of", &path.host)?.to_owned(),
@@ -294,7 +299,7 @@ fn mount(path: &HostPath) -> Result<Mount, BadPath> {
     })
 }
 
-/// A name that no other container of this process has, nor likely one of another.
+/// Returns an id that is unique in this process, and very likely unique everywhere.
 fn new_id(spec: &ContainerSpec) -> ContainerId {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let mut hash = Sha256::new();

@@ -1,23 +1,23 @@
-//! Mount options as OCI runtimes read them.
+//! Mount options, as OCI runtimes parse them.
 
 use rustix::mount::MountFlags;
 
-use super::step::Attributes;
+use super::child_action::MountAttributes;
 
-/// The options of one mount.
+/// The parsed options of a mount.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MountOptions {
-    /// Whether a file or directory of the host is meant. Nothing but `bind` or `rbind` says so.
+    /// Whether it is a bind mount of the host. Only `bind` and `rbind` say so.
     pub bind: bool,
-    /// Whether the mounts below it come along.
+    /// Whether submounts are included.
     pub recursive: bool,
-    /// What the mount does not allow.
-    pub attributes: Attributes,
-    /// Flags of a file system that is mounted; a bind mount has the attributes instead.
+    /// The restrictions of a bind mount.
+    pub attributes: MountAttributes,
+    /// The flags of a file system that is mounted; a bind mount has the attributes instead.
     pub flags: MountFlags,
-    /// What is for the file system itself.
+    /// The options of the file system itself.
     pub data: String,
-    /// Options that have no effect here.
+    /// Options without effect here.
     pub ignored: Vec<String>,
 }
 
@@ -26,7 +26,7 @@ impl MountOptions {
         let mut parsed = Self {
             bind: false,
             recursive: false,
-            attributes: Attributes::default(),
+            attributes: MountAttributes::default(),
             flags: MountFlags::empty(),
             data: String::new(),
             ignored: Vec::new(),
@@ -35,11 +35,11 @@ impl MountOptions {
         for option in options {
             parsed.option(option, &mut data);
         }
-        let Attributes { read_only, no_suid, no_devices, no_programs, .. } = parsed.attributes;
+        let MountAttributes { read_only, no_suid, no_dev, no_exec, .. } = parsed.attributes;
         parsed.flags.set(MountFlags::RDONLY, read_only);
         parsed.flags.set(MountFlags::NOSUID, no_suid);
-        parsed.flags.set(MountFlags::NODEV, no_devices);
-        parsed.flags.set(MountFlags::NOEXEC, no_programs);
+        parsed.flags.set(MountFlags::NODEV, no_dev);
+        parsed.flags.set(MountFlags::NOEXEC, no_exec);
         if parsed.bind {
             parsed.ignored.extend(data.drain(..).map(str::to_owned));
         }
@@ -51,18 +51,27 @@ impl MountOptions {
         let attributes = &mut self.attributes;
         match option {
             "bind" => self.bind = true,
-            "rbind" => (self.bind, self.recursive) = (true, true),
+            "rbind" => {
+                self.bind = true;
+                self.recursive = true;
+            }
             "ro" => attributes.read_only = true,
-            "rro" => (attributes.read_only, attributes.all) = (true, true),
-            "rw" => (attributes.read_only, attributes.all) = (false, false),
+            "rro" => {
+                attributes.read_only = true;
+                attributes.recursive = true;
+            }
+            "rw" => {
+                attributes.read_only = false;
+                attributes.recursive = false;
+            }
             "nosuid" => attributes.no_suid = true,
             "suid" => attributes.no_suid = false,
-            "nodev" => attributes.no_devices = true,
-            "dev" => attributes.no_devices = false,
-            "noexec" => attributes.no_programs = true,
-            "exec" => attributes.no_programs = false,
+            "nodev" => attributes.no_dev = true,
+            "dev" => attributes.no_dev = false,
+            "noexec" => attributes.no_exec = true,
+            "exec" => attributes.no_exec = false,
             "defaults" | "async" | "atime" | "relatime" | "norelatime" | "diratime" | "" => {}
-            // A container's mounts are its own, and nothing of the host is mounted later.
+            // A container's mounts are private, and nothing of the host is mounted later.
             "private" | "rprivate" | "slave" | "rslave" => {}
             "noatime" => self.flags |= MountFlags::NOATIME,
             "nodiratime" => self.flags |= MountFlags::NODIRATIME,

@@ -1,7 +1,7 @@
-//! The namespaces of a container: which there are, and handles to them.
+//! The namespaces of a container, and handles to them.
 //!
-//! The network is the host's. In a user namespace the processes are the host's, too: only who has the privileges can put
-//! a process into a process namespace without a second fork.
+//! The network is the host's. In a user namespace, so are the processes: entering a new pid namespace without a second fork
+//! needs privileges.
 
 use std::ffi::CStr;
 use std::io::IoSlice;
@@ -13,13 +13,13 @@ use rustix::io::Result;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::thread::{LinkNameSpaceType as Kind, UnshareFlags};
 
-use super::guard::Ticket;
+use super::guard::Guarded;
 
-/// How many kinds there are at most.
+/// The most namespaces that a container has.
 pub(super) const MAX: usize = 6;
 
-/// The kinds that a container has, in the order in which they are joined: first the users, who may then go into the others,
-/// and last the mounts.
+/// Returns the kinds of namespaces that a container has, in the order in which they are joined: first the user namespace,
+/// which gives the privileges to join the others, and last the mount namespace.
 pub(super) fn kinds(user_namespace: bool) -> &'static [Kind] {
     if user_namespace {
         return &[
@@ -33,14 +33,14 @@ pub(super) fn kinds(user_namespace: bool) -> &'static [Kind] {
     &[Kind::ProcessID, Kind::InterProcessCommunication, Kind::HostNameAndNISDomainName, Kind::ControlGroup, Kind::Mount]
 }
 
-/// What a process unshares to have them. Process namespaces are not among it: they are for children.
+/// Returns the flags to unshare them. The pid namespace is not among them: it is for children.
 pub(super) fn flags(user_namespace: bool) -> UnshareFlags {
     let mut flags = UnshareFlags::NEWNS | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS | UnshareFlags::NEWCGROUP;
     flags.set(UnshareFlags::NEWUSER, user_namespace);
     flags
 }
 
-/// What people call it.
+/// Returns the usual name of a kind.
 pub(super) fn name(kind: Kind) -> &'static str {
     match kind {
         Kind::Mount => "mount",
@@ -67,7 +67,7 @@ fn path(kind: Kind) -> &'static CStr {
     }
 }
 
-/// Sends handles to the namespaces of the calling process, with this text. Makes system calls and nothing else.
+/// Sends handles to the namespaces of the calling process, with this text. Only makes system calls.
 pub(super) fn send(channel: BorrowedFd<'_>, kinds: &[Kind], text: &[u8]) -> Result<()> {
     let mut files = [const { None }; MAX];
     for (file, kind) in files.iter_mut().zip(kinds) {
@@ -75,8 +75,8 @@ pub(super) fn send(channel: BorrowedFd<'_>, kinds: &[Kind], text: &[u8]) -> Resu
     }
     let mut sent = [channel; MAX];
     let mut count = 0;
-    for (place, file) in sent.iter_mut().zip(files.iter().flatten()) {
-        *place = OwnedFd::as_fd(file);
+    for (slot, file) in sent.iter_mut().zip(files.iter().flatten()) {
+        *slot = OwnedFd::as_fd(file);
         count += 1;
     }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX))];
@@ -85,36 +85,36 @@ pub(super) fn send(channel: BorrowedFd<'_>, kinds: &[Kind], text: &[u8]) -> Resu
     sendmsg(channel, &[IoSlice::new(text)], &mut control, SendFlags::NOSIGNAL).map(drop)
 }
 
-/// Handles to the namespaces of a container, which keep them, and all that is in its own file systems.
+/// Handles to the namespaces of a container. They keep the namespaces and the container's own file systems alive.
 #[derive(Debug)]
 pub(super) struct Namespaces {
     handles: Vec<(Kind, OwnedFd)>,
-    /// Kept only to be dropped.
-    guarded: Option<Ticket>,
+    /// Held only for its drop.
+    guarded: Option<Guarded>,
 }
 
 impl Namespaces {
-    /// Of handles in the order of [`kinds`]; none if some are missing.
+    /// Creates them from handles in the order of [`kinds`]; `None` if some are missing.
     pub(super) fn new(user_namespace: bool, handles: Vec<OwnedFd>) -> Option<Self> {
         let kinds = kinds(user_namespace);
         let complete = handles.len() == kinds.len();
         complete.then(|| Self { handles: kinds.iter().copied().zip(handles).collect(), guarded: None })
     }
 
-    pub(super) fn guard_with(&mut self, ticket: Ticket) {
-        self.guarded = Some(ticket);
+    pub(super) fn guard_with(&mut self, guarded: Guarded) {
+        self.guarded = Some(guarded);
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Kind, &OwnedFd)> {
         self.handles.iter().map(|(kind, handle)| (*kind, handle))
     }
 
-    pub(super) fn get(&self, wanted: Kind) -> Option<&OwnedFd> {
-        self.iter().find(|(kind, _)| *kind == wanted).map(|(_, handle)| handle)
+    pub(super) fn get(&self, kind: Kind) -> Option<&OwnedFd> {
+        self.iter().find(|(other, _)| *other == kind).map(|(_, handle)| handle)
     }
 
-    /// Whether its processes have a namespace of their own, and so end with the first of them.
-    pub(super) fn has_processes(&self) -> bool {
+    /// Reports whether there is a pid namespace, whose processes end with the first of them.
+    pub(super) fn has_pid_namespace(&self) -> bool {
         self.get(Kind::ProcessID).is_some()
     }
 }

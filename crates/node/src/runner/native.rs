@@ -1,4 +1,4 @@
-//! Containers without a runtime: a process that makes its own root in its own namespaces.
+//! Containers without a runtime: processes that set up their own root in their own namespaces.
 
 use std::fs::File;
 use std::io;
@@ -13,28 +13,28 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use rustix::thread::LinkNameSpaceType;
 
 use super::cdi::Edits;
+use super::child_action::ChildAction;
 use super::namespaces::{self, Namespaces};
-use super::root::{self, BadPath, Bases, Workplace, c_path};
-use super::spawn::{Processes, SpawnError, Spawned, spawn};
-use super::step::Step;
+use super::root::{self, HostDirectories, InvalidPath, MountPoints, c_path};
+use super::spawn::{PidNamespace, SpawnError, Spawned, spawn};
 use super::syscalls;
 
-/// Masks of new files: while the root is made, and for the program.
+/// The umask while the root is set up, and for the program.
 const NO_MASK: Mode = Mode::empty();
 const MASK: Mode = Mode::from_raw_mode(0o022);
 
-/// Why a program does not run in a container.
+/// Why a program could not be started.
 #[derive(Debug)]
 pub(super) enum Failure {
-    Path(BadPath),
-    /// The step that failed, for humans.
-    Step(String, io::Error),
+    Path(InvalidPath),
+    /// The action that failed.
+    Setup(String, io::Error),
     Program(io::Error),
 }
 
-impl From<BadPath> for Failure {
-    fn from(bad: BadPath) -> Self {
-        Self::Path(bad)
+impl From<InvalidPath> for Failure {
+    fn from(invalid: InvalidPath) -> Self {
+        Self::Path(invalid)
     }
 }
 
@@ -47,112 +47,115 @@ pub(super) struct Program<'a> {
     pub groups: &'a [u32],
 }
 
-/// The longest name that a host can have in a pod, as the kubelet has it.
+/// The longest host name of a pod, as in the kubelet.
 const MAX_HOST_NAME: usize = 63;
 
-/// Runs a program in a container of its own, with its output in a file.
+/// Runs a program in a new container, with its output in a file.
 pub(super) fn start(
     user_namespace: bool,
     host_name: &str,
     program: &Program<'_>,
     edits: &Edits,
-    workplace: &Workplace<'_>,
+    mount_points: &MountPoints<'_>,
     log: File,
 ) -> Result<Spawned, Failure> {
-    let mut steps = fresh(user_namespace, host_name, edits, program.working_dir, workplace)?;
-    steps.extend(last(user_namespace, program)?);
+    let mut actions = setup_actions(user_namespace, host_name, edits, program.working_dir, mount_points)?;
+    actions.extend(final_actions(user_namespace, program)?);
     let mut command = command(program);
     command.stderr(log.try_clone().map_err(Failure::Program)?).stdout(log);
-    run(command, steps, new_processes(user_namespace))
+    run(command, actions, pid_namespace(user_namespace))
 }
 
-/// Runs a program in the namespaces of a container that runs, with its output in pipes.
+/// Runs a program in the namespaces of a running container, with its output in pipes.
 pub(super) fn join(namespaces: &Namespaces, program: &Program<'_>) -> Result<Spawned, Failure> {
-    let mut steps = vec![Step::Session];
+    let mut actions = vec![ChildAction::Session];
     let processes = namespaces.get(LinkNameSpaceType::ProcessID);
     for (kind, namespace) in namespaces.iter().filter(|(kind, _)| *kind != LinkNameSpaceType::ProcessID) {
-        steps.push(Step::Join { namespace: namespace.try_clone().map_err(Failure::Program)?, kind });
+        actions.push(ChildAction::Join { namespace: namespace.try_clone().map_err(Failure::Program)?, kind });
     }
-    steps.extend(last(namespaces.get(LinkNameSpaceType::User).is_some(), program)?);
+    actions.extend(final_actions(namespaces.get(LinkNameSpaceType::User).is_some(), program)?);
     let mut command = command(program);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    run(command, steps, processes.map_or(Processes::Same, |namespace| Processes::Of(namespace.as_fd())))
+    run(command, actions, processes.map_or(PidNamespace::Inherit, |namespace| PidNamespace::Join(namespace.as_fd())))
 }
 
-/// Runs a command as it is, but in a session of its own and only as long as we live.
-pub(super) fn plain(command: Command) -> Result<Spawned, Failure> {
-    run(command, vec![Step::Session, Step::CloseOthers, die_with_us()?], Processes::Same)
+/// Runs a command without isolation, in a session of its own; it is killed when we end.
+pub(super) fn run_plain(command: Command) -> Result<Spawned, Failure> {
+    let actions = vec![ChildAction::Session, ChildAction::CloseOthers, die_with_parent()?];
+    run(command, actions, PidNamespace::Inherit)
 }
 
-/// Tries whether a container could be started, and says what fails.
-pub(super) fn probe(user_namespace: bool, workplace: &Workplace<'_>) -> Result<(), String> {
+/// Tries to set up a container, and returns what fails.
+pub(super) fn probe(user_namespace: bool, mount_points: &MountPoints<'_>) -> Result<(), String> {
     let program = Program { command: &[], env: &[], working_dir: "/", groups: &[] };
     let attempt = || {
-        let mut steps = fresh(user_namespace, "probe", &Edits::default(), "/", workplace)?;
-        steps.extend(last(user_namespace, &program)?);
-        steps.push(Step::Stop);
-        run(command(&program), steps, new_processes(user_namespace))
+        let mut actions = setup_actions(user_namespace, "probe", &Edits::default(), "/", mount_points)?;
+        actions.extend(final_actions(user_namespace, &program)?);
+        actions.push(ChildAction::Abort);
+        run(command(&program), actions, pid_namespace(user_namespace))
     };
     match attempt() {
-        // It does not get to the program, which has no name.
+        // The last action prevents that: there is no program.
         Ok(_) => Err("a process without a program runs".to_owned()),
-        Err(Failure::Step(_, error)) if error.raw_os_error() == Some(Errno::CANCELED.raw_os_error()) => Ok(()),
-        Err(Failure::Step(step, error)) => Err(format!("{step}: {error}")),
-        Err(Failure::Path(BadPath { what, path, problem })) => Err(format!("{what} {path:?}: {problem}")),
+        Err(Failure::Setup(_, error)) if error.raw_os_error() == Some(Errno::CANCELED.raw_os_error()) => Ok(()),
+        Err(Failure::Setup(action, error)) => Err(format!("{action}: {error}")),
+        Err(Failure::Path(InvalidPath { what, path, problem })) => Err(format!("{what} {path:?}: {problem}")),
         Err(Failure::Program(error)) => Err(format!("start a process: {error}")),
     }
 }
 
-/// In a user namespace, only its own processes may make process namespaces, for their children.
-fn new_processes(user_namespace: bool) -> Processes<'static> {
-    if user_namespace { Processes::Same } else { Processes::New }
+/// Returns the pid namespace of a new container. In a user namespace, creating one would need a second fork.
+fn pid_namespace(user_namespace: bool) -> PidNamespace<'static> {
+    if user_namespace { PidNamespace::Inherit } else { PidNamespace::New }
 }
 
-fn fresh(
+/// Returns the actions that set up a container's namespaces and root.
+fn setup_actions(
     user_namespace: bool,
     host_name: &str,
     edits: &Edits,
     working_dir: &str,
-    workplace: &Workplace<'_>,
-) -> Result<Vec<Step>, Failure> {
-    let bases = Bases::read().map_err(|error| Failure::Step("read directory /".to_owned(), error))?;
-    let mut steps = vec![Step::Session, Step::Unshare(namespaces::flags(user_namespace))];
+    mount_points: &MountPoints<'_>,
+) -> Result<Vec<ChildAction>, Failure> {
+    let host = HostDirectories::read().map_err(|error| Failure::Setup("read directory /".to_owned(), error))?;
+    let mut actions = vec![ChildAction::Session, ChildAction::Unshare(namespaces::flags(user_namespace))];
     if user_namespace {
-        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let write = |path, text: String| Step::Write { path, text: text.into_bytes() };
-        steps.push(write(c"/proc/self/setgroups", "deny".to_owned()));
-        steps.push(write(c"/proc/self/uid_map", format!("0 {uid} 1\n")));
-        steps.push(write(c"/proc/self/gid_map", format!("0 {gid} 1\n")));
+        let uid = rustix::process::geteuid().as_raw();
+        let gid = rustix::process::getegid().as_raw();
+        let write = |path, text: String| ChildAction::Write { path, text: text.into_bytes() };
+        actions.push(write(c"/proc/self/setgroups", "deny".to_owned()));
+        actions.push(write(c"/proc/self/uid_map", format!("0 {uid} 1\n")));
+        actions.push(write(c"/proc/self/gid_map", format!("0 {gid} 1\n")));
     }
-    steps.push(Step::SendNamespaces(namespaces::kinds(user_namespace)));
-    // Names of pods are ASCII; what is cut off must leave a name.
+    actions.push(ChildAction::SendNamespaces(namespaces::kinds(user_namespace)));
+    // Names of pods are ASCII; a truncated one must not end with a separator.
     let host_name = host_name.get(..MAX_HOST_NAME).unwrap_or(host_name).trim_end_matches(['-', '.']);
     if !host_name.is_empty() {
-        steps.push(Step::HostName(host_name.as_bytes().to_vec()));
+        actions.push(ChildAction::HostName(host_name.as_bytes().to_vec()));
     }
-    steps.extend([Step::PrivateMounts, Step::Umask(NO_MASK)]);
-    steps.extend(root::steps(&bases, edits, working_dir, user_namespace, workplace)?);
-    steps.push(Step::Pivot);
-    Ok(steps)
+    actions.extend([ChildAction::PrivateMounts, ChildAction::Umask(NO_MASK)]);
+    actions.extend(root::actions(&host, edits, working_dir, user_namespace, mount_points)?);
+    actions.push(ChildAction::Pivot);
+    Ok(actions)
 }
 
-/// What is left to do in the container's root.
-fn last(user_namespace: bool, program: &Program<'_>) -> Result<Vec<Step>, Failure> {
-    let mut steps = vec![Step::Umask(MASK)];
+/// Returns the last actions, in the container's root.
+fn final_actions(user_namespace: bool, program: &Program<'_>) -> Result<Vec<ChildAction>, Failure> {
+    let mut actions = vec![ChildAction::Umask(MASK)];
     if !user_namespace {
-        steps.push(Step::Groups(program.groups.iter().copied().map(Gid::from_raw).collect()));
+        actions.push(ChildAction::Groups(program.groups.iter().copied().map(Gid::from_raw).collect()));
     }
-    steps.push(Step::WorkingDirectory(c_path(Path::new(program.working_dir), "working directory")?));
-    steps.extend([Step::DropCapabilities, Step::NoNewPrivileges]);
-    steps.extend(syscalls::filter().map(Step::FilterCalls));
-    // The last is the last: changes of what a process may do undo it.
-    steps.extend([Step::CloseOthers, die_with_us()?]);
-    Ok(steps)
+    actions.push(ChildAction::WorkingDirectory(c_path(Path::new(program.working_dir), "working directory")?));
+    actions.extend([ChildAction::DropCapabilities, ChildAction::NoNewPrivileges]);
+    actions.extend(syscalls::filter().map(ChildAction::FilterCalls));
+    // `DieWithParent` must come last: changes of credentials reset it.
+    actions.extend([ChildAction::CloseOthers, die_with_parent()?]);
+    Ok(actions)
 }
 
-fn die_with_us() -> Result<Step, Failure> {
-    let ours = pidfd_open(rustix::process::getpid(), PidfdFlags::empty());
-    ours.map(Step::DieWithParent).map_err(|errno| Failure::Program(errno.into()))
+fn die_with_parent() -> Result<ChildAction, Failure> {
+    let parent = pidfd_open(rustix::process::getpid(), PidfdFlags::empty());
+    parent.map(ChildAction::DieWithParent).map_err(|errno| Failure::Program(errno.into()))
 }
 
 fn command(program: &Program<'_>) -> Command {
@@ -167,14 +170,14 @@ fn command(program: &Program<'_>) -> Command {
     command
 }
 
-fn run(command: Command, steps: Vec<Step>, processes: Processes<'_>) -> Result<Spawned, Failure> {
-    let steps: Arc<[Step]> = steps.into();
-    spawn(command, Arc::clone(&steps), processes).map_err(|error| match error {
-        SpawnError::Step(index, error) => {
-            let step = steps.get(index).map_or_else(|| format!("step {index}"), ToString::to_string);
-            Failure::Step(step, error)
+fn run(command: Command, actions: Vec<ChildAction>, namespace: PidNamespace<'_>) -> Result<Spawned, Failure> {
+    let actions: Arc<[ChildAction]> = actions.into();
+    spawn(command, Arc::clone(&actions), namespace).map_err(|error| match error {
+        SpawnError::Action(index, error) => {
+            let action = actions.get(index).map_or_else(|| format!("action {index}"), ToString::to_string);
+            Failure::Setup(action, error)
         }
         SpawnError::Program(error) => Failure::Program(error),
-        SpawnError::Processes(error) => Failure::Step("enter a process namespace".to_owned(), error),
+        SpawnError::PidNamespace(error) => Failure::Setup("enter a process namespace".to_owned(), error),
     })
 }

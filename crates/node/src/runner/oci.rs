@@ -1,9 +1,9 @@
-//! Containers through an OCI runtime, `runc` or `crun`: a bundle is written, and the runtime does the rest, hooks of CDI
-//! devices included.
+//! Containers through an OCI runtime, `runc` or `crun`, which is given a bundle and does the rest, including the hooks of CDI
+//! devices.
 //!
-//! The runtime stays in the foreground as the parent of the container, so that its exit code is the container's. Its own
-//! state is in the runner's directory. What the kernel does for other containers it cannot do here: when this process is
-//! killed, the runtime is too, but not what it has started.
+//! The runtime stays in the foreground as the parent of the container, so that its exit code is the container's. Its state is
+//! in the runner's directory. One thing differs from other containers: if this process is killed, the runtime is killed too,
+//! but not what it has started.
 
 mod config;
 
@@ -21,34 +21,34 @@ use rustix::process::{PidfdFlags, Signal, pidfd_open};
 use super::cdi::Edits;
 use super::containers::pid;
 use super::native::Program;
-use super::root::Bases;
+use super::root::HostDirectories;
 
-/// How long a runtime may take to start a container.
-const START: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+/// The timeout for starting a container.
+const START_TIMEOUT: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
-/// A container in the care of a runtime.
+/// A container of an OCI runtime.
 #[derive(Debug, Clone)]
 pub(super) struct OciContainer {
     pub runtime: PathBuf,
-    /// The runtime's own state.
+    /// The runtime's state directory.
     pub state: PathBuf,
-    /// The bundle: configuration, root, and what the runtime writes about itself.
+    /// The bundle: configuration, root, and the runtime's log.
     pub bundle: PathBuf,
     pub id: String,
 }
 
 impl OciContainer {
-    /// Writes the bundle: nothing runs yet.
+    /// Writes the bundle.
     pub(super) fn write_bundle(&self, program: &Program<'_>, host_name: &str, edits: &Edits) -> io::Result<()> {
         let root = self.bundle.join("rootfs");
         fs::create_dir_all(&root)?;
-        let bases = Bases::read()?;
-        config::make_root(&root, &bases)?;
-        let config = config::config(program, host_name, edits, &bases);
+        let host = HostDirectories::read()?;
+        config::create_root(&root, &host)?;
+        let config = config::config(program, host_name, edits, &host);
         fs::write(self.bundle.join("config.json"), serde_json::to_vec_pretty(&config)?)
     }
 
-    /// The command that runs the container and ends with it.
+    /// Returns the command that runs the container and exits with it.
     pub(super) fn run(&self) -> Command {
         let mut command = self.command();
         command.arg("--log").arg(self.log()).arg("run").arg("--bundle").arg(&self.bundle);
@@ -56,7 +56,7 @@ impl OciContainer {
         command
     }
 
-    /// The command that runs a program in the container.
+    /// Returns the command that runs a program in the container.
     pub(super) fn exec(&self, program: &[String]) -> Command {
         let mut command = self.command();
         command.arg("exec").arg(&self.id).args(program);
@@ -67,37 +67,36 @@ impl OciContainer {
     pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
         let mut command = self.command();
         command.arg("kill").arg(&self.id).arg(signal.as_raw().to_string());
-        self.done(command)
+        self.execute(command)
     }
 
-    /// Removes what there may be of the container, also when it runs.
+    /// Removes the container, even if it is running or only partly created.
     pub(super) fn delete(&self) -> io::Result<()> {
         let mut command = self.command();
         command.arg("delete").arg("--force").arg(&self.id);
-        self.done(command)
+        self.execute(command)
     }
 
-    /// Waits until the container runs, or the runtime has ended without; then its words are the error.
+    /// Waits until the container runs. If the runtime exits before, its log is the error.
     pub(super) fn started(&self, watch: &Watch, runtime: &Child) -> Result<(), String> {
         let runtime = pidfd_open(pid(runtime), PidfdFlags::empty()).map_err(|errno| errno.to_string())?;
         loop {
-            let there = self.pid_file().exists();
-            if there {
+            if self.pid_file().exists() {
                 return Ok(());
             }
             let mut files = [PollFd::new(&watch.0, PollFlags::IN), PollFd::new(&runtime, PollFlags::IN)];
-            let ready = match poll(&mut files, Some(&START)) {
+            let ready = match poll(&mut files, Some(&START_TIMEOUT)) {
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno.to_string()),
-                Ok(0) => return Err("the container does not start".to_owned()),
+                Ok(0) => return Err("the container did not start in time".to_owned()),
                 Ok(_) => files.map(|file| !file.revents().is_empty()),
             };
             let [changed, ended] = ready;
             if changed {
                 watch.clear().map_err(|error| error.to_string())?;
             } else if ended && !self.pid_file().exists() {
-                let words = fs::read_to_string(self.log()).unwrap_or_default();
-                return Err(words.trim().to_owned());
+                let log = fs::read_to_string(self.log()).unwrap_or_default();
+                return Err(log.trim().to_owned());
             }
         }
     }
@@ -108,13 +107,13 @@ impl OciContainer {
         command
     }
 
-    fn done(&self, mut command: Command) -> io::Result<()> {
+    fn execute(&self, mut command: Command) -> io::Result<()> {
         let output = command.stdin(Stdio::null()).output()?;
         if output.status.success() {
             return Ok(());
         }
-        let words = String::from_utf8_lossy(&output.stderr);
-        Err(io::Error::other(format!("{}: {}", self.runtime.display(), words.trim())))
+        let message = String::from_utf8_lossy(&output.stderr);
+        Err(io::Error::other(format!("{}: {}", self.runtime.display(), message.trim())))
     }
 
     fn log(&self) -> PathBuf {
@@ -126,7 +125,7 @@ impl OciContainer {
     }
 }
 
-/// Tells when something appears in a bundle.
+/// An inotify watch for new files in a bundle.
 #[derive(Debug)]
 pub(super) struct Watch(OwnedFd);
 
@@ -149,13 +148,13 @@ impl Watch {
     }
 }
 
-/// Whether there is such a runtime, and what it says of itself.
+/// Checks that there is such a runtime, and returns its version.
 pub(super) fn probe(runtime: &Path) -> Result<String, String> {
     let output = Command::new(runtime).arg("--version").stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("run {}: {error}", runtime.display()))?;
     if !output.status.success() {
         return Err(format!("{} --version: {}", runtime.display(), output.status));
     }
-    let words = String::from_utf8_lossy(&output.stdout);
-    Ok(words.lines().next().unwrap_or_default().to_owned())
+    let version = String::from_utf8_lossy(&output.stdout);
+    Ok(version.lines().next().unwrap_or_default().to_owned())
 }

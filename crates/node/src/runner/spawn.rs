@@ -1,8 +1,8 @@
-//! Forks, runs [steps](super::step) and a program, and tells which step failed: the one place with unsafe code.
+//! Forks, runs [actions](super::child_action) in the child, and executes a program: the one place with unsafe code.
 //!
-//! The child of a fork in a process with many threads may only make system calls until it runs a program. So all that
-//! needs memory is made before, as a flat list of steps; the child tells the parent the index of the one that failed, and
-//! the parent knows its name. The system tells the parent only the error number.
+//! After a fork of a process with many threads, the child may only make system calls until it executes a program. So
+//! everything that needs memory is prepared before, as a flat list of actions. If one fails, the child sends its index to
+//! the parent, which knows its name; the standard library only passes the error number.
 
 #![allow(unsafe_code)]
 
@@ -22,85 +22,90 @@ use rustix::net::{
 };
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-use super::step::{Attributes, Progress, Step};
+use super::child_action::{ChildAction, ChildState, MountAttributes};
 use super::{guard, namespaces};
 
-/// What the child says when it hands over its namespaces.
+/// The message with which the child sends its namespaces.
 pub(super) const NAMESPACES: [u8; 4] = [0xff; 4];
 
-/// A program that runs, and the namespaces that it sent.
+/// A started program, and the namespaces that it sent.
 #[derive(Debug)]
 pub(super) struct Spawned {
     pub child: Child,
     pub namespaces: Vec<OwnedFd>,
 }
 
-/// Why there is none.
+/// Why a program could not be started.
 #[derive(Debug)]
 pub(super) enum SpawnError {
-    /// The step with this index failed.
-    Step(usize, io::Error),
-    /// The program cannot be run, all steps being done, or nothing could be forked.
+    /// The action with this index failed.
+    Action(usize, io::Error),
+    /// The program cannot be executed after all actions have succeeded, or the fork failed.
     Program(io::Error),
-    /// The process namespace cannot be made or joined.
-    Processes(io::Error),
+    /// The pid namespace cannot be created or joined.
+    PidNamespace(io::Error),
 }
 
-/// The process namespace that a new process is in.
+/// The pid namespace of a new process.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Processes<'a> {
+pub(super) enum PidNamespace<'a> {
     /// That of the caller.
-    Same,
-    /// A new one, whose first process it is.
+    Inherit,
+    /// A new one, of which it is the first process.
     New,
     /// This one.
-    Of(BorrowedFd<'a>),
+    Join(BorrowedFd<'a>),
 }
 
-/// Runs the command in a new process after the steps. The calling thread must live as long as the process, if there is a
-/// step [`DieWithParent`](Step::DieWithParent).
-pub(super) fn spawn(mut command: Command, steps: Arc<[Step]>, processes: Processes<'_>) -> Result<Spawned, SpawnError> {
+/// Executes the command in a new process, after the actions. With the action [`DieWithParent`](ChildAction::DieWithParent)
+/// the calling thread must live as long as the process.
+pub(super) fn spawn(
+    mut command: Command,
+    actions: Arc<[ChildAction]>,
+    namespace: PidNamespace<'_>,
+) -> Result<Spawned, SpawnError> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(|errno| SpawnError::Program(errno.into()))?;
     let run = move || {
-        let mut progress = Progress::new(theirs.as_fd());
-        for (index, step) in steps.iter().enumerate() {
-            if let Err(errno) = step.run(&mut progress) {
+        let mut state = ChildState::new(theirs.as_fd());
+        for (index, action) in actions.iter().enumerate() {
+            if let Err(errno) = action.run(&mut state) {
                 report(theirs.as_fd(), index);
                 return Err(errno.into());
             }
         }
         Ok(())
     };
-    // SAFETY: the closure runs between fork and exec. It makes system calls on memory that was made before the fork,
-    // and neither allocates (an io::Error of an error number does not), nor locks, nor panics: see `Step::run`.
+    // SAFETY: the closure runs between fork and exec. It makes system calls on memory that was allocated before the fork,
+    // and neither allocates (an io::Error of an error number does not), nor locks, nor panics: see `ChildAction::run`.
     unsafe { command.pre_exec(run) };
-    let own = enter(processes).map_err(|errno| SpawnError::Processes(errno.into()))?;
+    let own = enter(namespace).map_err(|errno| SpawnError::PidNamespace(errno.into()))?;
     let mut spawned = command.spawn();
     if let Some(Err(errno)) = own.map(|own| leave(&own)) {
-        // This thread can start neither threads nor containers any more. What it has just started is not to be lost.
+        // This thread can no longer start threads or containers. The child that it has just started must not be leaked.
         if let Ok(child) = &mut spawned {
             let _ = child.kill().and_then(|()| child.wait());
         }
-        return Err(SpawnError::Processes(errno.into()));
+        return Err(SpawnError::PidNamespace(errno.into()));
     }
-    // The child is a program by now, or gone: what it had to say is there.
-    let (namespaces, failed) = listen(&ours);
+    // The child has executed its program, or exited: all its messages have arrived.
+    let (namespaces, failed) = receive(&ours);
     match (spawned, failed) {
         (Ok(child), _) => Ok(Spawned { child, namespaces }),
-        (Err(error), Some(step)) => Err(SpawnError::Step(step, error)),
+        (Err(error), Some(index)) => Err(SpawnError::Action(index, error)),
         (Err(error), None) => Err(SpawnError::Program(error)),
     }
 }
 
 fn report(channel: BorrowedFd<'_>, index: usize) {
     let index = u32::try_from(index).unwrap_or(0).to_ne_bytes();
-    // Nobody to tell if it fails; the parent still gets the error number.
+    // If sending fails, the parent still gets the error number.
     let _ = sendmsg(channel, &[IoSlice::new(&index)], &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL);
 }
 
-fn listen(channel: &OwnedFd) -> (Vec<OwnedFd>, Option<usize>) {
-    let (mut namespaces, mut failed) = (Vec::new(), None);
+fn receive(channel: &OwnedFd) -> (Vec<OwnedFd>, Option<usize>) {
+    let mut namespaces = Vec::new();
+    let mut failed = None;
     let mut text = [0; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(namespaces::MAX))];
     loop {
@@ -109,7 +114,7 @@ fn listen(channel: &OwnedFd) -> (Vec<OwnedFd>, Option<usize>) {
         match recvmsg(channel, &mut [IoSliceMut::new(&mut text)], &mut control, flags) {
             Ok(message) if message.bytes == text.len() => {}
             Err(Errno::INTR) => continue,
-            // Nothing more.
+            // No more messages.
             Ok(_) | Err(_) => return (namespaces, failed),
         }
         for message in control.drain() {
@@ -123,19 +128,18 @@ fn listen(channel: &OwnedFd) -> (Vec<OwnedFd>, Option<usize>) {
     }
 }
 
-/// Makes the next processes of the calling thread, and only these, members of a process namespace. Gives a handle to the
-/// thread's own, to go back to.
-fn enter(processes: Processes<'_>) -> rustix::io::Result<Option<OwnedFd>> {
-    if matches!(processes, Processes::Same) {
+/// Makes the calling thread's next children members of a pid namespace. Returns a handle to the thread's own, to return to.
+fn enter(namespace: PidNamespace<'_>) -> rustix::io::Result<Option<OwnedFd>> {
+    if matches!(namespace, PidNamespace::Inherit) {
         return Ok(None);
     }
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let own = rustix::fs::openat(CWD, c"/proc/thread-self/ns/pid", flags, Mode::empty())?;
-    match processes {
-        Processes::Of(namespace) => {
+    match namespace {
+        PidNamespace::Join(namespace) => {
             rustix::thread::move_into_link_name_space(namespace, Some(LinkNameSpaceType::ProcessID))?;
         }
-        // SAFETY: the table of open files is not unshared.
+        // SAFETY: the file descriptor table is not unshared.
         _ => unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWPID) }?,
     }
     Ok(Some(own))
@@ -145,22 +149,22 @@ fn leave(own: &OwnedFd) -> rustix::io::Result<()> {
     rustix::thread::move_into_link_name_space(own.as_fd(), Some(LinkNameSpaceType::ProcessID))
 }
 
-/// Goes into new namespaces. For the child of a fork.
+/// Enters new namespaces. For the child of a fork.
 pub(super) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
-    // SAFETY: the table of open files is not unshared.
+    // SAFETY: the file descriptor table is not unshared.
     unsafe { rustix::thread::unshare_unsafe(flags) }
 }
 
-/// Restricts a mount that is not attached yet. Linux 5.12; rustix does not have the call.
-pub(super) fn set_attributes(tree: BorrowedFd<'_>, attributes: Attributes) -> rustix::io::Result<()> {
+/// Restricts a mount that is not attached yet. Needs Linux 5.12; rustix does not have the call.
+pub(super) fn set_attributes(tree: BorrowedFd<'_>, attributes: MountAttributes) -> rustix::io::Result<()> {
     let bit = |set: bool, bit: u64| if set { bit } else { 0 };
     let attributes_to_set = bit(attributes.read_only, libc::MOUNT_ATTR_RDONLY)
         | bit(attributes.no_suid, libc::MOUNT_ATTR_NOSUID)
-        | bit(attributes.no_devices, libc::MOUNT_ATTR_NODEV)
-        | bit(attributes.no_programs, libc::MOUNT_ATTR_NOEXEC);
+        | bit(attributes.no_dev, libc::MOUNT_ATTR_NODEV)
+        | bit(attributes.no_exec, libc::MOUNT_ATTR_NOEXEC);
     let change = libc::mount_attr { attr_set: attributes_to_set, attr_clr: 0, propagation: 0, userns_fd: 0 };
-    let flags = libc::AT_EMPTY_PATH | if attributes.all { libc::AT_RECURSIVE } else { 0 };
-    // SAFETY: the path is a C string and the structure has the size that is told; the kernel reads both and keeps neither.
+    let flags = libc::AT_EMPTY_PATH | if attributes.recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the path is a C string and the structure has the given size; the kernel reads both and keeps neither.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -174,32 +178,31 @@ pub(super) fn set_attributes(tree: BorrowedFd<'_>, attributes: Attributes) -> ru
     check(result)
 }
 
-/// Has the kernel filter the system calls of this process and its children. For the child of a fork.
+/// Installs a seccomp filter for this process and its children. For the child of a fork.
 pub(super) fn filter_calls(filter: &[libc::sock_filter]) -> rustix::io::Result<()> {
     let len = libc::c_ushort::try_from(filter.len()).map_err(|_too_long| Errno::INVAL)?;
     let program = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() };
-    // SAFETY: the program and its instructions are as long as they say; the kernel copies them and writes to neither.
+    // SAFETY: the program and its instructions have the given length; the kernel copies them and writes to neither.
     check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) })
 }
 
-/// Makes all open files but the first three close when a program is run. For the child of a fork. Linux 5.11.
+/// Sets close-on-exec for all file descriptors but the first three. For the child of a fork. Needs Linux 5.11.
 pub(super) fn close_others_at_exec() -> rustix::io::Result<()> {
-    // SAFETY: only numbers are passed, and no file is closed before a program is run, where all of this process ends.
+    // SAFETY: only numbers are passed, and no file is closed before exec, which ends everything of this process.
     let result = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     check(result)
 }
 
-/// Becomes the guard of a runner, with a socket to it as standard input. For the child of a fork; returns only if it
-/// cannot.
-pub(super) fn stand_guard() -> rustix::io::Result<()> {
+/// Becomes the guard of a runner, with a socket to it as standard input. For the child of a fork; returns only if it fails.
+pub(super) fn become_guard() -> rustix::io::Result<()> {
     rustix::thread::set_name(c"container-guard")?;
     rustix::process::chdir(c"/")?;
-    // SAFETY: only numbers are passed. What is closed is not used any more: this process does nothing but what follows.
-    // With them the parent's pipe is closed, which then takes us for a program.
+    // SAFETY: only numbers are passed. The closed files are not used again: this process does only what follows. It also
+    // closes the parent's pipe, which the parent takes for a successful exec.
     check(unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) })?;
     // SAFETY: standard input is the socket, and nothing closes it.
-    guard::stand(unsafe { BorrowedFd::borrow_raw(0) });
-    // SAFETY: nothing of this process is to be run any more.
+    guard::run(unsafe { BorrowedFd::borrow_raw(0) });
+    // SAFETY: nothing else of this process must run.
     unsafe { libc::_exit(0) }
 }
 

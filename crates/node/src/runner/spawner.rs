@@ -1,8 +1,8 @@
-//! The one thread that all processes are started from.
+//! The thread that starts all processes.
 //!
-//! A container asks the kernel to kill it when its parent ends, and to the kernel that is the thread that forked it. So
-//! this thread lives as long as the runner, and when the process dies, however, all containers die with it. What blocks on
-//! the way to a container is done here as well.
+//! A container asks the kernel to kill it when its parent ends, and for the kernel that is the thread that forked it. So this
+//! thread lives as long as the runner, and when the process dies, for whatever reason, all containers die with it. Blocking
+//! work for the start of a container is also done here.
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};
@@ -14,7 +14,7 @@ use super::error::Error;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The thread, which ends when this is dropped and the jobs that it has are done.
+/// The thread. Dropping it waits until its jobs are done.
 #[derive(Debug)]
 pub(super) struct Spawner {
     jobs: Option<Sender<Job>>,
@@ -29,15 +29,15 @@ impl Spawner {
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Has the job done. It is done even if nobody waits for its outcome.
+    /// Queues a job. It runs even if the caller drops the receiver.
     pub(super) fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce(oneshot::Sender<T>) + Send + 'static,
     ) -> Result<oneshot::Receiver<T>, Error> {
-        let (answer, outcome) = oneshot::channel();
-        let gone = || Error::Thread("the thread that starts containers is gone".to_owned());
+        let (sender, outcome) = oneshot::channel();
+        let gone = || Error::Thread("the thread that starts containers has ended".to_owned());
         let jobs = self.jobs.as_ref().ok_or_else(gone)?;
-        jobs.send(Box::new(move || job(answer))).map_err(|_closed| gone())?;
+        jobs.send(Box::new(move || job(sender))).map_err(|_closed| gone())?;
         Ok(outcome)
     }
 }

@@ -1,4 +1,4 @@
-//! What a container is to be, and what became of it.
+//! The spec of a container, and its state.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,43 +7,43 @@ use std::time::SystemTime;
 /// A container to start. There are no images: its programs are those of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ContainerSpec {
-    /// The UID of its pod.
+    /// The UID of the pod.
     pub pod_uid: String,
-    /// The name of its pod, which is also its host name in the environment.
+    /// The name of the pod, which is also the host name.
     pub pod_name: String,
-    /// The namespace of its pod.
+    /// The namespace of the pod.
     pub namespace: String,
-    /// Its name in the pod.
+    /// The name in the pod.
     pub name: String,
-    /// Program and arguments; the program is looked for in the container's own `PATH`.
+    /// The program and its arguments; the program is searched in the container's own `PATH`.
     pub command: Vec<String>,
-    /// Variables. Only `PATH` and `HOSTNAME` are there besides, and those of CDI.
+    /// Environment variables. `PATH`, `HOSTNAME` and those of CDI devices are added.
     pub env: Vec<(String, String)>,
-    /// Where to start; made if it is not there. The root directory by default.
+    /// The working directory; created if necessary. The root directory by default.
     pub working_dir: Option<PathBuf>,
-    /// Qualified names of CDI devices.
+    /// The qualified names of CDI devices.
     pub cdi_devices: Vec<String>,
     /// Files and directories of the host to mount.
     pub host_paths: Vec<HostPath>,
 }
 
-/// A file or directory of the host in a container, with the mounts below it.
+/// A file or directory of the host to mount, with its submounts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPath {
     /// The path on the host.
     pub host: PathBuf,
     /// The path in the container.
     pub container: PathBuf,
-    /// Whether the container may not write to it. As in Kubernetes, that leaves out mounts below it.
+    /// Whether the mount is read-only. As in Kubernetes, that excludes submounts.
     pub read_only: bool,
 }
 
-/// Names a container for as long as its [`Runner`](super::Runner) lives: 64 hexadecimal digits.
+/// The id of a container, unique while its [`Runner`](super::Runner) lives: 64 hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContainerId(pub(crate) String);
 
 impl ContainerId {
-    /// The id as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -59,48 +59,48 @@ impl fmt::Display for ContainerId {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ContainerInfo {
-    /// Its id.
+    /// The id.
     pub id: ContainerId,
-    /// Its name in the pod.
+    /// The name in the pod.
     pub name: String,
-    /// The UID of its pod.
+    /// The UID of the pod.
     pub pod_uid: String,
-    /// The name of its pod.
+    /// The name of the pod.
     pub pod_name: String,
-    /// The namespace of its pod.
+    /// The namespace of the pod.
     pub namespace: String,
-    /// Whether it runs.
+    /// Whether it is running.
     pub state: State,
     /// When it was started.
     pub started: SystemTime,
-    /// When it ended.
+    /// When it exited.
     pub finished: Option<SystemTime>,
-    /// What its devices want and it does not have, for humans.
+    /// The edits of its devices that are ignored.
     pub notes: Vec<String>,
 }
 
-/// Whether a container runs.
+/// The state of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// It does.
+    /// The container is running.
     Running {
-        /// The id of its first process on the host; with an OCI runtime, that of the runtime.
+        /// The process id on the host of its first process, or of the OCI runtime.
         pid: u32,
     },
-    /// It does not any more, or never did.
+    /// The container has exited, or could not be started.
     Exited(Exit),
 }
 
 /// How a container ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit {
-    /// The exit code; 128 and the signal's number if it was a signal, 128 if the program could not be started.
+    /// The exit code; 128 plus the signal's number after a signal, 128 if the program could not be started.
     pub code: i32,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// In the words of Kubernetes: `Completed`, `Error` or `StartError`.
+    /// The reason in Kubernetes' terms: `Completed`, `Error` or `StartError`.
     pub reason: String,
-    /// More for humans; empty unless it could not be started.
+    /// Details; empty unless it could not be started.
     pub message: String,
 }
 

@@ -1,18 +1,19 @@
-//! The system calls that are refused to a container's processes, as a filter of the kernel (seccomp).
+//! The system calls that a container's processes may not use, as a seccomp filter.
 //!
-//! The list is that of common container runtimes: what changes mounts, namespaces, the clock, modules and keys of the whole
-//! machine, or has often been a way out. All else is allowed. Most of it needs capabilities that a container does not have
-//! either, but a user namespace of its own would give them. A refused call fails with `EPERM`. Only `clone3`, whose flags
-//! a filter cannot see, does not exist: the C library then uses `clone`, whose flags are looked at.
+//! The list is that of common container runtimes: calls that change mounts, namespaces, the clock, modules and keys of the
+//! whole machine, or have often been a way out of a container. All others are allowed. Most of the listed calls need
+//! capabilities that a container does not have either, but a user namespace of its own would give them. A refused call fails
+//! with `EPERM`. Only `clone3`, whose flags a filter cannot read, fails with `ENOSYS`: the C library then uses `clone`, whose
+//! flags are checked.
 //!
-//! A filter belongs to one architecture. For others than x86-64 and arm64 there is none.
+//! A filter is for one architecture. There is none except for x86-64 and arm64.
 
 use std::fs;
 use std::sync::OnceLock;
 
 use nix::libc::{self, c_long, sock_filter};
 
-/// What is refused on every architecture.
+/// The system calls that are refused on every architecture.
 const REFUSED: &[c_long] = &[
     libc::SYS_acct,
     libc::SYS_add_key,
@@ -63,7 +64,7 @@ mod arch {
 
     /// `AUDIT_ARCH_X86_64`.
     pub(super) const NUMBER: Option<u32> = Some(0xc000_003e);
-    /// From here on the numbers are those of the x32 ABI: the same calls once more.
+    /// The first number of the x32 ABI, which has the same calls once more.
     pub(super) const OTHER_ABI: Option<u32> = Some(0x4000_0000);
     pub(super) const REFUSED: &[c_long] = &[libc::SYS_ioperm, libc::SYS_iopl, libc::SYS_kexec_file_load];
 }
@@ -78,19 +79,19 @@ mod arch {
     pub(super) const REFUSED: &[c_long] = &[];
 }
 
-// Codes of instructions; see `linux/bpf_common.h`.
+// Instruction codes; see `linux/bpf_common.h`.
 const LOAD: u16 = 0x20;
 const IF_EQUAL: u16 = 0x15;
 const IF_AT_LEAST: u16 = 0x35;
 const IF_ANY_BIT: u16 = 0x45;
 const RETURN: u16 = 0x06;
 
-// Where things are in `struct seccomp_data`. Both architectures are little-endian: the flags are in the lower half.
+// Offsets in `struct seccomp_data`. Both architectures are little-endian: the flags are in the lower half.
 const NUMBER_OF_CALL: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 const FIRST_ARGUMENT: u32 = 16;
 
-/// All flags of `clone` that make a namespace.
+/// All flags of `clone` that create a namespace.
 const NEW_NAMESPACES: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
@@ -100,36 +101,36 @@ const NEW_NAMESPACES: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWNET)
     .cast_unsigned();
 
-/// Whether this kernel can filter calls on this architecture.
+/// Reports whether this kernel can filter calls on this architecture.
 pub(super) fn can_be_filtered() -> bool {
-    static CAN: OnceLock<bool> = OnceLock::new();
-    *CAN.get_or_init(|| {
+    static SUPPORTED: OnceLock<bool> = OnceLock::new();
+    *SUPPORTED.get_or_init(|| {
         let actions = fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail").unwrap_or_default();
         arch::NUMBER.is_some() && actions.split_whitespace().any(|action| action == "errno")
     })
 }
 
-/// The filter, if there can be one.
+/// Returns the filter, if filters are supported.
 pub(super) fn filter() -> Option<Vec<sock_filter>> {
     let architecture = arch::NUMBER.filter(|_| can_be_filtered())?;
-    let refuse = answer(libc::EPERM);
-    let mut program = vec![load(ARCHITECTURE), unless(IF_EQUAL, architecture, 0, 1), refuse, load(NUMBER_OF_CALL)];
+    let refuse = return_errno(libc::EPERM);
+    let mut program = vec![load(ARCHITECTURE), jump_unless(IF_EQUAL, architecture, 0, 1), refuse, load(NUMBER_OF_CALL)];
     if let Some(first) = arch::OTHER_ABI {
-        program.extend([unless(IF_AT_LEAST, first, 1, 0), refuse]);
+        program.extend([jump_unless(IF_AT_LEAST, first, 1, 0), refuse]);
     }
-    program.extend([unless(IF_EQUAL, number(libc::SYS_clone3), 1, 0), answer(libc::ENOSYS)]);
+    program.extend([jump_unless(IF_EQUAL, number(libc::SYS_clone3), 1, 0), return_errno(libc::ENOSYS)]);
     for call in REFUSED.iter().chain(arch::REFUSED) {
-        program.extend([unless(IF_EQUAL, number(*call), 1, 0), refuse]);
+        program.extend([jump_unless(IF_EQUAL, number(*call), 1, 0), refuse]);
     }
-    let namespaces = [load(FIRST_ARGUMENT), unless(IF_ANY_BIT, NEW_NAMESPACES, 1, 0), refuse];
-    program.push(unless(IF_EQUAL, number(libc::SYS_clone), 3, 0));
+    let namespaces = [load(FIRST_ARGUMENT), jump_unless(IF_ANY_BIT, NEW_NAMESPACES, 1, 0), refuse];
+    program.push(jump_unless(IF_EQUAL, number(libc::SYS_clone), 3, 0));
     program.extend(namespaces);
     program.push(instruction(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW));
     Some(program)
 }
 
 fn number(call: c_long) -> u32 {
-    // All numbers of calls are small.
+    // All system call numbers are small.
     u32::try_from(call).unwrap_or(u32::MAX)
 }
 
@@ -137,12 +138,12 @@ fn load(offset: u32) -> sock_filter {
     instruction(LOAD, 0, 0, offset)
 }
 
-/// Goes `otherwise` instructions ahead unless the condition holds, and `then` if it does.
-fn unless(condition: u16, value: u32, otherwise: u8, then: u8) -> sock_filter {
+/// Skips `otherwise` instructions unless the condition holds, and `then` if it does.
+fn jump_unless(condition: u16, value: u32, otherwise: u8, then: u8) -> sock_filter {
     instruction(condition, then, otherwise, value)
 }
 
-fn answer(error: i32) -> sock_filter {
+fn return_errno(error: i32) -> sock_filter {
     instruction(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | error.cast_unsigned())
 }
 

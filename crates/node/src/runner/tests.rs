@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::needless_pass_by_value, reason = "`json!` in the arguments reads best")]
 
-mod apart;
+mod isolation;
 mod life;
 mod oci;
 mod refusals;
@@ -44,7 +44,7 @@ impl Bench {
         self.text(name)
     }
 
-    /// Writes a spec `example.com/{name}` with one device `0`, and gives the device's name.
+    /// Writes a spec `example.com/{name}` with one device `0`, and returns the device's name.
     fn device(&self, name: &str, edits: Value) -> String {
         self.spec(&format!("{name}.json"), name, json!([{ "name": "0", "containerEdits": edits }]), json!({}));
         format!("example.com/{name}=0")
@@ -60,14 +60,14 @@ impl Bench {
         self.runner.as_ref().unwrap()
     }
 
-    /// Runs to the end; gives the exit and the output.
+    /// Runs a container to its exit; returns the exit and the output.
     async fn run(&self, spec: ContainerSpec) -> (Exit, String) {
         let id = self.runner().start(spec).await.unwrap();
         let exit = self.runner().wait(&id).await.unwrap();
         (exit, self.log(&id))
     }
 
-    /// Runs a script to its end, which must be good; gives the output.
+    /// Runs a script to its exit, which must be a success; returns the output.
     async fn script(&self, script: &str, devices: &[&str]) -> String {
         let (exit, output) = self.run(container(script, devices)).await;
         assert_eq!(exit, Exit::new(0, None), "{output}");
@@ -78,13 +78,13 @@ impl Bench {
         String::from_utf8(self.runner().logs(id).unwrap()).unwrap()
     }
 
-    /// Waits until the container has written something.
+    /// Waits until the container has logged this text.
     async fn until_logged(&self, id: &ContainerId, text: &str) {
         eventually(|| self.log(id).contains(text)).await;
     }
 }
 
-/// A container that runs a script.
+/// Returns a container that runs a script.
 fn container(script: &str, devices: &[&str]) -> ContainerSpec {
     ContainerSpec {
         pod_uid: "uid-1".into(),
@@ -101,11 +101,11 @@ fn bind(host: &str, container: &str) -> Value {
     json!({ "hostPath": host, "containerPath": container, "options": ["ro", "bind"] })
 }
 
-/// Waits for what will come, however slow the machine is; it is long because it only ends a test that has failed.
+/// Waits for a condition. The timeout is long, for slow machines; only a failing test waits for it.
 async fn eventually(condition: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(120);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !condition() {
-        assert!(Instant::now() < end, "did not come true");
+        assert!(Instant::now() < deadline, "timed out");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
@@ -114,7 +114,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether the isolation cannot be tested here; says so.
+/// Reports whether the isolation cannot be tested here, and prints that.
 fn skipped(isolation: &Isolation) -> bool {
     let skip = *isolation == Isolation::Root && !is_root();
     if skip {
@@ -123,7 +123,7 @@ fn skipped(isolation: &Isolation) -> bool {
     skip
 }
 
-fn words(words: &[&str]) -> Vec<String> {
+fn strings(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
@@ -131,14 +131,14 @@ fn mounts_of_host() -> String {
     fs::read_to_string("/proc/self/mountinfo").unwrap()
 }
 
-/// A time for `sleep` that no other process has: a name for a process that has other numbers in a container than here.
+/// Returns an argument for `sleep` that no other process has: it identifies a process inside and outside of a container.
 fn unique_time() -> String {
     static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     format!("1000.{:07}{count:03}", std::process::id())
 }
 
-/// How many processes of the host sleep for that time; those that have ended and wait to be reaped do not.
+/// Counts the processes of the host that sleep for that time; zombies do not count.
 fn sleepers(time: &str) -> usize {
     let command = format!("sleep\0{time}\0");
     let processes = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path().join("cmdline"));

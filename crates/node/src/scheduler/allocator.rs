@@ -1,8 +1,8 @@
-//! The choice of devices for claims, as the scheduler of Kubernetes makes it: first fit, in the order of pools, slices and
-//! devices, with a search back where a choice leaves nothing for the rest.
+//! The choice of devices for claims, as the scheduler of Kubernetes makes it: first fit in the order of pools, slices and
+//! devices, with backtracking where a choice leaves nothing for the rest.
 //!
-//! Nothing here talks to anybody: claims, classes, slices, what is in use and the node go in; allocations come out, or why
-//! there are none, in words for the person who wrote the claim.
+//! This is pure computation: claims, classes, slices, devices in use and the node go in; allocations come out, or the reason
+//! for a refusal, written for the author of the claim.
 
 mod capacity;
 mod claim;
@@ -25,16 +25,16 @@ pub(crate) use self::in_use::InUse;
 pub(crate) use self::inventory::Inventory;
 use super::node::NodeInfo;
 
-/// The most devices that the allocation of a claim can have.
+/// The most devices in the allocation of a claim.
 const MAX_RESULTS: usize = 32;
 
-/// Why claims got no devices.
+/// Why claims cannot be allocated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Refusal(pub(crate) String);
 
-/// Finds devices for all of these claims together, or for none. `new_share_id` is asked once for each share of a device
-/// that allows several allocations.
+/// Allocates devices for all of these claims, or for none. `new_share_id` is called once for each share of a device that
+/// allows multiple allocations.
 pub(crate) fn allocate(
     claims: &[&ResourceClaim],
     classes: &BTreeMap<String, DeviceClass>,

@@ -1,5 +1,4 @@
-//! What is known of the API server's objects, from watches and from the answers to our own writes, with the indexes that
-//! decisions need.
+//! The cache of API objects, from watches and from the answers to our own writes, with the indexes that decisions need.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -8,10 +7,10 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// The annotation by which a generated claim says for which of the pod's claims it is.
+/// The annotation of a generated claim that names the pod's claim it was generated for.
 pub(super) const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
 
-/// Namespace and name of an object.
+/// An object's namespace and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) namespace: String,
@@ -37,7 +36,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// All objects.
+/// The cached objects.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     pub(super) pods: HashMap<Key, Pod>,
@@ -46,16 +45,16 @@ pub(super) struct Cache {
     pub(super) classes: BTreeMap<String, DeviceClass>,
     pub(super) slices: BTreeMap<String, ResourceSlice>,
     pub(super) node: Option<Node>,
-    /// The pods that name a claim, or have got it generated.
+    /// The pods that refer to a claim, in their spec or status.
     pods_of_claim: HashMap<Key, BTreeSet<Key>>,
-    /// The claims that are owned by a pod or reserved for it, by the UID of the pod.
+    /// The claims that are owned by a pod or reserved for it, by the pod's UID.
     claims_of_pod: HashMap<String, BTreeSet<Key>>,
-    /// The UIDs of claims that are deleted, but may still come from the watch as they were before.
+    /// The UIDs of deleted claims that the watch may still report as they were before.
     deleted: HashSet<String>,
 }
 
 impl Cache {
-    /// Takes a pod; says whether it is newer than what was known.
+    /// Stores a pod; returns whether it is newer than the cached one.
     pub(super) fn apply_pod(&mut self, pod: Pod) -> bool {
         let key = Key::of(&pod.metadata);
         if self.pods.get(&key).is_some_and(|known| !is_newer(&pod.metadata, &known.metadata)) {
@@ -82,7 +81,7 @@ impl Cache {
         Some(pod)
     }
 
-    /// Takes a claim; says whether it is newer than what was known.
+    /// Stores a claim; returns whether it is newer than the cached one.
     pub(super) fn apply_claim(&mut self, claim: ResourceClaim) -> bool {
         let key = Key::of(&claim.metadata);
         let deleted = claim.metadata.uid.as_ref().is_some_and(|uid| self.deleted.contains(uid));
@@ -97,17 +96,22 @@ impl Cache {
         true
     }
 
-    /// Takes a claim as deleted, whatever the watch still tells.
-    pub(super) fn claim_is_deleted(&mut self, key: &Key) {
+    /// Marks a claim as deleted, so that later events of the watch do not bring it back.
+    pub(super) fn mark_claim_deleted(&mut self, key: &Key) {
         self.deleted.extend(self.claims.get(key).and_then(|claim| claim.metadata.uid.clone()));
     }
 
-    /// The watch knows now that the claim is deleted, or lists all that there are.
-    pub(super) fn watch_knows_deleted(&mut self, uid: Option<&String>) {
+    /// Removes the mark of a deleted claim, after the watch has reported the deletion.
+    pub(super) fn forget_deleted_claim(&mut self, uid: Option<&str>) {
         match uid {
             Some(uid) => drop(self.deleted.remove(uid)),
             None => self.deleted.clear(),
         }
+    }
+
+    /// Removes all marks of deleted claims, after the watch has listed all claims.
+    pub(super) fn forget_deleted_claims(&mut self) {
+        self.deleted.clear();
     }
 
     pub(super) fn remove_claim(&mut self, key: &Key) -> Option<ResourceClaim> {
@@ -123,32 +127,32 @@ impl Cache {
         Some(claim)
     }
 
-    /// The pods that a change of the claim can matter to.
+    /// Returns the pods that a change of the claim can affect.
     pub(super) fn pods_of_claim(&self, key: &Key) -> Vec<Key> {
         let owner = self.claims.get(key).and_then(owning_pod).map(|(name, _)| Key::new(&key.namespace, name));
         let named = self.pods_of_claim.get(key).into_iter().flatten().cloned();
         named.chain(owner).collect()
     }
 
-    /// The claims that are owned by the pod or reserved for it.
+    /// Returns the claims that are owned by the pod or reserved for it.
     pub(super) fn claims_of_pod(&self, uid: &str) -> Vec<Key> {
         self.claims_of_pod.get(uid).into_iter().flatten().cloned().collect()
     }
 
-    /// The claim that was generated for one of the pod's claims.
+    /// Returns the claim that was generated for one of the pod's claims.
     pub(super) fn generated_claim(&self, pod_uid: &str, pod_claim_name: &str) -> Option<&ResourceClaim> {
         let claims = self.claims_of_pod.get(pod_uid)?.iter().filter_map(|key| self.claims.get(key));
-        let mut fitting = claims.filter(|claim| {
+        let mut generated = claims.filter(|claim| {
             let annotations = claim.metadata.annotations.as_ref();
             owning_pod(claim).is_some_and(|(_, uid)| uid == pod_uid)
                 && annotations.and_then(|all| all.get(POD_CLAIM_NAME)).is_some_and(|name| name == pod_claim_name)
                 && claim.metadata.deletion_timestamp.is_none()
         });
-        fitting.next()
+        generated.next()
     }
 
-    /// Whether a pod is there, is this one, and may still need what is reserved for it.
-    pub(super) fn needs_claims(&self, key: &Key, uid: &str) -> PodState {
+    /// Returns whether the pod exists and may still need the claims that are reserved for it.
+    pub(super) fn pod_state(&self, key: &Key, uid: &str) -> PodState {
         match self.pods.get(key) {
             None => PodState::Unknown,
             Some(pod) if pod.metadata.uid.as_deref() != Some(uid) || is_done(pod) => PodState::Done,
@@ -157,29 +161,29 @@ impl Cache {
     }
 }
 
-/// What is known of a pod that a claim is for.
+/// The state of a pod that a claim is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PodState {
     Live,
-    /// It is over, or replaced by another.
+    /// The pod is done, or replaced by another of the same name.
     Done,
-    /// There is none, or none was seen yet.
+    /// The pod does not exist, or has not been seen yet.
     Unknown,
 }
 
-/// Whether a pod will not run (any more).
+/// Reports whether a pod has ended, or was deleted before it was bound.
 pub(super) fn is_done(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let never_started = pod.metadata.deletion_timestamp.is_some() && node_of(pod).is_none();
     matches!(phase, Some("Succeeded" | "Failed")) || never_started
 }
 
-/// The node that a pod is bound to.
+/// Returns the node that a pod is bound to.
 pub(super) fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// Name and UID of the pod that a claim was generated for.
+/// Returns the name and UID of the pod that a claim was generated for.
 pub(super) fn owning_pod(claim: &ResourceClaim) -> Option<(&str, &str)> {
     let owners = claim.metadata.owner_references.iter().flatten();
     let mut owners =
@@ -204,7 +208,7 @@ fn claims_named_by(pod: &Pod) -> Vec<Key> {
         .collect()
 }
 
-/// Whether an object is a later one than what is known. Versions are numbers, and only of the same object comparable.
+/// Reports whether an object is newer than the cached one. Versions of the same object can be compared as numbers.
 fn is_newer(metadata: &ObjectMeta, known: &ObjectMeta) -> bool {
     let number =
         |metadata: &ObjectMeta| metadata.resource_version.as_deref().and_then(|version| version.parse::<u64>().ok());

@@ -1,5 +1,5 @@
-//! The requests that decisions lead to. A job is about one pod or one claim; it ends when all its writes are through, or
-//! when after a failure it is known again how its objects are: nobody decides upon guesses.
+//! Jobs: the API requests that follow from decisions. A job is about one pod or one claim. It ends when all its writes
+//! succeeded, or when it has read its objects again after a failure: no decision is based on a guess.
 
 use std::collections::HashSet;
 
@@ -13,39 +13,39 @@ use serde_json::{Value, json};
 use super::RETRY;
 use super::cache::{Key, PodState, is_done, owning_pod};
 
-/// The finalizer that keeps an allocated claim from vanishing.
+/// The finalizer that protects an allocated claim from deletion.
 pub(super) const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 
-/// What a job found out.
+/// What a job learned about an object.
 #[derive(Debug)]
-pub(super) enum Fresh {
+pub(super) enum Observed {
     Pod(Box<Pod>),
     PodGone(Key),
     /// The pod was bound to the node.
     Bound(Key),
     Claim(Box<ResourceClaim>),
     ClaimGone(Key),
-    /// The claim was deleted by the job, of which the watch may not know yet.
+    /// The job deleted the claim; the watch may not have reported it yet.
     ClaimDeleted(Key),
 }
 
-/// The end of a job.
+/// The result of a job.
 #[derive(Debug)]
-pub(super) struct Done {
+pub(super) struct JobOutcome {
     pub(super) pod: Option<Key>,
     pub(super) claims: Vec<Key>,
-    pub(super) fresh: Vec<Fresh>,
+    pub(super) observed: Vec<Observed>,
     pub(super) error: Option<kube::Error>,
 }
 
-/// A claim that is to be written for a pod: with an allocation, or else with one more reservation.
+/// A write to a claim for a pod: an allocation with a reservation, or only a reservation.
 #[derive(Debug)]
-pub(super) struct Write {
+pub(super) struct ClaimWrite {
     pub(super) claim: ResourceClaim,
     pub(super) allocation: Option<AllocationResult>,
 }
 
-/// The way to the API server.
+/// Starts jobs with a client of the API server.
 #[derive(Clone)]
 pub(super) struct Jobs {
     pub(super) client: Client,
@@ -61,75 +61,76 @@ impl Jobs {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Creates claims for a pod, each with the name of the pod's claim that it is for, and notes all in the pod's status.
+    /// Creates claims for a pod, each with the name of the pod's claim, and records them in the pod's status.
     pub(super) async fn generate(
         self,
         pod: Pod,
         claims: Vec<(String, ResourceClaim)>,
         mut statuses: Vec<PodResourceClaimStatus>,
-    ) -> Done {
+    ) -> JobOutcome {
         let key = Key::of(&pod.metadata);
-        let mut fresh = Vec::new();
+        let mut observed = Vec::new();
         let result = async {
             for (name, claim) in &claims {
                 let created = self.claims(&key.namespace).create(&PostParams::default(), claim).await?;
                 statuses.retain(|status| status.name != *name);
                 let resource_claim_name = created.metadata.name.clone();
                 statuses.push(PodResourceClaimStatus { name: name.clone(), resource_claim_name });
-                fresh.push(Fresh::Claim(Box::new(created)));
+                observed.push(Observed::Claim(Box::new(created)));
             }
             let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"resourceClaimStatuses": statuses}});
-            self.patch_pod_status(&key, patch).await.map(|pod| fresh.push(Fresh::Pod(Box::new(pod))))
+            self.patch_pod_status(&key, patch).await.map(|pod| observed.push(Observed::Pod(Box::new(pod))))
         };
         let error = result.await.err();
-        self.settle(Some(key), Vec::new(), fresh, error).await
+        self.finish(Some(key), Vec::new(), observed, error).await
     }
 
-    /// Writes claims for a pod, and then binds the pod if it is time for that.
-    pub(super) async fn place(self, pod: Pod, writes: Vec<Write>, bind: bool) -> Done {
+    /// Writes claims for a pod, and then binds the pod if asked to.
+    pub(super) async fn reserve_and_bind(self, pod: Pod, writes: Vec<ClaimWrite>, bind: bool) -> JobOutcome {
         let key = Key::of(&pod.metadata);
         let claims = writes.iter().map(|write| Key::of(&write.claim.metadata)).collect();
-        let mut fresh = Vec::new();
+        let mut observed = Vec::new();
         let result = async {
-            for Write { claim, allocation } in &writes {
+            for ClaimWrite { claim, allocation } in &writes {
                 let claim = self.reserve(claim, allocation.as_ref(), &pod).await?;
-                fresh.push(Fresh::Claim(Box::new(claim)));
+                observed.push(Observed::Claim(Box::new(claim)));
             }
             if bind {
                 self.bind(&key, &pod).await?;
-                fresh.push(Fresh::Bound(key.clone()));
+                observed.push(Observed::Bound(key.clone()));
             }
             Ok(())
         };
         let error = result.await.err();
-        self.settle(Some(key), claims, fresh, error).await
+        self.finish(Some(key), claims, observed, error).await
     }
 
-    /// Puts a condition into the status of a pod, in place of the one of its type.
-    pub(super) async fn report(self, pod: Pod, conditions: Value) -> Done {
+    /// Replaces the conditions in a pod's status.
+    pub(super) async fn report(self, pod: Pod, conditions: Value) -> JobOutcome {
         let key = Key::of(&pod.metadata);
-        let (uid, version) = (&pod.metadata.uid, &pod.metadata.resource_version);
+        let uid = &pod.metadata.uid;
+        let version = &pod.metadata.resource_version;
         let patch = json!({"metadata": {"uid": uid, "resourceVersion": version}, "status": {"conditions": conditions}});
-        let (fresh, error) = match self.patch_pod_status(&key, patch).await {
-            Ok(pod) => (vec![Fresh::Pod(Box::new(pod))], None),
+        let (observed, error) = match self.patch_pod_status(&key, patch).await {
+            Ok(pod) => (vec![Observed::Pod(Box::new(pod))], None),
             Err(error) => (Vec::new(), Some(error)),
         };
-        self.settle(Some(key), Vec::new(), fresh, error).await
+        self.finish(Some(key), Vec::new(), observed, error).await
     }
 
-    /// Takes the reservations of pods that are over from a claim; `free` takes all of them. A claim without reservations
-    /// loses its allocation, and a generated one whose pod is over is deleted.
+    /// Removes the reservations of pods that are done from a claim, or all of them with `free`. A claim without reservations
+    /// loses its allocation, and a generated claim whose pod is done is deleted.
     pub(super) async fn release(
         self,
         claim: ResourceClaim,
         keep: Vec<Reservation>,
         owner: PodState,
         free: bool,
-    ) -> Done {
+    ) -> JobOutcome {
         let key = Key::of(&claim.metadata);
-        let mut fresh = Vec::new();
-        let result = self.try_release(claim, keep, owner, free, &mut fresh).await;
-        self.settle(None, vec![key], fresh, result.err()).await
+        let mut observed = Vec::new();
+        let result = self.try_release(claim, keep, owner, free, &mut observed).await;
+        self.finish(None, vec![key], observed, result.err()).await
     }
 
     async fn try_release(
@@ -138,43 +139,43 @@ impl Jobs {
         keep: Vec<Reservation>,
         owner: PodState,
         free: bool,
-        fresh: &mut Vec<Fresh>,
+        observed: &mut Vec<Observed>,
     ) -> kube::Result<()> {
         let key = Key::of(&claim.metadata);
         let before = reserved_for(&claim).len();
-        let mut left = Vec::new();
-        let mut over = HashSet::new();
+        let mut remaining = Vec::new();
+        let mut done = HashSet::new();
         for Reservation { consumer, state } in keep {
-            if state == PodState::Unknown && self.is_over(&key.namespace, &consumer.name, &consumer.uid).await? {
-                over.insert(consumer.uid);
+            if state == PodState::Unknown && self.is_pod_done(&key.namespace, &consumer.name, &consumer.uid).await? {
+                done.insert(consumer.uid);
             } else if !free {
-                left.push(consumer);
+                remaining.push(consumer);
             }
         }
-        let unused = left.is_empty() && (before > 0 || free || claim.metadata.deletion_timestamp.is_some());
+        let unused = remaining.is_empty() && (before > 0 || free || claim.metadata.deletion_timestamp.is_some());
         let allocated = claim.status.as_ref().is_some_and(|status| status.allocation.is_some());
-        if left.len() < before || (unused && allocated) {
-            let status = if left.is_empty() {
+        if remaining.len() < before || (unused && allocated) {
+            let status = if remaining.is_empty() {
                 json!({"reservedFor": null, "allocation": null})
             } else {
-                json!({"reservedFor": left})
+                json!({"reservedFor": remaining})
             };
             claim = self.patch_claim_status(&claim, status).await?;
-            fresh.push(Fresh::Claim(Box::new(claim.clone())));
+            observed.push(Observed::Claim(Box::new(claim.clone())));
         }
         if unused && has_finalizer(&claim) {
             let others: Vec<_> = claim.metadata.finalizers.iter().flatten().filter(|name| *name != FINALIZER).collect();
             let patch = patch_of(&claim.metadata, json!({"finalizers": others}), None);
             claim = self.claims(&key.namespace).patch(&key.name, &PatchParams::default(), &patch).await?;
-            fresh.push(Fresh::Claim(Box::new(claim.clone())));
+            observed.push(Observed::Claim(Box::new(claim.clone())));
         }
-        if !left.is_empty() || free || claim.metadata.deletion_timestamp.is_some() {
+        if !remaining.is_empty() || free || claim.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
         let orphan = match (owner, owning_pod(&claim)) {
             (PodState::Done, Some(_)) => true,
             (PodState::Unknown, Some((name, uid))) => {
-                over.contains(uid) || self.is_over(&key.namespace, name, uid).await?
+                done.contains(uid) || self.is_pod_done(&key.namespace, name, uid).await?
             }
             (PodState::Live, _) | (_, None) => false,
         };
@@ -182,20 +183,21 @@ impl Jobs {
             let preconditions = Some(Preconditions { uid: claim.metadata.uid.clone(), resource_version: None });
             let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
             let answer = self.claims(&key.namespace).delete(&key.name, &parameters).await?;
-            // The answer can be the claim as it was; it is still there only if somebody else has a finalizer on it.
-            let left = answer.left().filter(|claim| claim.metadata.finalizers.iter().flatten().next().is_some());
-            fresh.push(left.map_or_else(|| Fresh::ClaimDeleted(key), |claim| Fresh::Claim(Box::new(claim))));
+            // The answer can be the claim as it was; it still exists only if it has another finalizer.
+            let protected = answer.left().filter(|claim| claim.metadata.finalizers.iter().flatten().next().is_some());
+            observed
+                .push(protected.map_or_else(|| Observed::ClaimDeleted(key), |claim| Observed::Claim(Box::new(claim))));
         }
         Ok(())
     }
 
-    /// Whether the API server knows for sure that there is no such pod, or that it will not run any more.
-    async fn is_over(&self, namespace: &str, name: &str, uid: &str) -> kube::Result<bool> {
+    /// Asks the API server whether the pod does not exist, or will not run again.
+    async fn is_pod_done(&self, namespace: &str, name: &str, uid: &str) -> kube::Result<bool> {
         let pod = self.pods(namespace).get_opt(name).await?;
         Ok(pod.is_none_or(|pod| pod.metadata.uid.as_deref() != Some(uid) || is_done(&pod)))
     }
 
-    /// The finalizer comes first: an allocated claim is never without.
+    /// Writes a reservation. Sets the finalizer before an allocation, so that an allocated claim always has it.
     async fn reserve(
         &self,
         claim: &ResourceClaim,
@@ -251,29 +253,31 @@ impl Jobs {
         self.claims(&key.namespace).patch_status(&key.name, &PatchParams::default(), &patch).await
     }
 
-    /// Ends a job. After an error it looks how the objects are now, for as long as that takes.
-    async fn settle(
+    /// Ends a job. After an error, reads its objects again, and retries that until it succeeds.
+    async fn finish(
         self,
         pod: Option<Key>,
         claims: Vec<Key>,
-        mut fresh: Vec<Fresh>,
+        mut observed: Vec<Observed>,
         error: Option<kube::Error>,
-    ) -> Done {
+    ) -> JobOutcome {
         if error.is_some() {
             if let Some(key) = &pod {
-                let found = patiently(|| async { self.pods(&key.namespace).get_opt(&key.name).await }).await;
-                fresh.push(found.map_or_else(|| Fresh::PodGone(key.clone()), |pod| Fresh::Pod(Box::new(pod))));
+                let found = retry_until_ok(|| async { self.pods(&key.namespace).get_opt(&key.name).await }).await;
+                observed.push(found.map_or_else(|| Observed::PodGone(key.clone()), |pod| Observed::Pod(Box::new(pod))));
             }
             for key in &claims {
-                let found = patiently(|| async { self.claims(&key.namespace).get_opt(&key.name).await }).await;
-                fresh.push(found.map_or_else(|| Fresh::ClaimGone(key.clone()), |claim| Fresh::Claim(Box::new(claim))));
+                let found = retry_until_ok(|| async { self.claims(&key.namespace).get_opt(&key.name).await }).await;
+                observed.push(
+                    found.map_or_else(|| Observed::ClaimGone(key.clone()), |claim| Observed::Claim(Box::new(claim))),
+                );
             }
         }
-        Done { pod, claims, fresh, error }
+        JobOutcome { pod, claims, observed, error }
     }
 }
 
-/// A consumer of a claim, and what is known of it.
+/// A consumer of a claim, with the state of its pod.
 #[derive(Debug)]
 pub(super) struct Reservation {
     pub(super) consumer: ResourceClaimConsumerReference,
@@ -288,7 +292,7 @@ pub(super) fn has_finalizer(claim: &ResourceClaim) -> bool {
     claim.metadata.finalizers.iter().flatten().any(|name| name == FINALIZER)
 }
 
-/// A change of exactly this version of an object: if it is another by now, the server answers with a conflict.
+/// Returns a patch of exactly this version of an object: if the object has changed, the server answers with a conflict.
 fn patch_of(metadata: &ObjectMeta, mut changes: Value, status: Option<Value>) -> Patch<Value> {
     changes["uid"] = json!(metadata.uid);
     changes["resourceVersion"] = json!(metadata.resource_version);
@@ -299,12 +303,12 @@ fn patch_of(metadata: &ObjectMeta, mut changes: Value, status: Option<Value>) ->
     Patch::Merge(patch)
 }
 
-async fn patiently<T, F: Future<Output = kube::Result<T>>>(ask: impl Fn() -> F) -> T {
+async fn retry_until_ok<T, F: Future<Output = kube::Result<T>>>(request: impl Fn() -> F) -> T {
     let mut retry = RETRY.retry();
     loop {
-        match ask().await {
+        match request().await {
             Ok(answer) => return answer,
-            Err(error) => tracing::debug!(%error, "looking how things are failed, and is tried again"),
+            Err(error) => tracing::debug!(%error, "reading an object failed, retrying"),
         }
         retry.wait().await;
     }

@@ -1,4 +1,4 @@
-//! The node that pods are put on, and whether selectors of slices, claims and pods mean it.
+//! The node that pods are scheduled onto, and whether the selectors of slices, claims and pods match it.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, NodeSelector, NodeSelectorRequirement, No
 /// The label that every node has.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// What selectors can ask about a node.
+/// What node selectors match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeInfo {
     pub(crate) name: String,
@@ -15,15 +15,15 @@ pub(crate) struct NodeInfo {
 }
 
 impl NodeInfo {
-    /// The node, with the labels of its object if there is one.
+    /// Creates the info from the node's name and, if it exists, its object.
     pub(crate) fn new(name: &str, object: Option<&Node>) -> Self {
         let mut labels = object.and_then(|node| node.metadata.labels.clone()).unwrap_or_default();
         labels.entry(HOSTNAME.to_owned()).or_insert_with(|| name.to_owned());
         Self { name: name.to_owned(), labels }
     }
 
-    /// Whether one of the three ways to say where something is means this node.
-    pub(crate) fn is_meant_by(&self, name: Option<&str>, all: Option<bool>, selector: Option<&NodeSelector>) -> bool {
+    /// Reports whether a node name, `allNodes` or a node selector matches this node.
+    pub(crate) fn is_matched_by(&self, name: Option<&str>, all: Option<bool>, selector: Option<&NodeSelector>) -> bool {
         match (name.filter(|name| !name.is_empty()), all, selector) {
             (Some(name), _, _) => name == self.name,
             (None, Some(true), _) => true,
@@ -32,17 +32,17 @@ impl NodeInfo {
         }
     }
 
-    /// Whether one of the selector's terms matches.
+    /// Reports whether one of the selector's terms matches.
     pub(crate) fn is_selected_by(&self, selector: &NodeSelector) -> bool {
         selector.node_selector_terms.iter().any(|term| self.matches(term))
     }
 
-    /// Whether the node has all these labels.
+    /// Reports whether the node has all these labels.
     pub(crate) fn has_labels(&self, labels: &BTreeMap<String, String>) -> bool {
         labels.iter().all(|(name, value)| self.labels.get(name) == Some(value))
     }
 
-    /// A term without requirements matches nothing.
+    /// Reports whether a term matches. A term without requirements matches nothing.
     fn matches(&self, term: &NodeSelectorTerm) -> bool {
         let fields = term.match_fields.as_deref().unwrap_or_default();
         let labels = term.match_expressions.as_deref().unwrap_or_default();

@@ -1,11 +1,12 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
-//! The scheduler over HTTP, with the API server of this crate.
+//! Tests of the scheduler on the embedded API server, over HTTP.
 
+mod faults;
 mod life;
-mod trouble;
 
 use std::time::Duration;
 
+use drakkar_apiserver::{ApiServer, Config, Identity};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use kube::Api;
@@ -13,12 +14,11 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::Scheduler;
-use drakkar_apiserver::{ApiServer, Config, Identity};
 
 const NODE: &str = "worker";
 const DRIVER: &str = "gpu.example.com";
 
-/// A server, and a scheduler for one node.
+/// An API server, and a scheduler for one node.
 struct Cluster {
     server: ApiServer,
     scheduler: Option<Scheduler>,
@@ -128,7 +128,7 @@ impl Cluster {
         self.create("v1", "Pod", &object).await
     }
 
-    /// A pod with a claim from template `gpu`.
+    /// Creates a pod with a claim from the template `gpu`.
     async fn templated(&self, name: &str) -> Pod {
         self.pod(name, &json!([{"name": "my-gpu", "resourceClaimTemplateName": "gpu"}])).await
     }
@@ -152,7 +152,7 @@ impl Cluster {
         .await
     }
 
-    /// Why the pod is not scheduled, once it says something with these words.
+    /// Waits until the pod's `PodScheduled` condition contains these words, and returns its message.
     async fn unschedulable(&self, pod: &str, words: &str) -> String {
         eventually(&format!("pod {pod} says {words:?}"), async || {
             let pod = self.pods().get(pod).await.ok()?;
@@ -168,13 +168,14 @@ impl Cluster {
         self.claims().list(&ListParams::default()).await.unwrap().items
     }
 
-    /// The claim once it is as wanted.
-    async fn claim_when(&self, name: &str, what: &str, wanted: impl Fn(&ResourceClaim) -> bool) -> ResourceClaim {
-        eventually(&format!("claim {name} {what}"), async || self.claims().get(name).await.ok().filter(&wanted)).await
+    /// Waits until the condition holds for a claim, and returns the claim.
+    async fn claim_when(&self, name: &str, what: &str, condition: impl Fn(&ResourceClaim) -> bool) -> ResourceClaim {
+        eventually(&format!("claim {name} {what}"), async || self.claims().get(name).await.ok().filter(&condition))
+            .await
     }
 
-    /// How many claims there are, without reading them all.
-    async fn claims_left(&self) -> usize {
+    /// Counts the claims without reading them all.
+    async fn claim_count(&self) -> usize {
         let few = ListParams { limit: Some(1), ..ListParams::default() };
         let list = self.claims().list(&few).await.unwrap();
         list.items.len() + usize::try_from(list.metadata.remaining_item_count.unwrap_or_default()).unwrap()
@@ -200,7 +201,7 @@ fn finalizers(claim: &ResourceClaim) -> &[String] {
     claim.metadata.finalizers.as_deref().unwrap_or_default()
 }
 
-/// Waits until something is there.
+/// Polls until there is a value.
 async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let wait = async {
         loop {

@@ -1,10 +1,11 @@
-//! Following a collection: all its objects once, then every change, for as long as somebody listens.
+//! Watching a collection: lists all its objects, then sends every change until the receiver is dropped.
 //!
-//! A watch that ends is taken up where it ended. Anything else (a version that is too old, an error, a server that is away)
-//! means listing anew, after a pause that grows with each failure.
+//! A watch that ends normally is resumed from its last version. After an expired version, an error or a lost connection the
+//! collection is listed again, after a delay that grows with each failure.
 
 use std::fmt::Debug;
 
+use drakkar_client::Retry;
 use futures::{StreamExt as _, pin_mut};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
@@ -13,49 +14,54 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
 use super::RETRY;
-use drakkar_client::Retry;
 
-/// Something that happened to a collection.
+/// A change of a collection.
 #[derive(Debug)]
 pub(super) enum Change<K> {
-    /// These are all objects that there are.
-    All(Vec<K>),
-    /// This object is new, or is now so.
+    /// The collection was listed: these are all its objects.
+    Listed(Vec<K>),
+    /// An object was added or modified.
     Applied(K),
-    /// This object is gone.
-    Gone(K),
+    /// An object was deleted.
+    Deleted(K),
 }
 
-/// Sends all changes, until nobody listens.
-pub(super) async fn follow<K, E>(api: Api<K>, fields: Option<String>, events: mpsc::Sender<E>, wrap: fn(Change<K>) -> E)
-where
+/// Sends all changes of a collection until the receiver is dropped.
+pub(super) async fn watch_collection<K, E>(
+    api: Api<K>,
+    fields: Option<String>,
+    events: mpsc::Sender<E>,
+    wrap: fn(Change<K>) -> E,
+) where
     K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
     let mut retry = RETRY.retry();
     loop {
-        match follow_once(&api, fields.as_deref(), &events, wrap, &mut retry).await {
-            Ok(Listener::Gone) => return,
-            Ok(Listener::There) => tracing::debug!(resource = %K::plural(&()), "the watch is too old, listing anew"),
+        match list_and_watch(&api, fields.as_deref(), &events, wrap, &mut retry).await {
+            Ok(Ended::ReceiverDropped) => return,
+            Ok(Ended::Expired) => tracing::debug!(resource = %K::plural(&()), "watch expired, listing again"),
             Err(error) => {
-                tracing::warn!(resource = %K::plural(&()), %error, "watching failed, and is tried again");
+                tracing::warn!(resource = %K::plural(&()), %error, "watch failed, retrying");
             }
         }
         retry.wait().await;
     }
 }
 
-enum Listener {
-    There,
-    Gone,
+/// Why a watch ended without an error.
+enum Ended {
+    /// The resource version is too old (410).
+    Expired,
+    ReceiverDropped,
 }
 
-async fn follow_once<K, E>(
+async fn list_and_watch<K, E>(
     api: &Api<K>,
     fields: Option<&str>,
     events: &mpsc::Sender<E>,
     wrap: fn(Change<K>) -> E,
     retry: &mut Retry,
-) -> kube::Result<Listener>
+) -> kube::Result<Ended>
 where
     K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
@@ -63,8 +69,8 @@ where
     let watch = WatchParams { field_selector: fields.map(str::to_owned), bookmarks: true, ..WatchParams::default() };
     let all = api.list(&list).await?;
     let mut version = all.metadata.resource_version.unwrap_or_default();
-    if events.send(wrap(Change::All(all.items))).await.is_err() {
-        return Ok(Listener::Gone);
+    if events.send(wrap(Change::Listed(all.items))).await.is_err() {
+        return Ok(Ended::ReceiverDropped);
     }
     loop {
         let stream = api.watch(&watch, &version).await?;
@@ -77,21 +83,21 @@ where
                 }
                 WatchEvent::Deleted(object) => {
                     version = version_of(object.meta(), version);
-                    Change::Gone(object)
+                    Change::Deleted(object)
                 }
                 WatchEvent::Bookmark(bookmark) => {
                     version = bookmark.metadata.resource_version;
                     continue;
                 }
-                WatchEvent::Error(status) if status.code == 410 => return Ok(Listener::There),
+                WatchEvent::Error(status) if status.code == 410 => return Ok(Ended::Expired),
                 WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
             };
             retry.reset();
             if events.send(wrap(change)).await.is_err() {
-                return Ok(Listener::Gone);
+                return Ok(Ended::ReceiverDropped);
             }
         }
-        // A server that ends every watch at once must not be asked without pause.
+        // A server that ends every watch at once must not be asked without delay.
         retry.wait().await;
     }
 }

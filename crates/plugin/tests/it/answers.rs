@@ -805,7 +805,7 @@ async fn an_unprepare_that_hangs_leaves_the_claim_prepared() {
     scene.kubelet.prepare_one(&claim).await.unwrap();
     hangs.store(true, Ordering::SeqCst);
 
-    assert!(scene.kubelet.0.unprepare_within(Duration::from_millis(300), [&claim]).await.is_err());
+    assert!(scene.kubelet.0.unprepare_with_timeout(Duration::from_millis(300), [&claim]).await.is_err());
     ongoing.wait_for(0).await;
 
     assert!(scene.node.metadata_file(&claim, "gpu").exists());

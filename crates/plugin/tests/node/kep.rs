@@ -1,5 +1,5 @@
-//! The test plan of KEP-5304: every bullet of its integration and e2e tests, under its own name. A process in the
-//! container reads the file, through the mount that CDI made of it.
+//! The test plan of KEP-5304: every bullet of its integration and e2e tests, under its own name. A process in the container
+//! reads the file, through the mount that CDI has made.
 
 use drakkar_node::{ClaimSpec, Container, Node, Pod, PodHandle, assert_eventually};
 use drakkar_plugin::{Device, DeviceAttribute, DeviceMetadata, Helper};
@@ -9,7 +9,7 @@ use crate::support::{DRIVER, TestDriver, entries, kep_path, plugin, publish, rea
 
 const SLEEP: [&str; 2] = ["sleep", "infinity"];
 
-/// A node with a driver that tells the model of each device, and two devices.
+/// Starts a node with two devices, and a driver that reports the model of each device.
 async fn node_with_driver() -> (Node, Helper) {
     let driver = TestDriver::with_metadata(|name| Some(DeviceMetadata::default().attribute("model", name)));
     node_with(driver, true).await
@@ -22,7 +22,7 @@ async fn node_with(driver: TestDriver, metadata: bool) -> (Node, Helper) {
     (node, helper)
 }
 
-/// A pod with one container `main` that has all of the claim `my-claim`, and runs.
+/// Creates a running pod with one container `main` that has all devices of the claim `my-claim`.
 async fn pod(node: &Node, claim: ClaimSpec) -> PodHandle<'_> {
     node.create(claim.claim("my-claim")).await.unwrap();
     let main = Container::new("main", SLEEP).claim("devices");
@@ -36,7 +36,7 @@ fn one_device() -> ClaimSpec {
     ClaimSpec::default().request("gpu", DRIVER, 1)
 }
 
-/// The attributes of the first device of a file.
+/// Returns the attributes of the first device of a file.
 fn attributes(file: &Value) -> &Value {
     &file["requests"][0]["devices"][0]["attributes"]
 }
@@ -118,7 +118,7 @@ mod integration {
         assert_eq!(attributes(&file), &expected);
     }
 
-    /// Verify generation increments on metadata updates. The container that runs sees each.
+    /// Verify generation increments on metadata updates. The running container sees each of them.
     #[tokio::test(flavor = "multi_thread")]
     async fn generation_number() {
         let (node, driver) = node_with_driver().await;
@@ -151,7 +151,7 @@ mod integration {
         assert_eq!(node.leftovers(DRIVER).await.unwrap(), Vec::<String>::new());
     }
 
-    /// Verify feature off when flag unset: not a single file, and nothing in the container.
+    /// Verify feature off when flag unset: no files, and nothing in the container.
     #[tokio::test(flavor = "multi_thread")]
     async fn enable_disable_flag_unset() {
         let driver = TestDriver::with_metadata(|name| Some(DeviceMetadata::default().attribute("model", name)));
@@ -163,8 +163,8 @@ mod integration {
         assert!(files.iter().all(is_of_pod), "{files:?}");
     }
 
-    /// No files when `Device.Metadata` is nil: nothing is told of the device, and containers can tell so from a file that
-    /// names the device and has no attributes. Without a file nobody could deliver it later, which a network driver does.
+    /// No files when `Device.Metadata` is nil. Here there is a file with the device and without attributes: without a file, metadata
+    /// could not be delivered later, as a network driver does.
     #[tokio::test(flavor = "multi_thread")]
     async fn enable_disable_no_metadata_from_the_driver() {
         let (node, _driver) = node_with(TestDriver::with_metadata(|_| None), true).await;
@@ -177,8 +177,8 @@ mod integration {
 mod e2e {
     use super::*;
 
-    /// Pod can read `/var/run/dra-device-attributes/{claimName}/{requestName}/{driverName}-metadata.json`; and it is the
-    /// program of the container itself that does, not somebody who comes later.
+    /// Pod can read `/var/run/dra-device-attributes/{claimName}/{requestName}/{driverName}-metadata.json`: the program of the
+    /// container itself reads it, not a later exec.
     #[tokio::test(flavor = "multi_thread")]
     async fn metadata_file_mounted() {
         let (node, _driver) = node_with_driver().await;
@@ -190,7 +190,7 @@ mod e2e {
         assert_eq!(attributes(&file), &json!({"model": {"string": "gpu-0"}}));
     }
 
-    /// Container only sees directory for requests it references; what it sees it cannot change.
+    /// Container only sees directory for requests it references, and cannot write to the files.
     #[tokio::test(flavor = "multi_thread")]
     async fn per_request_isolation() {
         let (node, _driver) = node_with_driver().await;
@@ -239,10 +239,10 @@ mod e2e {
         assert_eq!(models, ["gpu-0", "gpu-1"]);
     }
 
-    /// Verify CRI runtime correctly processes CDI device ID and mounts directory: by an OCI runtime, if there is one.
+    /// Verify CRI runtime correctly processes CDI device ID and mounts directory: with an OCI runtime, if there is one.
     #[tokio::test(flavor = "multi_thread")]
     async fn cdi_integration() {
-        let Some(runtime) = crate::kit::oci_runtime() else { return };
+        let Some(runtime) = crate::usage::oci_runtime() else { return };
         let node = Node::builder().isolation(drakkar_node::Isolation::Oci(runtime)).start().await.unwrap();
         let driver = TestDriver::with_metadata(|name| Some(DeviceMetadata::default().attribute("model", name)));
         let _driver = plugin(&node).device_metadata(true).start(driver).await.unwrap();

@@ -1,4 +1,4 @@
-//! The embedded kubelet with a driver on this framework.
+//! Tests of the embedded kubelet with a driver on this framework.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use drakkar_plugin::{Device, Helper};
 
 use crate::support::{DRIVER, TestDriver, plugin, publish};
 
-/// A driver that hands out what was allocated.
+/// Starts a driver that prepares the allocated devices.
 async fn driver(node: &Node) -> Helper {
     let driver = TestDriver::new(|claim| {
         let devices = claim.results().map(|result| Device {
@@ -59,9 +59,9 @@ async fn a_peer_makes_the_calls_of_a_kubelet_and_no_others() {
     let object = node.claim("a").await.unwrap().unwrap();
     let uid = object.metadata.uid.clone().unwrap();
     let peer = Peer::connect(helper.dra_socket().unwrap()).await.unwrap();
-    for peer in [peer.clone(), peer.speaking(DraService::V1beta1)] {
-        let answers = peer.prepare_within(Duration::from_secs(30), [&object]).await.unwrap();
-        assert_eq!(answers[&uid].as_ref().unwrap()[0].cdi_device_ids, ["gpu.example.com/gpu=gpu-0"]);
+    for peer in [peer.clone(), peer.with_service(DraService::V1beta1)] {
+        let results = peer.prepare_with_timeout(Duration::from_secs(30), [&object]).await.unwrap();
+        assert_eq!(results[&uid].as_ref().unwrap()[0].cdi_device_ids, ["gpu.example.com/gpu=gpu-0"]);
         assert_eq!(peer.unprepare([&object]).await.unwrap()[&uid], Ok(()));
     }
     let unknown = ClaimId { namespace: "default".into(), name: "none".into(), uid: "none".into() };

@@ -1,9 +1,9 @@
-//! The embedded node as its users have it: real drivers, real sockets, real processes that read real mounts.
+//! Tests on the embedded node: drivers on this framework, over real sockets, and processes that read the mounted files.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
 mod kep;
-mod kit;
 mod kubelet;
-mod left;
+mod leftovers;
 mod support;
+mod usage;

@@ -1,4 +1,4 @@
-//! A driver that does as it is told, and what tests ask of containers.
+//! A driver under the control of the test, and helpers to read files in containers.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,14 +9,14 @@ use serde_json::Value;
 /// The driver of most tests.
 pub const DRIVER: &str = "gpu.example.com";
 
-/// A number from the environment: tests that can be large are small in a quick run.
-pub fn from_environment(name: &str, otherwise: usize) -> usize {
-    std::env::var(name).map_or(otherwise, |value| value.parse().unwrap())
+/// Returns a number from the environment, or a default that keeps a quick run small.
+pub fn from_environment(name: &str, default: usize) -> usize {
+    std::env::var(name).map_or(default, |value| value.parse().unwrap())
 }
 
 type Prepare = dyn Fn(&Claim) -> Vec<Device> + Send + Sync;
 
-/// A driver that prepares as it is told, and remembers its calls.
+/// A driver that prepares claims with a function of the test, and records its calls.
 #[derive(Clone)]
 pub struct TestDriver {
     prepare: Arc<Prepare>,
@@ -28,14 +28,14 @@ impl TestDriver {
         Self { prepare: Arc::new(prepare), calls: Arc::default() }
     }
 
-    /// Every allocated device with the metadata that is made for it.
+    /// Prepares every allocated device with the metadata that the function returns for its name.
     pub fn with_metadata(
-        make: impl Fn(&str) -> Option<drakkar_plugin::DeviceMetadata> + Send + Sync + 'static,
+        metadata: impl Fn(&str) -> Option<drakkar_plugin::DeviceMetadata> + Send + Sync + 'static,
     ) -> Self {
         Self::new(move |claim| {
             let device = |result| {
                 let device = Device::from(result);
-                Device { metadata: make(&device.device_name), ..device }
+                Device { metadata: metadata(&device.device_name), ..device }
             };
             claim.results().map(device).collect()
         })
@@ -54,12 +54,12 @@ impl DraPlugin for TestDriver {
     }
 }
 
-/// The KEP's path of a file in a container.
+/// Returns the KEP's path of a metadata file in a container.
 pub fn kep_path(claim: &str, request: &str) -> String {
     format!("/var/run/dra-device-attributes/{claim}/{request}/{DRIVER}-metadata.json")
 }
 
-/// What a process in a container reads from a file there; `None` if there is no such file.
+/// Reads a file with a process in a container; `None` if it does not exist.
 pub async fn read(pod: &PodHandle<'_>, container: &str, path: &str) -> Option<Value> {
     let output = pod.exec(container, ["cat", path]).await.unwrap();
     if !output.status.success() {
@@ -70,7 +70,7 @@ pub async fn read(pod: &PodHandle<'_>, container: &str, path: &str) -> Option<Va
     Some(serde_json::from_slice(&output.stdout).unwrap())
 }
 
-/// The entries of a directory in a container; none if there is no such directory.
+/// Lists a directory with a process in a container; empty if it does not exist.
 pub async fn entries(pod: &PodHandle<'_>, container: &str, path: &str) -> Vec<String> {
     let output = pod.exec(container, ["ls", path]).await.unwrap();
     if !output.status.success() {
@@ -80,12 +80,12 @@ pub async fn entries(pod: &PodHandle<'_>, container: &str, path: &str) -> Vec<St
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// A driver on a node, about to start.
+/// Returns the builder of a driver on a node.
 pub fn plugin(node: &Node) -> PluginBuilder {
     PluginBuilder::new(DRIVER).on(node.environment(DRIVER).unwrap())
 }
 
-/// Devices on a node, for a driver that does not publish.
+/// Publishes devices for a driver that does not publish, and waits for its registration.
 pub async fn publish(node: &Node, devices: &[&str]) {
     node.publish(DRIVER, devices).await.unwrap();
     node.wait_registered(DRIVER).await.unwrap();

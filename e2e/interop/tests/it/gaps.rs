@@ -184,7 +184,7 @@ async fn a_name_that_starts_with_a_digit_starts_no_container() {
     node.wait_published(name).await.unwrap();
     node.create(ClaimSpec::default().request("gpu", name, 1).claim("my-claim")).await.unwrap();
     let pod = node.create_pod(pod("pod")).await.unwrap();
-    let error = pod.within(Duration::from_secs(10)).running().await.unwrap_err().to_string();
+    let error = pod.with_timeout(Duration::from_secs(10)).running().await.unwrap_err().to_string();
     assert!(error.contains("CDI") && error.contains(name), "{error}");
 }
 

@@ -1,4 +1,4 @@
-//! HTTP/2 frames: nine bytes of head, and a payload.
+//! HTTP/2 frames: a header of nine bytes, and a payload.
 
 use std::fmt;
 use std::io;
@@ -6,13 +6,13 @@ use std::io;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
-/// The largest payload that may be sent to, and come from, somebody who was not asked for more.
+/// The largest payload without negotiation, in both directions.
 pub(super) const MAX_PAYLOAD: usize = 16_384;
 
-/// What comes before a payload.
-const HEAD: usize = 9;
+/// The length of a frame's header.
+const HEADER_LENGTH: usize = 9;
 
-/// Flags of frames.
+/// Frame flags.
 pub(super) mod flag {
     pub(crate) const END_STREAM: u8 = 0x1;
     pub(crate) const ACK: u8 = 0x1;
@@ -31,7 +31,7 @@ pub(super) enum Kind {
     GoAway,
     WindowUpdate,
     Continuation,
-    /// Not for us.
+    /// Any other kind, which is ignored.
     Other,
 }
 
@@ -66,38 +66,40 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// The payload of data or headers without padding and priority.
+    /// Returns the payload of data or headers, without padding and priority.
     pub(super) fn content(&self) -> io::Result<&[u8]> {
-        let broken = || io::Error::new(io::ErrorKind::InvalidData, "a frame is shorter than it says");
-        let (mut content, mut padding) = (self.payload.as_slice(), 0);
+        let malformed = || io::Error::new(io::ErrorKind::InvalidData, "a frame is shorter than it says");
+        let mut content = self.payload.as_slice();
+        let mut padding = 0;
         if self.flags & flag::PADDED != 0 {
-            let (length, rest) = content.split_first().ok_or_else(broken)?;
-            (content, padding) = (rest, usize::from(*length));
+            let (length, rest) = content.split_first().ok_or_else(malformed)?;
+            content = rest;
+            padding = usize::from(*length);
         }
         if self.kind == Kind::Headers && self.flags & flag::PRIORITY != 0 {
-            content = content.get(5..).ok_or_else(broken)?;
+            content = content.get(5..).ok_or_else(malformed)?;
         }
-        let length = content.len().checked_sub(padding).ok_or_else(broken)?;
-        content.get(..length).ok_or_else(broken)
+        let length = content.len().checked_sub(padding).ok_or_else(malformed)?;
+        content.get(..length).ok_or_else(malformed)
     }
 
-    /// The error code that is so many bytes into the payload.
-    pub(super) fn error_code(&self, at: usize) -> ErrorCode {
-        ErrorCode(self.number(at))
+    /// Returns the error code at this offset in the payload.
+    pub(super) fn error_code(&self, offset: usize) -> ErrorCode {
+        ErrorCode(self.number(offset))
     }
 
-    /// The last stream that a server that goes away has looked at.
+    /// Returns the last stream that a server handles before it closes the connection (`GOAWAY`).
     pub(super) fn last_stream(&self) -> u32 {
         self.number(0) & 0x7fff_ffff
     }
 
-    fn number(&self, at: usize) -> u32 {
-        let bytes = self.payload.get(at..).and_then(|rest| rest.first_chunk());
+    fn number(&self, offset: usize) -> u32 {
+        let bytes = self.payload.get(offset..).and_then(|rest| rest.first_chunk());
         bytes.map_or(u32::MAX, |bytes| u32::from_be_bytes(*bytes))
     }
 }
 
-/// Why a stream or connection was ended.
+/// The HTTP/2 error code of a stream or connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ErrorCode(u32);
 
@@ -120,7 +122,7 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// Appends a frame to what is to be sent.
+/// Appends an encoded frame.
 pub(super) fn append(bytes: &mut Vec<u8>, kind: Kind, flags: u8, stream: u32, payload: &[u8]) {
     debug_assert!(payload.len() <= MAX_PAYLOAD);
     let [.., l0, l1, l2] = payload.len().to_be_bytes();
@@ -134,28 +136,28 @@ pub(super) async fn write(stream: &mut UnixStream, bytes: &[u8]) -> io::Result<(
 }
 
 pub(super) async fn read(stream: &mut UnixStream) -> io::Result<Frame> {
-    let mut head = [0; HEAD];
-    stream.read_exact(&mut head).await?;
-    let (length, frame) = begin(head);
+    let mut header = [0; HEADER_LENGTH];
+    stream.read_exact(&mut header).await?;
+    let (length, frame) = parse_header(header);
     if length > MAX_PAYLOAD {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a frame of {length} bytes")));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a frame of {length} bytes is too long")));
     }
     let mut payload = vec![0; length];
     stream.read_exact(&mut payload).await?;
     Ok(Frame { payload, ..frame })
 }
 
-/// The frame that bytes begin with, if all of it is there, and its length with its head.
+/// Parses the first frame, if it is complete; returns it with its length including the header.
 pub(super) fn parse(bytes: &[u8]) -> Option<(Frame, usize)> {
-    let (head, rest) = bytes.split_first_chunk()?;
-    let (length, frame) = begin(*head);
+    let (header, rest) = bytes.split_first_chunk()?;
+    let (length, frame) = parse_header(*header);
     let payload = rest.get(..length)?.to_vec();
-    Some((Frame { payload, ..frame }, HEAD + length))
+    Some((Frame { payload, ..frame }, HEADER_LENGTH + length))
 }
 
-/// The length of a payload, and the frame that it belongs to.
-fn begin(head: [u8; HEAD]) -> (usize, Frame) {
-    let [l0, l1, l2, kind, flags, id @ ..] = head;
+/// Parses a header; returns the length of the payload, and the frame without it.
+fn parse_header(header: [u8; HEADER_LENGTH]) -> (usize, Frame) {
+    let [l0, l1, l2, kind, flags, id @ ..] = header;
     let length = u32::from_be_bytes([0, l0, l1, l2]) as usize;
     let stream = u32::from_be_bytes(id) & 0x7fff_ffff;
     (length, Frame { kind: Kind::from_wire(kind), flags, stream, payload: Vec::new() })

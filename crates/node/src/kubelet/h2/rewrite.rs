@@ -1,7 +1,7 @@
-//! A client's side of an HTTP/2 connection whose requests have another `:authority` than the client gives them.
+//! The client's side of an HTTP/2 connection, which replaces the `:authority` of requests.
 //!
-//! For what no Rust client can send. Everything but the headers of requests passes as it is, so the server meets the client
-//! itself: its streams, windows, deadlines and resets.
+//! No Rust client can send the authority that a kubelet sends. Everything except the headers of requests passes unchanged,
+//! so the server sees the client's own streams, windows, deadlines and resets.
 
 use std::io;
 use std::pin::Pin;
@@ -13,17 +13,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::PREFACE;
 use super::frame::{self, Frame, Kind, flag};
 
-/// The connection.
+/// A connection whose requests have this `:authority`.
 pub(in crate::kubelet) struct WithAuthority<S> {
     connection: S,
     authority: String,
-    /// What the client's compression of headers refers to.
+    /// The HPACK state of the client.
     decoder: Decoder<'static>,
-    /// How much of what every client sends first is still to come.
-    preface: usize,
-    /// From the client, and not a whole frame yet.
+    /// The number of bytes of the connection preface that are still to come.
+    preface_left: usize,
+    /// An incomplete frame from the client.
     incoming: Vec<u8>,
-    /// For the server, the first so many bytes of which it has.
+    /// Bytes for the server, of which `sent` have been written.
     outgoing: Vec<u8>,
     sent: usize,
 }
@@ -31,42 +31,43 @@ pub(in crate::kubelet) struct WithAuthority<S> {
 impl<S> WithAuthority<S> {
     pub(in crate::kubelet) fn new(connection: S, authority: String) -> Self {
         let decoder = Decoder::default();
-        let preface = PREFACE.len();
-        Self { connection, authority, decoder, preface, incoming: Vec::new(), outgoing: Vec::new(), sent: 0 }
+        let preface_left = PREFACE.len();
+        Self { connection, authority, decoder, preface_left, incoming: Vec::new(), outgoing: Vec::new(), sent: 0 }
     }
 
-    fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let (preface, frames) = bytes.split_at(self.preface.min(bytes.len()));
-        self.preface -= preface.len();
+    fn rewrite(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let (preface, frames) = bytes.split_at(self.preface_left.min(bytes.len()));
+        self.preface_left -= preface.len();
         self.outgoing.extend(preface);
         self.incoming.extend(frames);
-        let mut taken = 0;
-        while let Some((frame, length)) = frame::parse(self.incoming.get(taken..).unwrap_or_default()) {
-            taken += length;
+        let mut parsed = 0;
+        while let Some((frame, length)) = frame::parse(self.incoming.get(parsed..).unwrap_or_default()) {
+            parsed += length;
             match frame.kind {
-                // A client that sends one message in a call has no trailers: headers are those of requests.
-                Kind::Headers => self.headers(&frame)?,
-                _ => self.outgoing.extend(self.incoming.get(taken - length..taken).unwrap_or_default()),
+                // The client of a unary call sends no trailers, so these are the headers of a request.
+                Kind::Headers => self.rewrite_headers(&frame)?,
+                _ => self.outgoing.extend(self.incoming.get(parsed - length..parsed).unwrap_or_default()),
             }
         }
-        self.incoming.drain(..taken);
+        self.incoming.drain(..parsed);
         Ok(())
     }
 
-    fn headers(&mut self, frame: &Frame) -> io::Result<()> {
-        let broken = |problem: String| io::Error::new(io::ErrorKind::InvalidData, problem);
+    fn rewrite_headers(&mut self, frame: &Frame) -> io::Result<()> {
+        let invalid = |problem: String| io::Error::new(io::ErrorKind::InvalidData, problem);
         if frame.flags & flag::END_HEADERS == 0 {
-            return Err(broken("the headers of a request are too long for one frame".to_owned()));
+            return Err(invalid("the headers of a request are too long for one frame".to_owned()));
         }
         let mut fields = Vec::new();
         let decoded = self.decoder.decode(&mut frame.content()?.to_vec(), &mut fields);
-        decoded.map_err(|error| broken(format!("headers cannot be read: {error:?}")))?;
-        let (mut encoder, mut block) = (Encoder::default(), Vec::new());
+        decoded.map_err(|error| invalid(format!("decode headers: {error:?}")))?;
+        let mut encoder = Encoder::default();
+        let mut block = Vec::new();
         for (name, value, _) in fields {
             let value = if name == b":authority" { self.authority.as_bytes().to_vec() } else { value };
-            // Without any reference to earlier ones: the server's table stays empty.
+            // Encoded without references to earlier headers, so the server's table stays empty.
             let encoded = encoder.encode((name, value, 0), &mut block);
-            encoded.map_err(|error| broken(format!("headers cannot be written: {error:?}")))?;
+            encoded.map_err(|error| invalid(format!("encode headers: {error:?}")))?;
         }
         let flags = frame.flags & !(flag::PADDED | flag::PRIORITY);
         frame::append(&mut self.outgoing, Kind::Headers, flags, frame.stream, &block);
@@ -96,9 +97,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for WithAuthority<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for WithAuthority<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        // What was taken before goes first, so that not much is kept.
+        // Earlier bytes are sent first, so that little is buffered.
         ready!(self.poll_send(cx))?;
-        self.take(bytes)?;
+        self.rewrite(bytes)?;
         Poll::Ready(Ok(bytes.len()))
     }
 

@@ -1,4 +1,4 @@
-//! The client against frames that a server could send.
+//! Tests of the client against frames that a server could send.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -8,22 +8,23 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
 
-const WITHIN: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 fn backoff() -> Backoff {
     Backoff::new(Duration::from_millis(5), Duration::from_millis(5)).with_jitter(1.0, 1.0)
 }
 
-/// A server that sends these frames once it has the request. What it was sent comes back.
+/// Starts a server that sends these frames once it has the request, and returns what it received.
 fn server(path: &Path, frames: Vec<u8>) -> AbortOnDropHandle<Vec<u8>> {
     let listener = UnixListener::bind(path).unwrap();
     AbortOnDropHandle::new(tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
-        let mut hello = Vec::new();
-        frame::append(&mut hello, Kind::Settings, 0, 0, &[]);
-        stream.write_all(&hello).await.unwrap();
-        let (mut received, mut buffer) = (Vec::new(), [0; 4096]);
-        // The end of the stream is the empty message with its flag.
+        let mut settings = Vec::new();
+        frame::append(&mut settings, Kind::Settings, 0, 0, &[]);
+        stream.write_all(&settings).await.unwrap();
+        let mut received = Vec::new();
+        let mut buffer = [0; 4096];
+        // The request ends with an empty message with the END_STREAM flag.
         while !received.ends_with(&[0, 0, 5, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0]) {
             let length = stream.read(&mut buffer).await.unwrap();
             received.extend(&buffer[..length]);
@@ -36,7 +37,7 @@ fn server(path: &Path, frames: Vec<u8>) -> AbortOnDropHandle<Vec<u8>> {
     }))
 }
 
-/// A header block without compression.
+/// Encodes headers without compression.
 fn block(headers: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in headers {
@@ -58,10 +59,10 @@ async fn call(frames: Vec<u8>) -> (Result<Vec<u8>, Status>, Vec<u8>) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a@b.sock");
     let server = server(&path, frames);
-    let mut connection = Connection::dial(&path, WITHIN, backoff()).await.unwrap();
-    let answer = connection.call("/p.S/M", &[], WITHIN).await;
+    let mut connection = Connection::dial(&path, TIMEOUT, backoff()).await.unwrap();
+    let response = connection.call("/p.S/M", &[], TIMEOUT).await;
     drop(connection);
-    (answer, server.await.unwrap())
+    (response, server.await.unwrap())
 }
 
 const HEADERS: [(&str, &str); 2] = [(":status", "200"), ("content-type", "application/grpc")];
@@ -74,7 +75,7 @@ fn the_authority_is_the_path_as_grpc_go_escapes_it() {
 }
 
 #[tokio::test]
-async fn an_answer_in_pieces_among_pings_and_settings_is_read_and_those_are_answered() {
+async fn a_response_in_pieces_among_pings_and_settings_is_read_and_those_are_answered() {
     let block = block(&HEADERS);
     let (first, second) = block.split_at(7);
     let list = [
@@ -87,8 +88,8 @@ async fn an_answer_in_pieces_among_pings_and_settings_is_read_and_those_are_answ
         (Kind::Data, 0, 1, vec![2, 3]),
         (Kind::Headers, flag::END_HEADERS | flag::END_STREAM, 1, self::block(&[("grpc-status", "0")])),
     ];
-    let (answer, received) = call(frames(&list)).await;
-    assert_eq!(answer.unwrap(), [1, 2, 3]);
+    let (response, received) = call(frames(&list)).await;
+    assert_eq!(response.unwrap(), [1, 2, 3]);
     let contains = |frame: &[(Kind, u8, u32, Vec<u8>)]| {
         let frame = frames(frame);
         received.windows(frame.len()).any(|window| window == frame)
@@ -118,7 +119,7 @@ async fn the_call_is_sent_as_a_kubelet_sends_it() {
 }
 
 #[tokio::test]
-async fn every_way_in_which_a_call_can_end_is_told() {
+async fn every_way_in_which_a_call_can_end_is_reported() {
     let trailers = |headers: &[(&str, &str)]| {
         let all = [&HEADERS[..], headers].concat();
         frames(&[(Kind::Headers, flag::END_HEADERS | flag::END_STREAM, 1, block(&all))])
@@ -141,32 +142,32 @@ async fn every_way_in_which_a_call_can_end_is_told() {
         ),
     ];
     for (frames, code, message) in cases {
-        let (answer, _) = call(frames).await;
-        let status = answer.unwrap_err();
+        let (response, _) = call(frames).await;
+        let status = response.unwrap_err();
         assert_eq!(status.code(), code, "{status}");
         assert!(status.message().contains(message), "{status}");
     }
 }
 
 #[tokio::test]
-async fn a_call_that_is_not_answered_ends_at_its_deadline() {
+async fn a_call_without_response_ends_at_its_timeout() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.sock");
     let _server = server(&path, vec![]);
-    let mut connection = Connection::dial(&path, WITHIN, backoff()).await.unwrap();
+    let mut connection = Connection::dial(&path, TIMEOUT, backoff()).await.unwrap();
     let status = connection.call("/p.S/M", &[], Duration::from_millis(30)).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded);
 }
 
 #[tokio::test]
-async fn a_dial_is_tried_again_until_somebody_answers_or_time_is_over() {
+async fn a_dial_is_retried_until_a_server_accepts_or_the_timeout_ends() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("late.sock");
     let status = Connection::dial(&path, Duration::from_millis(50), backoff()).await.unwrap_err();
     assert!(status.message().contains("late.sock: no connection within"), "{status}");
-    // Nobody has accepted yet, and then somebody does.
+    // First no server accepts, and then one does.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-    let dialling = Connection::dial(&path, WITHIN, backoff());
+    let dialling = Connection::dial(&path, TIMEOUT, backoff());
     let later = async {
         tokio::task::yield_now().await;
         std::fs::remove_file(&path).unwrap();
@@ -176,9 +177,9 @@ async fn a_dial_is_tried_again_until_somebody_answers_or_time_is_over() {
     connection.unwrap();
 }
 
-/// What a client of another kind writes goes on as it is, byte for byte, but for the authority.
+/// Everything that another client writes passes byte for byte, except the authority.
 #[tokio::test]
-async fn another_authority_is_all_that_changes() {
+async fn only_the_authority_is_rewritten() {
     let fields = |authority: &str| block(&[(":method", "POST"), (":authority", authority), ("te", "trailers")]);
     let sent = |authority: &str| {
         let list = [
@@ -190,7 +191,7 @@ async fn another_authority_is_all_that_changes() {
         ];
         [PREFACE.to_vec(), frames(&list)].concat()
     };
-    // However it is cut.
+    // For every size of the client's writes.
     for size in [1, 7, 64, 10_000] {
         let (ours, mut theirs) = tokio::io::duplex(1 << 16);
         let mut connection = WithAuthority::new(ours, "%2Fa%2Fb.sock".to_owned());

@@ -1,4 +1,4 @@
-//! What is known of the health of devices, for how long, and what of it has changed.
+//! The table of device health: its entries, their leases, and which of them have changed.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -9,20 +9,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::kubelet::checkpoint::{CheckpointError, StateFile};
 
-/// So many devices of a driver are remembered.
-const MOST_DEVICES: usize = 16_384;
-/// A longer message is cut.
-const LONGEST_MESSAGE: usize = 1024;
+/// The most devices of a driver in the table.
+const MAX_DEVICES: usize = 16_384;
+/// The longest message in bytes; longer ones are truncated.
+const MAX_MESSAGE: usize = 1024;
 
-/// How a device is.
+/// The health of a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HealthStatus {
-    /// Nobody said, or what was said is too old.
+    /// Not reported, or the report has expired.
     #[default]
     Unknown,
-    /// It works.
+    /// The device works.
     Healthy,
-    /// It does not.
+    /// The device does not work.
     Unhealthy,
 }
 
@@ -45,19 +45,19 @@ impl fmt::Display for HealthStatus {
 /// The health of a device as a kubelet knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceHealth {
-    /// Whose device it is.
+    /// The driver.
     pub driver: String,
-    /// Its pool.
+    /// The pool.
     pub pool: String,
-    /// Its name in the pool.
+    /// The name in the pool.
     pub device: String,
-    /// How it is.
+    /// The health.
     pub health: HealthStatus,
-    /// What else the plugin said.
+    /// The plugin's message.
     pub message: String,
 }
 
-/// What a plugin says of a device.
+/// A plugin's report on a device.
 #[derive(Debug, Clone)]
 pub(crate) struct Report {
     pub(crate) pool: String,
@@ -72,7 +72,7 @@ struct Entry {
     health: HealthStatus,
     message: String,
     lease: Duration,
-    /// When the report came, since 1970.
+    /// The time of the report, since the Unix epoch.
     seen: Duration,
 }
 
@@ -81,15 +81,15 @@ impl Entry {
         now.saturating_sub(self.seen) <= self.lease
     }
 
-    fn says_the_same(&self, other: &Self) -> bool {
+    fn is_same_report(&self, other: &Self) -> bool {
         (self.health, &self.message, self.lease) == (other.health, &other.message, other.lease)
     }
 }
 
-/// Driver, then pool, then device.
+/// Entries by driver, pool and device.
 type Drivers = BTreeMap<String, BTreeMap<String, BTreeMap<String, Entry>>>;
 
-/// The table, which is also in a file.
+/// The table of device health, with its state file.
 #[derive(Debug)]
 pub(crate) struct HealthTable {
     drivers: Mutex<Drivers>,
@@ -107,33 +107,35 @@ impl HealthTable {
         self.drivers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a report of a driver; it may be of some of its devices. Gives pool and name of those that changed.
+    /// Stores a driver's reports on some or all of its devices. Returns the pool and name of those that changed.
     pub(crate) fn update(&self, driver: &str, reports: Vec<Report>, now: SystemTime) -> Vec<(String, String)> {
-        let now = since_1970(now);
+        let now = since_epoch(now);
         let mut drivers = self.lock();
         let pools = drivers.entry(driver.to_owned()).or_default();
         let mut known: usize = pools.values().map(BTreeMap::len).sum();
-        let (mut changed, mut reported, mut ignored) = (Vec::new(), HashSet::new(), 0_usize);
+        let mut changed = Vec::new();
+        let mut reported = HashSet::new();
+        let mut ignored = 0_usize;
         for report in reports {
             let key = (report.pool.clone(), report.device.clone());
             let entry = self.entry(driver, report, now);
             let before = pools.get(&key.0).and_then(|devices| devices.get(&key.1));
             match before {
-                None if known >= MOST_DEVICES => {
+                None if known >= MAX_DEVICES => {
                     ignored += 1;
                     continue;
                 }
                 None => known += 1,
                 Some(_) => {}
             }
-            if before.is_none_or(|before| !before.says_the_same(&entry)) {
+            if before.is_none_or(|before| !before.is_same_report(&entry)) {
                 changed.push(key.clone());
             }
             pools.entry(key.0.clone()).or_default().insert(key.1.clone(), entry);
             reported.insert(key);
         }
         if ignored > 0 {
-            tracing::error!(driver, ignored, most = MOST_DEVICES, "kubelet: the health of further devices is ignored");
+            tracing::error!(driver, ignored, limit = MAX_DEVICES, "kubelet: too many devices, health ignored");
         }
         for (pool, devices) in pools.iter_mut() {
             devices.retain(|device, entry| {
@@ -158,14 +160,20 @@ impl HealthTable {
             Ok(seconds) => Duration::from_secs(seconds),
             Err(_) => {
                 let Report { pool, device, lease_seconds, .. } = &report;
-                tracing::warn!(driver, pool, device, lease_seconds, "kubelet: a negative time, taking the default");
+                tracing::warn!(
+                    driver,
+                    pool,
+                    device,
+                    lease_seconds,
+                    "kubelet: negative health lease, using the default"
+                );
                 self.default_lease
             }
         };
-        Entry { health: report.health, message: cut(report.message), lease, seen: now }
+        Entry { health: report.health, message: truncate(report.message), lease, seen: now }
     }
 
-    /// Forgets all devices of a driver.
+    /// Removes all devices of a driver.
     pub(crate) fn clear(&self, driver: &str) {
         let mut drivers = self.lock();
         if drivers.remove(driver).is_some() {
@@ -173,9 +181,9 @@ impl HealthTable {
         }
     }
 
-    /// The health of a device, and what was said of it.
+    /// Returns the health of a device, and the plugin's message.
     pub(crate) fn of(&self, driver: &str, pool: &str, device: &str, now: SystemTime) -> (HealthStatus, String) {
-        let now = since_1970(now);
+        let now = since_epoch(now);
         let drivers = self.lock();
         let entry = drivers.get(driver).and_then(|pools| pools.get(pool)?.get(device));
         match entry.filter(|entry| entry.is_current(now)) {
@@ -185,17 +193,23 @@ impl HealthTable {
     }
 
     pub(crate) fn all(&self, now: SystemTime) -> Vec<DeviceHealth> {
-        let now = since_1970(now);
+        let now = since_epoch(now);
         let mut all = Vec::new();
         for (driver, pools) in self.lock().iter() {
             for (pool, devices) in pools {
                 for (device, entry) in devices {
-                    let (health, message) = match entry.is_current(now) {
-                        true => (entry.health, entry.message.clone()),
-                        false => (HealthStatus::Unknown, String::new()),
+                    let (health, message) = if entry.is_current(now) {
+                        (entry.health, entry.message.clone())
+                    } else {
+                        (HealthStatus::Unknown, String::new())
                     };
-                    let (driver, pool, device) = (driver.clone(), pool.clone(), device.clone());
-                    all.push(DeviceHealth { driver, pool, device, health, message });
+                    all.push(DeviceHealth {
+                        driver: driver.clone(),
+                        pool: pool.clone(),
+                        device: device.clone(),
+                        health,
+                        message,
+                    });
                 }
             }
         }
@@ -204,20 +218,20 @@ impl HealthTable {
 
     fn save(&self, drivers: &Drivers) {
         if let Err(error) = self.file.write(drivers) {
-            tracing::error!(%error, "kubelet: the health of devices is not saved");
+            tracing::error!(%error, "kubelet: saving the health of devices failed");
         }
     }
 }
 
-fn since_1970(time: SystemTime) -> Duration {
+fn since_epoch(time: SystemTime) -> Duration {
     time.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// A kubelet cuts bytes, also in the middle of a character.
-fn cut(message: String) -> String {
-    if message.len() <= LONGEST_MESSAGE {
+/// Truncates a message as a kubelet does: by bytes, even in the middle of a character.
+fn truncate(message: String) -> String {
+    if message.len() <= MAX_MESSAGE {
         return message;
     }
-    let kept = message.as_bytes().get(..LONGEST_MESSAGE - 3).unwrap_or_default();
+    let kept = message.as_bytes().get(..MAX_MESSAGE - 3).unwrap_or_default();
     String::from_utf8_lossy(kept).into_owned() + "..."
 }

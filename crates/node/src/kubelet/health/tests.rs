@@ -1,4 +1,4 @@
-//! Health: the table by itself, and streams of plugins.
+//! Tests of health: the table by itself, and the streams of plugins.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -6,12 +6,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::*;
-use crate::kubelet::checkpoint::Life;
+use crate::kubelet::checkpoint::WriteGate;
 use crate::kubelet::testing::{DRIVER, TestNode, TestPlugin, connected, eventually};
 use crate::kubelet::{Config, Kubelet, Release};
 
 fn table(directory: &Path) -> HealthTable {
-    let file = StateFile::new(directory.join("dra_health_state"), Life::new());
+    let file = StateFile::new(directory.join("dra_health_state"), WriteGate::default());
     HealthTable::restore(file, Duration::from_secs(30)).unwrap()
 }
 
@@ -30,14 +30,14 @@ fn at(seconds: u64) -> SystemTime {
 use HealthStatus::{Healthy, Unhealthy, Unknown};
 
 #[test]
-fn a_change_of_health_message_or_lease_is_a_change_and_nothing_else_is() {
+fn only_a_change_of_health_message_or_lease_is_a_change() {
     let directory = tempfile::tempdir().unwrap();
     let table = table(directory.path());
     let update =
         |health, lease, message| names(&table.update(DRIVER, vec![report("a", health, lease, message)], at(0))).len();
     assert_eq!(update(Healthy, 0, ""), 1);
     assert_eq!(update(Healthy, 0, ""), 0);
-    // The default, said explicitly; and no time at all is the default.
+    // The default lease, given explicitly; a negative one is the default, too.
     assert_eq!(update(Healthy, 30, ""), 0);
     assert_eq!(update(Healthy, -5, ""), 0);
     assert_eq!(update(Healthy, 31, ""), 1);
@@ -46,7 +46,7 @@ fn a_change_of_health_message_or_lease_is_a_change_and_nothing_else_is() {
 }
 
 #[test]
-fn a_report_holds_for_its_lease_and_is_unknown_without_message_after_it() {
+fn a_report_is_valid_for_its_lease_and_unknown_without_message_after_it() {
     let directory = tempfile::tempdir().unwrap();
     let table = table(directory.path());
     table.update(DRIVER, vec![report("a", Healthy, 0, "fine"), report("b", Unhealthy, 5, "hot")], at(0));
@@ -57,7 +57,7 @@ fn a_report_holds_for_its_lease_and_is_unknown_without_message_after_it() {
 }
 
 #[test]
-fn a_device_that_is_missing_from_a_report_stays_until_its_lease_is_over() {
+fn a_device_that_is_missing_from_a_report_stays_until_its_lease_expires() {
     let directory = tempfile::tempdir().unwrap();
     let table = table(directory.path());
     table.update(DRIVER, vec![report("a", Healthy, 0, ""), report("b", Healthy, 10, "")], at(0));
@@ -68,12 +68,12 @@ fn a_device_that_is_missing_from_a_report_stays_until_its_lease_is_over() {
 }
 
 #[test]
-fn so_many_devices_of_a_driver_are_remembered_and_no_more() {
+fn the_number_of_devices_of_a_driver_is_limited() {
     let directory = tempfile::tempdir().unwrap();
     let table = table(directory.path());
     let many = (0..16_390).map(|number| report(&format!("d{number:05}"), Healthy, 0, "")).collect();
     assert_eq!(table.update(DRIVER, many, at(0)).len(), 16_384);
-    // Those that are known go on being updated, and other drivers have room of their own.
+    // Known devices are still updated, and each driver has its own limit.
     assert_eq!(
         table.update(DRIVER, vec![report("d00000", Unhealthy, 0, ""), report("new", Healthy, 0, "")], at(1)).len(),
         1
@@ -82,10 +82,12 @@ fn so_many_devices_of_a_driver_are_remembered_and_no_more() {
 }
 
 #[test]
-fn a_long_message_is_cut_to_1021_bytes_and_dots() {
+fn a_long_message_is_truncated_to_1021_bytes_and_dots() {
     let directory = tempfile::tempdir().unwrap();
     let table = table(directory.path());
-    let (fits, long, split) = ("x".repeat(1024), "x".repeat(1025), format!("{}{}", "x".repeat(1020), "ä".repeat(9)));
+    let fits = "x".repeat(1024);
+    let long = "x".repeat(1025);
+    let split = format!("{}{}", "x".repeat(1020), "ä".repeat(9));
     table.update(
         DRIVER,
         vec![report("a", Healthy, 0, &fits), report("b", Healthy, 0, &long), report("c", Healthy, 0, &split)],
@@ -97,7 +99,7 @@ fn a_long_message_is_cut_to_1021_bytes_and_dots() {
 }
 
 #[test]
-fn health_survives_a_restart_until_its_lease_is_over() {
+fn health_survives_a_restart_until_its_lease_expires() {
     let directory = tempfile::tempdir().unwrap();
     table(directory.path()).update(DRIVER, vec![report("a", Unhealthy, 0, "hot")], at(0));
     let restored = table(directory.path());
@@ -108,16 +110,16 @@ fn health_survives_a_restart_until_its_lease_is_over() {
 }
 
 async fn seen(kubelet: &Kubelet, devices: usize) -> Vec<DeviceHealth> {
-    let look = || Some(kubelet.health()).filter(|all| all.len() == devices);
-    eventually(&format!("the health of {devices} devices"), look).await
+    let poll = || Some(kubelet.health()).filter(|all| all.len() == devices);
+    eventually(&format!("the health of {devices} devices"), poll).await
 }
 
 #[tokio::test]
-async fn reports_are_taken_with_the_time_at_which_they_come() {
+async fn reports_are_stored_with_their_time_of_arrival() {
     let node = TestNode::new().await;
     let (kubelet, plugin) = node.with_plugin().await;
     node.log.wait_for("health-v1 ", 1).await;
-    // The plugin says that it is from 1970.
+    // The plugin dates its reports to 1970.
     plugin.report(&[("a", 1, 0, ""), ("b", 2, 0, "hot"), ("c", 7, 0, "")]);
     let all = seen(&kubelet, 3).await;
     let of = |at: usize| (all[at].device.as_str(), all[at].health, all[at].message.as_str());
@@ -139,7 +141,7 @@ async fn the_end_of_a_stream_clears_the_driver_and_another_stream_is_opened() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_does_not_implement_health_is_left_alone_until_it_registers_again() {
+async fn a_plugin_that_does_not_implement_health_is_not_asked_again_until_it_registers_again() {
     let node = TestNode::new().await;
     let kubelet = node.kubelet().await;
     let mut plugin = TestPlugin::new(&node.registry(), "gpu@reg.sock", DRIVER, "", node.log.clone());
@@ -147,8 +149,8 @@ async fn a_plugin_that_does_not_implement_health_is_left_alone_until_it_register
     plugin.serve();
     plugin.register();
     node.log.wait_for("health-v1 ", 1).await;
-    // By the time that the plugin is registered again, a second stream would have been tried.
-    sleep(node.timing.health_reconnect * 3).await;
+    // Within this time, a second stream would have been opened.
+    sleep(node.timing.health_reconnect_delay * 3).await;
     assert_eq!(node.log.count("health-v1 "), 1);
     plugin.registration = None;
     eventually("not registered", || kubelet.registered().is_empty().then_some(())).await;
@@ -157,7 +159,7 @@ async fn a_plugin_that_does_not_implement_health_is_left_alone_until_it_register
 }
 
 #[tokio::test]
-async fn a_kubelet_of_1_36_opens_v1alpha1_to_every_plugin_again_and_again() {
+async fn a_kubelet_of_1_36_keeps_opening_v1alpha1_to_every_plugin() {
     let node = TestNode::new().await;
     let kubelet = Kubelet::start(Config { release: Release::V1_36, ..node.config() }).await.unwrap();
     let mut plugin = TestPlugin::new(&node.registry(), "gpu@reg.sock", DRIVER, "", node.log.clone());
@@ -170,17 +172,17 @@ async fn a_kubelet_of_1_36_opens_v1alpha1_to_every_plugin_again_and_again() {
 }
 
 #[tokio::test]
-async fn each_instance_has_a_stream_and_the_end_of_one_clears_what_the_other_said() {
+async fn each_instance_has_a_stream_and_the_end_of_one_clears_the_reports_of_the_other() {
     let node = TestNode::new().await;
     let (kubelet, mut old) = node.with_plugin().await;
-    let young = TestPlugin::start(&node.registry(), DRIVER, "-2", node.log.clone()).await;
+    let new = TestPlugin::start(&node.registry(), DRIVER, "-2", node.log.clone()).await;
     connected(&kubelet, 2).await;
     node.log.wait_for("health-v1 ", 2).await;
-    young.report(&[("a", 1, 0, "")]);
+    new.report(&[("a", 1, 0, "")]);
     seen(&kubelet, 1).await;
-    // The other instance has its stream: now it ends.
+    // The stream of the other instance ends.
     old.service = None;
     seen(&kubelet, 0).await;
-    young.report(&[("a", 1, 0, "")]);
+    new.report(&[("a", 1, 0, "")]);
     seen(&kubelet, 1).await;
 }

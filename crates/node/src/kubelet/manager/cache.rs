@@ -1,5 +1,5 @@
-//! What this kubelet remembers of claims: who uses them, which devices they have, and whether they are prepared. All but
-//! the last survives in a file.
+//! The kubelet's cache of claims: the pods that use them, their devices, and whether they are prepared. All but the last is
+//! kept in a state file.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,13 +12,13 @@ use crate::kubelet::claim::{ClaimId, Device};
 /// A claim that pods of a node use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CachedClaim {
-    /// Which claim.
+    /// The claim.
     pub claim: ClaimId,
     /// The UIDs of the pods that use it.
     pub pods: BTreeSet<String>,
-    /// The drivers that it has devices of, and what each has prepared for it.
+    /// The drivers that it has devices of, and the devices that each has prepared.
     pub drivers: BTreeMap<String, Vec<Device>>,
-    /// Whether this kubelet has prepared it. A restarted kubelet does not take its predecessor's word.
+    /// Whether this kubelet has prepared it. A restarted kubelet does not rely on its predecessor.
     #[serde(skip)]
     pub prepared: bool,
     /// Whether it is being unprepared.
@@ -26,21 +26,21 @@ pub struct CachedClaim {
     pub unpreparing: bool,
 }
 
-/// Namespace and name.
+/// The namespace and name of a claim.
 pub(super) type Key = (String, String);
 
 pub(super) fn key(claim: &ClaimId) -> Key {
     (claim.namespace.clone(), claim.name.clone())
 }
 
-/// All claims.
+/// All claims, with their state file.
 #[derive(Debug)]
 pub(super) struct Cache {
     claims: Mutex<HashMap<Key, CachedClaim>>,
     file: StateFile,
 }
 
-/// The claims, while nobody else has them.
+/// The locked claims.
 pub(super) struct Locked<'a> {
     pub(super) claims: MutexGuard<'a, HashMap<Key, CachedClaim>>,
     file: &'a StateFile,

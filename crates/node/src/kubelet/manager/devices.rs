@@ -1,4 +1,4 @@
-//! Which devices a container gets, and how they are called in the pod's status.
+//! The devices that a container gets, and their names in the pod's status.
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceHealth, ResourceStatus};
 
@@ -7,23 +7,23 @@ use super::resolve::{ClaimName, claim_name};
 use super::{Manager, SelectError};
 use crate::kubelet::claim::Device;
 
-/// A reference of a container to a claim, and maybe to one of its requests.
+/// A container's reference to a claim, or to one of its requests.
 struct Reference<'a> {
-    /// The name of the pod's entry; none for extended resources.
+    /// The name of the pod's claim; `None` for extended resources.
     entry: Option<&'a str>,
     request: Option<&'a str>,
     claim: CachedClaim,
 }
 
 impl Manager {
-    /// What is to be injected into a container, in the plugins' order. The same device may come twice.
+    /// Returns the CDI devices to inject into a container, in the plugins' order. A device can occur twice.
     pub(in crate::kubelet) fn cdi_devices(&self, pod: &Pod, container: &Container) -> Result<Vec<String>, SelectError> {
         let references = self.references(pod, container)?;
         let selected = references.iter().flat_map(Reference::devices);
         Ok(selected.flat_map(|(_, device)| device.cdi_device_ids.iter().cloned()).collect())
     }
 
-    /// The health of the devices of a container, for the pod's status.
+    /// Returns the health of a container's devices, for the pod's status.
     pub(in crate::kubelet) fn resource_statuses(&self, pod: &Pod, container: &Container) -> Vec<ResourceStatus> {
         let Ok(references) = self.references(pod, container) else { return Vec::new() };
         let mut statuses = Vec::new();
@@ -56,10 +56,10 @@ impl Manager {
             found.ok_or(SelectError { namespace: namespace.clone(), name, container: container.name.clone() })
         };
         let mut references = Vec::new();
-        let wanted = || container.resources.iter().flat_map(|resources| resources.claims.iter().flatten());
+        let requested = || container.resources.iter().flat_map(|resources| resources.claims.iter().flatten());
         for entry in pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten()) {
-            for reference in wanted().filter(|reference| reference.name == entry.name) {
-                let ClaimName::Is { name, .. } = claim_name(pod, entry) else { continue };
+            for reference in requested().filter(|reference| reference.name == entry.name) {
+                let ClaimName::Known { name, .. } = claim_name(pod, entry) else { continue };
                 let request = reference.request.as_deref().filter(|request| !request.is_empty());
                 references.push(Reference { entry: Some(&entry.name), request, claim: cached(name)? });
             }
@@ -75,7 +75,7 @@ impl Manager {
 }
 
 impl Reference<'_> {
-    /// Driver and device of each that is for this reference.
+    /// Returns the devices of this reference, each with its driver.
     fn devices(&self) -> impl Iterator<Item = (&str, &Device)> {
         let all = self.claim.drivers.iter();
         let all = all.flat_map(|(driver, devices)| devices.iter().map(move |device| (driver.as_str(), device)));
@@ -83,7 +83,7 @@ impl Reference<'_> {
     }
 }
 
-/// Whether a device is for a request of its claim. Names are compared as they are: `gpu/large` is not `gpu`.
+/// Reports whether a device is for a request of its claim. Names are compared literally: `gpu/large` is not `gpu`.
 fn is_for(device: &Device, request: Option<&str>) -> bool {
     let Some(request) = request else { return true };
     device.request_names.is_empty() || device.request_names.iter().any(|name| name == request)

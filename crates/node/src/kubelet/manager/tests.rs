@@ -1,4 +1,4 @@
-//! Preparing and unpreparing claims, with plugins that answer in every way there is.
+//! Tests of preparing and unpreparing claims, with every kind of response of a plugin.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
@@ -14,7 +14,7 @@ use crate::kubelet::testing::{DRIVER, TestNode, TestPlugin, claim, connected, ev
 
 const OTHER: &str = "net.example.com";
 
-/// A node whose kubelet does nothing of itself to the pods here: none is bound to the node.
+/// A node whose kubelet ignores the pods of the tests: none is bound to the node.
 struct Bench {
     node: TestNode,
     kubelet: Kubelet,
@@ -23,7 +23,7 @@ struct Bench {
 
 async fn bench() -> Bench {
     let mut node = TestNode::new().await;
-    node.timing.orphan_loop = Duration::from_secs(3600);
+    node.timing.orphan_interval = Duration::from_secs(3600);
     let (kubelet, plugin) = node.with_plugin().await;
     Bench { node, kubelet, plugin }
 }
@@ -33,7 +33,7 @@ impl Bench {
         self.kubelet.pods.manager()
     }
 
-    /// A pod with claims, which are reserved for it.
+    /// Creates a pod with claims that are reserved for it.
     async fn pod(&self, name: &str, claims: &[Value]) -> Pod {
         let names: Vec<&str> = claims.iter().map(|claim| claim["metadata"]["name"].as_str().unwrap()).collect();
         let uid = self.node.api.create_pod(&pod(name, &names)).await;
@@ -114,7 +114,7 @@ async fn a_pod_may_only_use_claims_that_are_allocated_reserved_for_it_and_its_ow
     let waiting = bench.pod("waiting", &[unallocated]).await;
     assert!(bench.prepare_error(&waiting).await.contains("is not reserved for this pod"));
 
-    // Of a template: the entry of the pod's status names it, and the pod owns it.
+    // With a template, the pod's status names the claim, and the pod must own it.
     let template = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "t", "namespace": "default"},
         "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "template"}],
@@ -128,7 +128,7 @@ async fn a_pod_may_only_use_claims_that_are_allocated_reserved_for_it_and_its_ow
         .await;
     let templated = bench.fetch("t").await;
     assert!(bench.prepare_error(&templated).await.contains("the pod is not its owner"));
-    // What was decided not to be needed is skipped.
+    // A claim that is not needed is skipped.
     api.set_pod_status("t", json!({"resourceClaimStatuses": [{"name": "gpu"}]})).await;
     bench.manager().prepare(&bench.fetch("t").await).await.unwrap();
     assert!(bench.calls().is_empty() && bench.manager().claims().is_empty());
@@ -177,10 +177,11 @@ async fn a_driver_that_is_not_registered_fails_the_pod_before_anything_is_record
 }
 
 #[tokio::test]
-async fn answers_that_are_no_success_for_all_claims_fail_the_pod_and_all_are_asked_again() {
+async fn a_response_without_success_for_all_claims_fails_the_pod_and_all_are_prepared_again() {
     let bench = bench().await;
     let pod = bench.pod("p", &[claim("a", &[]), claim("b", &[])]).await;
-    let (script, manager) = (bench.plugin.script.clone(), bench.manager());
+    let script = bench.plugin.script.clone();
+    let manager = bench.manager();
 
     *script.call_error.lock().unwrap() = Some(Status::new(Code::Aborted, "no"));
     assert!(bench.prepare_error(&pod).await.contains("NodePrepareResources of gpu.example.com: "));
@@ -193,18 +194,18 @@ async fn answers_that_are_no_success_for_all_claims_fail_the_pod_and_all_are_ask
     bench.plugin.prepare_with(|claim| (claim.name == "a").then(NodePrepareResourceResponse::default));
     assert!(bench.prepare_error(&pod).await.ends_with("skipped 1 claims"));
     bench.plugin.prepare_with(|_| devices(&[]));
-    *script.extra.lock().unwrap() = vec!["stranger".to_owned()];
-    assert!(bench.prepare_error(&pod).await.contains("claim uid stranger, which was not asked for"));
+    *script.extra.lock().unwrap() = vec!["unknown".to_owned()];
+    assert!(bench.prepare_error(&pod).await.contains("claim uid unknown, which was not asked for"));
     assert!(manager.claims().iter().all(|entry| !entry.prepared && entry.pods.contains(uid(&pod))));
 
-    // Success without devices is success.
+    // Success without devices is a success.
     script.extra.lock().unwrap().clear();
     manager.prepare(&pod).await.unwrap();
     assert_eq!(bench.calls(), vec!["prepare gpu.example.com a b"; 5]);
 }
 
 #[tokio::test]
-async fn a_second_answer_replaces_the_devices_of_the_first() {
+async fn a_second_response_replaces_the_devices_of_the_first() {
     let bench = bench().await;
     let pod = bench.pod("p", &[claim("a", &[]), claim("b", &[])]).await;
     bench.plugin.prepare_with(|claim| match claim.name.as_str() {
@@ -220,7 +221,7 @@ async fn a_second_answer_replaces_the_devices_of_the_first() {
 }
 
 #[tokio::test]
-async fn a_claim_of_the_same_name_and_another_uid_is_refused_while_the_older_is_there() {
+async fn a_claim_of_the_same_name_and_another_uid_is_refused_while_the_older_one_exists() {
     let bench = bench().await;
     let first = bench.pod("first", &[claim("a", &[])]).await;
     bench.manager().prepare(&first).await.unwrap();
@@ -238,12 +239,12 @@ async fn a_claim_that_is_being_unprepared_is_refused() {
     let first = bench.pod("first", std::slice::from_ref(&shared)).await;
     bench.manager().prepare(&first).await.unwrap();
     let second = bench.pod("second", &[shared]).await;
-    bench.plugin.script.door.forget_permits(usize::MAX);
+    bench.plugin.script.gate.forget_permits(usize::MAX);
     let unprepare = bench.manager().unprepare(uid(&first));
     let meanwhile = async {
         bench.node.log.wait_for("unprepare", 1).await;
         assert!(bench.prepare_error(&second).await.contains("is being unprepared"));
-        bench.plugin.script.door.add_permits(10);
+        bench.plugin.script.gate.add_permits(10);
     };
     let (unprepared, ()) = tokio::join!(unprepare, meanwhile);
     unprepared.unwrap();
@@ -268,7 +269,7 @@ async fn only_the_last_pod_of_a_claim_unprepares_it() {
 }
 
 #[tokio::test]
-async fn a_failed_unprepare_keeps_the_claim_and_is_asked_again_of_all_its_drivers() {
+async fn a_failed_unprepare_keeps_the_claim_and_is_retried_with_all_its_drivers() {
     let bench = bench().await;
     let pod = bench.pod("p", &[claim("a", &[])]).await;
     bench.manager().prepare(&pod).await.unwrap();
@@ -282,7 +283,7 @@ async fn a_failed_unprepare_keeps_the_claim_and_is_asked_again_of_all_its_driver
 }
 
 #[tokio::test]
-async fn unprepare_is_called_also_when_prepare_never_succeeded() {
+async fn unprepare_is_called_even_if_prepare_never_succeeded() {
     let bench = bench().await;
     let pod = bench.pod("p", &[claim("a", &[])]).await;
     *bench.plugin.script.call_error.lock().unwrap() = Some(Status::internal("no"));
@@ -306,7 +307,7 @@ async fn an_unprepare_needs_the_plugin() {
     drop(node);
 }
 
-/// A pod whose only container refers to `a` in this way.
+/// Returns the pod with these claims for its only container.
 fn referring(pod: &Pod, claims: &Value) -> Pod {
     let mut pod = json!(pod);
     pod["spec"]["containers"][0]["resources"]["claims"] = claims.clone();
@@ -336,14 +337,14 @@ async fn a_container_gets_the_devices_of_the_requests_that_it_names() {
     assert_eq!(selected(json!([{"name": "a", "request": "gpu"}])), ["gpu=one", "meta=one", "gpu=two", "gpu=all"]);
     assert_eq!(selected(json!([{"name": "a", "request": "nic"}])), ["gpu=two", "gpu=all"]);
     assert_eq!(selected(json!([{"name": "a", "request": "gpu/large"}])), ["gpu=sub", "gpu=all"]);
-    // A device of two requests comes twice for a container that names both.
+    // A device of two requests occurs twice for a container that refers to both.
     let both = json!([{"name": "a", "request": "nic"}, {"name": "a", "request": "gpu"}]);
     assert_eq!(selected(both), ["gpu=two", "gpu=all", "gpu=one", "meta=one", "gpu=two", "gpu=all"]);
     assert!(selected(json!([])).is_empty());
 }
 
 #[tokio::test]
-async fn the_health_of_devices_is_told_by_their_first_cdi_id() {
+async fn the_health_of_devices_is_reported_under_their_first_cdi_id() {
     let bench = bench().await;
     let pod = bench.pod("p", &[claim("a", &[])]).await;
     bench.plugin.prepare_with(|_| {

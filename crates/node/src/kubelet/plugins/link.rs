@@ -1,4 +1,4 @@
-//! The one connection to an instance of a driver, kept up: it is made at once, and made again as soon as it is lost.
+//! The connection to a driver instance: opened at once, and reopened as soon as it is lost.
 
 use std::future::ready;
 use std::io;
@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use drakkar_client::Backoff;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
@@ -17,39 +18,38 @@ use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::kubelet::h2::WithAuthority;
-use drakkar_client::Backoff;
 
-/// A peer that accepts and hangs up at once is not called in a busy loop.
-const BREATH: Duration = Duration::from_millis(10);
+/// The delay before reconnecting, so that a server that accepts and hangs up at once is not called in a busy loop.
+const RECONNECT_DELAY: Duration = Duration::from_millis(10);
 
-/// How the connection is.
+/// The state of the connection.
 #[derive(Debug, Clone)]
 enum State {
-    /// Being made. Calls wait for it.
+    /// Being opened. Calls wait for it.
     Connecting,
     Ready(Channel),
-    /// Refused, and tried again later. Calls fail.
+    /// Refused, and retried later. Calls fail.
     Failing(String),
 }
 
-/// The connection, for those who use it.
+/// The users' side of the connection. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Link(watch::Receiver<State>);
 
-/// The connection, for the one task that keeps it.
+/// The side of the task that keeps the connection open.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct Connector {
     state: watch::Sender<State>,
     endpoint: PathBuf,
-    /// If it is not the usual one.
+    /// The `:authority` of calls, if it is not the default.
     authority: Option<String>,
     backoff: Backoff,
 }
 
-/// A connection to a socket, whose calls have an authority of their own if there is one.
-pub(super) fn link(endpoint: &Path, authority: Option<String>, backoff: Backoff) -> (Link, Keeper) {
+/// Creates both sides of a connection to a socket.
+pub(super) fn new_link(endpoint: &Path, authority: Option<String>, backoff: Backoff) -> (Link, Connector) {
     let (sender, receiver) = watch::channel(State::Connecting);
-    (Link(receiver), Keeper { state: sender, endpoint: endpoint.to_owned(), authority, backoff })
+    (Link(receiver), Connector { state: sender, endpoint: endpoint.to_owned(), authority, backoff })
 }
 
 impl Link {
@@ -57,20 +57,20 @@ impl Link {
         matches!(*self.0.borrow(), State::Ready(_))
     }
 
-    /// The connection, as soon as it is there or has failed.
+    /// Waits while the connection is being opened, and returns it or why it failed.
     pub(super) async fn channel(&self) -> Result<Channel, Status> {
         let mut receiver = self.0.clone();
         let state = receiver.wait_for(|state| !matches!(state, State::Connecting)).await;
         match state.as_deref() {
             Ok(State::Ready(channel)) => Ok(channel.clone()),
             Ok(State::Failing(error)) => Err(Status::unavailable(error.clone())),
-            Ok(State::Connecting) | Err(_) => Err(Status::unavailable("the plugin is not registered any more")),
+            Ok(State::Connecting) | Err(_) => Err(Status::unavailable("the plugin is no longer registered")),
         }
     }
 }
 
-impl Keeper {
-    /// Keeps the connection, and tells of its begin and end.
+impl Connector {
+    /// Keeps the connection open; calls `changed` whenever it is opened or lost.
     pub(super) async fn run(self, changed: impl Fn()) {
         let mut retry = self.backoff.retry();
         loop {
@@ -78,17 +78,17 @@ impl Keeper {
                 Ok((channel, ended)) => {
                     self.state.send_replace(State::Ready(channel));
                     changed();
-                    let heard = ended.await.unwrap_or_default();
-                    if heard {
+                    let received = ended.await.unwrap_or_default();
+                    if received {
                         self.state.send_replace(State::Connecting);
                         changed();
                         retry.reset();
-                        sleep(BREATH).await;
+                        sleep(RECONNECT_DELAY).await;
                         continue;
                     }
                     self.state.send_replace(State::Failing(String::new()));
                     changed();
-                    "the connection was closed before the server said anything".to_owned()
+                    "the server closed the connection without sending anything".to_owned()
                 }
                 Err(error) => error,
             };
@@ -99,11 +99,11 @@ impl Keeper {
     }
 }
 
-/// Connects. What comes back besides the channel tells when the connection has ended, and whether anything was heard.
+/// Connects. The receiver gets a message when the connection ends: whether the server has sent anything.
 async fn open(endpoint: &Path, authority: Option<String>) -> Result<(Channel, oneshot::Receiver<bool>), String> {
     let stream = UnixStream::connect(endpoint).await.map_err(|error| error.to_string())?;
     let (sender, ended) = oneshot::channel();
-    let watched = Watched { stream, heard: false, ended: Some(sender) };
+    let watched = WatchedStream { stream, received: false, ended: Some(sender) };
     let channel = match authority {
         Some(authority) => channel(WithAuthority::new(watched, authority)).await,
         None => channel(watched).await,
@@ -111,7 +111,7 @@ async fn open(endpoint: &Path, authority: Option<String>) -> Result<(Channel, on
     channel.map(|channel| (channel, ended)).map_err(|error| error.to_string())
 }
 
-/// A channel for one connection: when that has ended, this kubelet makes a new channel.
+/// Creates a channel for one connection; the connector creates a new channel for the next.
 async fn channel(
     connection: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
 ) -> Result<Channel, tonic::transport::Error> {
@@ -123,32 +123,32 @@ async fn channel(
     Endpoint::from_static("http://localhost").connect_with_connector(connector).await
 }
 
-/// A connection that tells when it ends.
-struct Watched {
+/// A stream that reports its end.
+struct WatchedStream {
     stream: UnixStream,
-    heard: bool,
+    received: bool,
     ended: Option<oneshot::Sender<bool>>,
 }
 
-impl Drop for Watched {
+impl Drop for WatchedStream {
     fn drop(&mut self) {
         if let Some(ended) = self.ended.take() {
-            // Nobody listens when the kubelet itself ends.
-            let _ = ended.send(self.heard);
+            // The receiver is gone when the kubelet itself ends.
+            let _ = ended.send(self.received);
         }
     }
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for WatchedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
-        self.heard |= buf.filled().len() > before;
+        self.received |= buf.filled().len() > before;
         polled
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for WatchedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }

@@ -1,10 +1,11 @@
-//! Connections to instances, and the slices of those that are not there.
+//! Tests of connections to instances, and of the slices of drivers that are not running.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use drakkar_apiserver::{Fault, Filter, Resource, Times};
+
 use super::*;
 use crate::kubelet::testing::{DRIVER, TestNode, TestPlugin, connected, eventually};
-use drakkar_apiserver::{Fault, Filter, Resource, Times};
 
 const OURS: &str = "delete-slices spec.nodeName=node-1";
 const DRIVERS: &str = "delete-slices spec.nodeName=node-1,spec.driver=gpu.example.com";
@@ -19,18 +20,18 @@ async fn all_calls_and_the_health_stream_share_one_connection() {
     let (kubelet, plugin) = node.with_plugin().await;
     node.log.wait_for("health-v1 ", 1).await;
     let instance = kubelet.plugins.get(DRIVER).unwrap();
-    let answers = instance.prepare(vec![claim("a"), claim("b")], Duration::from_secs(45)).await.unwrap();
-    assert_eq!(answers["uid-a"].as_ref().unwrap()[0].cdi_device_ids, ["gpu.example.com/gpu=a"]);
+    let results = instance.prepare(vec![claim("a"), claim("b")], Duration::from_secs(45)).await.unwrap();
+    assert_eq!(results["uid-a"].as_ref().unwrap()[0].cdi_device_ids, ["gpu.example.com/gpu=a"]);
     instance.unprepare(vec![claim("a")], Duration::from_secs(45)).await.unwrap();
     assert_eq!(plugin.connections(), 1);
 }
 
 #[tokio::test]
-async fn a_call_tells_its_deadline() {
+async fn a_call_sends_its_timeout() {
     let node = TestNode::new().await;
     let (kubelet, plugin) = node.with_plugin().await;
     let instance = kubelet.plugins.get(DRIVER).unwrap();
-    instance.prepare(vec![claim("a")], Timing::default().call_deadline).await.unwrap();
+    instance.prepare(vec![claim("a")], Timing::default().call_timeout).await.unwrap();
     let timeout = plugin.script.timeouts.lock().unwrap().remove(0);
     let (digits, unit) = timeout.split_at(timeout.len() - 1);
     let unit = match unit {
@@ -44,23 +45,20 @@ async fn a_call_tells_its_deadline() {
 }
 
 #[tokio::test]
-async fn calls_go_to_the_youngest_instance_that_is_connected_else_to_the_youngest() {
+async fn calls_go_to_the_newest_connected_instance_or_else_to_the_newest() {
     let node = TestNode::new().await;
     let (kubelet, mut old) = node.with_plugin().await;
-    let mut young = TestPlugin::start(&node.registry(), DRIVER, "-2", node.log.clone()).await;
+    let mut new = TestPlugin::start(&node.registry(), DRIVER, "-2", node.log.clone()).await;
     connected(&kubelet, 2).await;
     let endpoint = || kubelet.plugins.get(DRIVER).unwrap().endpoint.clone();
-    assert_eq!(endpoint(), young.endpoint);
-    young.service = None;
+    assert_eq!(endpoint(), new.endpoint);
+    new.service = None;
     eventually("the older one", || (endpoint() == old.endpoint).then_some(())).await;
     old.service = None;
-    eventually("the younger one", || (endpoint() == young.endpoint).then_some(())).await;
+    eventually("the newer one", || (endpoint() == new.endpoint).then_some(())).await;
     let instance = kubelet.plugins.get(DRIVER).unwrap();
-    let failing = || match kubelet.registered().iter().any(|plugin| plugin.connected) {
-        true => None,
-        false => Some(()),
-    };
-    eventually("no connection", failing).await;
+    let disconnected = || kubelet.registered().iter().all(|plugin| !plugin.connected).then_some(());
+    eventually("no connection", disconnected).await;
     let status = instance.prepare(vec![claim("a")], Duration::from_secs(45)).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unavailable, "{status}");
     old.serve();
@@ -69,12 +67,14 @@ async fn calls_go_to_the_youngest_instance_that_is_connected_else_to_the_younges
 }
 
 #[tokio::test]
-async fn a_lost_connection_is_made_again_at_once() {
+async fn a_lost_connection_is_reopened_at_once() {
     let mut node = TestNode::new().await;
     node.timing.connect_backoff = drakkar_client::Backoff::new(Duration::from_secs(3600), Duration::from_secs(3600));
     let (kubelet, plugin) = node.with_plugin().await;
     assert_eq!(plugin.connections(), 1);
-    // The server goes on listening and hangs up.
+    // After a response, since a server that closes a connection without sending anything is retried with backoff.
+    kubelet.plugins.get(DRIVER).unwrap().prepare(vec![claim("a")], Duration::from_secs(45)).await.unwrap();
+    // The server keeps listening and closes its connections.
     plugin.service.as_ref().unwrap().hang_up();
     eventually("another connection", || (plugin.connections() == 2).then_some(())).await;
     connected(&kubelet, 1).await;
@@ -95,30 +95,30 @@ async fn a_plugin_that_speaks_v1beta1_first_is_called_in_v1beta1() {
     assert_eq!(node.log.of(&["prepare"]), ["prepare-v1beta1 gpu.example.com a"]);
 }
 
-/// Servers of the `h2` crate cannot have it, and many drivers have one.
+/// Servers built on the `h2` crate refuse this authority, and many drivers are.
 #[tokio::test]
-async fn a_kubelet_up_to_1_33_tells_the_path_of_the_socket_as_authority() {
+async fn a_kubelet_up_to_1_33_sends_the_path_of_the_socket_as_authority() {
     let node = TestNode::new().await;
     let config = crate::kubelet::Config { release: Release::V1_33, ..node.config() };
     let kubelet = crate::kubelet::Kubelet::start(config).await.unwrap();
     let plain = node.plugin().await;
     connected(&kubelet, 1).await;
-    let within = Duration::from_secs(45);
-    let status = kubelet.plugins.get(DRIVER).unwrap().prepare(vec![claim("a")], within).await.unwrap_err();
+    let timeout = Duration::from_secs(45);
+    let status = kubelet.plugins.get(DRIVER).unwrap().prepare(vec![claim("a")], timeout).await.unwrap_err();
     assert!(status.message().contains("protocol error"), "{status}");
     assert_eq!(node.log.count("prepare"), 0, "the plugin has not seen the call");
     drop(plain);
 
-    // The instance is part of the name of the socket.
+    // The instance is part of the socket's name.
     let _plugin = TestPlugin::start(&node.registry(), DRIVER, "@1", node.log.clone()).await;
     let named = || kubelet.registered().iter().all(|plugin| plugin.endpoint.ends_with("dra@1.sock")).then_some(());
     eventually("the other instance", named).await;
     connected(&kubelet, 1).await;
     let instance = kubelet.plugins.get(DRIVER).unwrap();
-    // Several at once and one after another, with the tables of compressed headers that come with it.
+    // Concurrent and successive calls, with the HPACK tables that they share.
     for name in ["a", "b", "c"] {
-        let (first, second) =
-            (instance.prepare(vec![claim(name)], within), instance.unprepare(vec![claim(name)], within));
+        let first = instance.prepare(vec![claim(name)], timeout);
+        let second = instance.unprepare(vec![claim(name)], timeout);
         let (first, second) = tokio::join!(first, second);
         assert!(first.is_ok() && second.is_ok(), "{first:?} {second:?}");
     }
@@ -156,11 +156,11 @@ async fn slices_of_a_registered_plugin_that_never_listens_are_deleted() {
 #[tokio::test]
 async fn slices_stay_when_the_service_is_back_in_time() {
     let mut node = TestNode::new().await;
-    // An hour: that it is not over by the end of the test is no matter of luck.
+    // An hour: certainly longer than the test.
     node.timing.slice_grace = Duration::from_secs(3600);
     let (kubelet, mut plugin) = node.with_plugin().await;
     plugin.service = None;
-    eventually("slices are to be deleted", || (kubelet.slices.pending() == [DRIVER]).then_some(())).await;
+    eventually("slices are about to be deleted", || (kubelet.slices.pending() == [DRIVER]).then_some(())).await;
     plugin.serve();
     connected(&kubelet, 1).await;
     eventually("slices stay", || kubelet.slices.pending().is_empty().then_some(())).await;
@@ -168,7 +168,7 @@ async fn slices_stay_when_the_service_is_back_in_time() {
 }
 
 #[tokio::test]
-async fn slices_that_cannot_be_deleted_are_tried_again() {
+async fn deleting_slices_is_retried() {
     let node = TestNode::new().await;
     let filter = Filter::any().verb("deletecollection").resource(Resource::ResourceSlice);
     node.api.server.faults().fail(filter, Fault::InternalError, Times::Next(2));

@@ -1,4 +1,4 @@
-//! Events about pods: a new one for news, a higher count for the same again.
+//! Events about pods. An equal event in a row only increases the count of the last.
 
 use std::time::SystemTime;
 
@@ -12,11 +12,11 @@ use super::status::time;
 /// The events of one pod.
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    last: Option<Told>,
+    last: Option<LastEvent>,
 }
 
 #[derive(Debug)]
-struct Told {
+struct LastEvent {
     name: String,
     reason: &'static str,
     message: String,
@@ -24,23 +24,23 @@ struct Told {
 }
 
 impl Events {
-    /// Tells of trouble with a pod. That it cannot be told is logged: nothing else depends on it.
+    /// Sends a warning about a pod. A failure is only logged: nothing depends on events.
     pub(super) async fn warn(&mut self, client: &Client, node: &str, pod: &Pod, reason: &'static str, message: String) {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
         let now = time(SystemTime::now());
-        let again = self.last.as_mut().filter(|told| told.reason == reason && told.message == message);
-        let outcome = match again {
-            Some(told) => {
-                told.count += 1;
-                let patch = json!({"count": told.count, "lastTimestamp": now});
-                api.patch(&told.name, &PatchParams::default(), &Patch::Merge(patch)).await
+        let same = self.last.as_mut().filter(|last| last.reason == reason && last.message == message);
+        let outcome = match same {
+            Some(last) => {
+                last.count += 1;
+                let patch = json!({"count": last.count, "lastTimestamp": now});
+                api.patch(&last.name, &PatchParams::default(), &Patch::Merge(patch)).await
             }
             None => {
                 let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
                 let name = format!("{}.{nanos:x}", pod.metadata.name.as_deref().unwrap_or_default());
                 let event = event(pod, node, &name, reason, &message);
-                self.last = Some(Told { name, reason, message: message.clone(), count: 1 });
+                self.last = Some(LastEvent { name, reason, message: message.clone(), count: 1 });
                 match event {
                     Ok(event) => api.create(&PostParams::default(), &event).await,
                     Err(error) => Err(kube::Error::SerdeError(error)),
@@ -50,7 +50,7 @@ impl Events {
         if let Err(error) = outcome {
             self.last = None;
             let pod = pod.metadata.name.as_deref().unwrap_or_default();
-            tracing::warn!(namespace, pod, reason, message, %error, "kubelet: an event is not told");
+            tracing::warn!(namespace, pod, reason, message, %error, "kubelet: sending an event failed");
         }
     }
 }

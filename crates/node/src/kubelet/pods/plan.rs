@@ -1,12 +1,12 @@
-//! What is to be done next for the containers of a pod: init containers in their order, sidecars among them, then all
-//! others; and what is restarted.
+//! What to do next for the containers of a pod: init containers in their order, sidecars among them, then all others; and
+//! which of them to restart.
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use crate::kubelet::containers::is_running;
 use crate::runner::{ContainerInfo, State};
 
-/// How a pod has ended.
+/// The phase of a pod that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Succeeded,
@@ -22,16 +22,16 @@ impl Phase {
     }
 }
 
-/// What is to be done.
+/// What to do next.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Plan<'a> {
-    /// Containers that are to run and do not, with what is left of an earlier run.
+    /// Containers to start, each with its last run.
     pub(super) start: Vec<(&'a Container, Option<&'a ContainerInfo>)>,
-    /// Whether nothing will ever be to do again.
+    /// The final phase, if nothing will ever have to be done again.
     pub(super) ended: Option<Phase>,
 }
 
-/// Init containers and others of a pod.
+/// Returns the init containers and the main containers of a pod.
 pub(super) fn containers(pod: &Pod) -> (&[Container], &[Container]) {
     match &pod.spec {
         Some(spec) => (spec.init_containers.as_deref().unwrap_or_default(), &spec.containers),
@@ -39,12 +39,12 @@ pub(super) fn containers(pod: &Pod) -> (&[Container], &[Container]) {
     }
 }
 
-/// An init container that goes on running.
+/// Reports whether an init container is a sidecar, which keeps running.
 pub(super) fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// The newest container of a name.
+/// Returns the newest container of this name.
 pub(super) fn newest<'a>(infos: &'a [ContainerInfo], name: &str) -> Option<&'a ContainerInfo> {
     infos.iter().filter(|info| info.name == name).max_by_key(|info| (is_running(info), info.started))
 }
@@ -67,7 +67,7 @@ pub(super) fn plan<'a>(pod: &'a Pod, infos: &'a [ContainerInfo]) -> Plan<'a> {
         match found.map(exit_code) {
             Some(None) if is_sidecar(container) => {}
             Some(Some(_)) if is_sidecar(container) => plan.start.push((container, found)),
-            // It starts before the next may.
+            // It must have started before the next may.
             None if is_sidecar(container) => {
                 plan.start.push((container, found));
                 if !initialized {
@@ -90,7 +90,8 @@ pub(super) fn plan<'a>(pod: &'a Pod, infos: &'a [ContainerInfo]) -> Plan<'a> {
             }
         }
     }
-    let (mut finished, mut failed) = (0, false);
+    let mut finished = 0;
+    let mut failed = false;
     for container in main {
         let found = newest(infos, &container.name);
         match found.map(exit_code) {
@@ -128,7 +129,7 @@ mod tests {
         .unwrap()
     }
 
-    /// Containers by name: running, or exited with a code.
+    /// Containers by name: running (`None`), or exited with a code.
     fn infos(states: &[(&str, Option<i32>)]) -> Vec<ContainerInfo> {
         let info = |(at, (name, code)): (usize, &(&str, Option<i32>))| ContainerInfo {
             id: ContainerId(at.to_string()),
@@ -153,7 +154,8 @@ mod tests {
     }
 
     fn next(policy: &str, states: &[(&str, Option<i32>)]) -> (Vec<String>, Option<Phase>) {
-        let (pod, infos) = (pod(policy), infos(states));
+        let pod = pod(policy);
+        let infos = infos(states);
         let plan = plan(&pod, &infos);
         (plan.start.iter().map(|(container, _)| container.name.clone()).collect(), plan.ended)
     }
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn init_containers_run_one_after_the_other_and_sidecars_go_on() {
+    fn init_containers_run_one_after_the_other_and_sidecars_keep_running() {
         assert_eq!(next("Always", &[]), start(&["first"]));
         assert_eq!(next("Always", &[("first", None)]), start(&[]));
         assert_eq!(next("Always", &[("first", Some(0))]), start(&["sidecar"]));

@@ -1,4 +1,4 @@
-//! What a worker tells the API server: the status of its pod, and that the pod is to be deleted.
+//! The requests of a worker to the API server: the pod's status, and its deletion.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -12,11 +12,11 @@ use super::status::{View, status};
 use super::worker::Worker;
 
 impl Worker {
-    /// Reports the status, if there is news. If that fails, tells when to try again.
+    /// Reports the status, if it has changed. Returns the time of the next attempt if that fails.
     pub(super) async fn report(&mut self, ended: Option<Phase>) -> Option<Instant> {
         let gone = self.latest.borrow().is_none();
         let pod = self.pod.clone().filter(|_| !gone)?;
-        if self.ended_before().is_some() {
+        if self.reported_phase().is_some() {
             return None;
         }
         let context = self.context();
@@ -35,8 +35,8 @@ impl Worker {
             return None;
         }
         let metadata = &pod.metadata;
-        let (namespace, name) =
-            (metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default());
+        let namespace = metadata.namespace.as_deref().unwrap_or_default();
+        let name = metadata.name.as_deref().unwrap_or_default();
         let api: Api<Pod> = Api::namespaced(context.client.clone(), namespace);
         let patch = json!({"metadata": {"uid": self.uid}, "status": status});
         match api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await {
@@ -51,20 +51,20 @@ impl Worker {
                 None
             }
             Err(error) => {
-                tracing::warn!(namespace, pod = name, %error, "kubelet: the status of a pod is not reported");
+                tracing::warn!(namespace, pod = name, %error, "kubelet: reporting a pod's status failed, retrying");
                 Some(Instant::now() + context.timing.api_backoff.retry().next_delay())
             }
         }
     }
 
-    /// Reports that the pod has ended, until that is known or the pod is gone.
+    /// Reports the final phase; retries until that succeeds or the pod is gone.
     pub(super) async fn report_end(&mut self, phase: Phase) {
         while let Some(retry) = self.report(Some(phase)).await {
             sleep_until(retry).await;
         }
     }
 
-    /// Deletes the pod for good, and waits until it is gone.
+    /// Deletes the pod without grace period, and waits until it is gone.
     pub(super) async fn delete(&mut self) {
         let context = self.context();
         let mut retry = context.timing.api_backoff.retry();
@@ -87,14 +87,14 @@ impl Worker {
             match api.delete(name, &parameters).await {
                 Ok(_) => return gone.await,
                 Err(kube::Error::Api(answer)) if answer.is_not_found() || answer.is_conflict() => return gone.await,
-                Err(error) => tracing::warn!(namespace, pod = name, %error, "kubelet: a pod is not deleted"),
+                Err(error) => tracing::warn!(namespace, pod = name, %error, "kubelet: deleting a pod failed, retrying"),
             }
             sleep(retry.next_delay()).await;
         }
     }
 }
 
-/// Whether a patch was refused because the name is now that of another pod.
+/// Reports whether a patch was refused because another pod has the name by now.
 fn is_of_another_pod(answer: &Status) -> bool {
     answer.details.iter().flat_map(|details| &details.causes).any(|cause| cause.field == "metadata.uid")
 }
@@ -103,9 +103,9 @@ fn is_of_another_pod(answer: &Status) -> bool {
 mod tests {
     use super::*;
 
-    /// What an API server of 1.37 answers to a patch with the UID of an earlier pod.
+    /// The answer of an API server of 1.37 to a patch with the UID of an earlier pod.
     #[test]
-    fn a_patch_of_an_earlier_pod_is_told_from_one_that_is_wrong() {
+    fn a_patch_of_an_earlier_pod_is_distinguished_from_an_invalid_one() {
         let refused = |field: &str| -> Status {
             let cause = json!({"reason": "FieldValueInvalid", "message": "field is immutable", "field": field});
             let status = json!({"status": "Failure", "message": "invalid", "reason": "Invalid", "code": 422,

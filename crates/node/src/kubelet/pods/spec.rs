@@ -1,4 +1,4 @@
-//! From a container of a pod to what is run: command, environment and volumes.
+//! Builds the spec of a container to run: command, environment and volumes.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, Volume};
 use crate::kubelet::registry::create_directory;
 use crate::runner::{ContainerSpec, HostPath};
 
-/// Why a container cannot be described to a runtime.
+/// Why a container's spec cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpecError {
-    #[error("container {container} has no command: this node has no images, give it one")]
+    #[error("container {container} has no command: this node has no images, so set one")]
     NoCommand { container: String },
     #[error(
         "container {container}: the value of environment variable {name} comes from {from}, which this node does not have"
@@ -20,7 +20,7 @@ pub(super) enum SpecError {
     Volume { container: String, volume: String, reason: String },
 }
 
-/// What to run; `directory` is the pod's own.
+/// Builds the spec of a container; `directory` is the pod's own.
 pub(super) fn container_spec(
     pod: &Pod,
     container: &Container,
@@ -34,8 +34,8 @@ pub(super) fn container_spec(
         env.push((variable.name.clone(), value));
     }
     if container.env_from.as_ref().is_some_and(|sources| !sources.is_empty()) {
-        let (container, name) = (container.name.clone(), "(all)".to_owned());
-        return Err(SpecError::Environment { container, name, from: "envFrom" });
+        let container = container.name.clone();
+        return Err(SpecError::Environment { container, name: "(all)".to_owned(), from: "envFrom" });
     }
     let words = container.command.iter().flatten().chain(container.args.iter().flatten());
     let mut command: Vec<String> = words.map(|word| expand(word, &env)).collect();
@@ -58,7 +58,7 @@ pub(super) fn container_spec(
     })
 }
 
-/// The image that does nothing is the one whose command is known.
+/// Reports whether the image is `pause`, the only image whose command is known.
 fn is_pause(container: &Container) -> bool {
     let image = container.image.as_deref().unwrap_or_default();
     let name = image.rsplit('/').next().unwrap_or_default();
@@ -66,15 +66,15 @@ fn is_pause(container: &Container) -> bool {
 }
 
 fn value(pod: &Pod, container: &Container, variable: &EnvVar, env: &[(String, String)]) -> Result<String, SpecError> {
-    let unknown =
+    let unsupported =
         |from| SpecError::Environment { container: container.name.clone(), name: variable.name.clone(), from };
     let Some(source) = &variable.value_from else {
         return Ok(expand(variable.value.as_deref().unwrap_or_default(), env));
     };
-    let Some(field) = &source.field_ref else { return Err(unknown("something else than a field of the pod")) };
+    let Some(field) = &source.field_ref else { return Err(unsupported("something other than a field of the pod")) };
     let metadata = &pod.metadata;
     let quoted =
-        |of: &str| field.field_path.strip_prefix(of)?.strip_prefix("['")?.strip_suffix("']").map(str::to_owned);
+        |map: &str| field.field_path.strip_prefix(map)?.strip_prefix("['")?.strip_suffix("']").map(str::to_owned);
     let spec = pod.spec.as_ref();
     let found = match field.field_path.as_str() {
         "metadata.name" => metadata.name.clone(),
@@ -89,12 +89,13 @@ fn value(pod: &Pod, container: &Container, variable: &EnvVar, env: &[(String, St
         }
         .map(|found| found.map(|(_, value)| value.clone()).unwrap_or_default()),
     };
-    found.ok_or_else(|| unknown("a field of the pod"))
+    found.ok_or_else(|| unsupported("a field of the pod"))
 }
 
-/// Replaces `$(NAME)` by the variable of that name, if there is one, and `$$` by `$`.
+/// Replaces `$(NAME)` by the value of that variable, if it is set, and `$$` by `$`.
 fn expand(text: &str, env: &[(String, String)]) -> String {
-    let (mut expanded, mut rest) = (String::new(), text);
+    let mut expanded = String::new();
+    let mut rest = text;
     while let Some((before, after)) = rest.split_once('$') {
         expanded.push_str(before);
         if let Some(after) = after.strip_prefix('$') {
@@ -124,16 +125,20 @@ fn expand(text: &str, env: &[(String, String)]) -> String {
 fn host_paths(pod: &Pod, container: &Container, directory: &Path) -> Result<Vec<HostPath>, SpecError> {
     let mut paths = Vec::new();
     for mount in container.volume_mounts.iter().flatten() {
-        let failed = |reason: String| {
-            let (container, volume) = (container.name.clone(), mount.name.clone());
-            SpecError::Volume { container, volume, reason }
+        let failed = |reason: String| SpecError::Volume {
+            container: container.name.clone(),
+            volume: mount.name.clone(),
+            reason,
         };
         let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
         let volume = volumes.find(|volume| volume.name == mount.name).ok_or_else(|| failed("not in the pod".into()))?;
         let host = host_path(volume, directory).map_err(failed)?;
         let host = mount.sub_path.as_ref().map_or(host.clone(), |sub_path| host.join(sub_path));
-        let (container, read_only) = (PathBuf::from(&mount.mount_path), mount.read_only == Some(true));
-        paths.push(HostPath { host, container, read_only });
+        paths.push(HostPath {
+            host,
+            container: PathBuf::from(&mount.mount_path),
+            read_only: mount.read_only == Some(true),
+        });
     }
     Ok(paths)
 }
@@ -150,7 +155,7 @@ fn host_path(volume: &Volume, directory: &Path) -> Result<PathBuf, String> {
         let created = create_directory(&path).map_err(|error| format!("create {}: {error}", path.display()));
         return created.map(|()| path);
     }
-    Err("this node has volumes of type hostPath and emptyDir only".to_owned())
+    Err("this node supports only volumes of type hostPath and emptyDir".to_owned())
 }
 
 #[cfg(test)]
@@ -184,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_without_command_is_refused_unless_it_is_to_do_nothing() {
+    fn a_container_without_command_is_refused_unless_its_image_is_pause() {
         let error = spec(&json!({"name": "c", "image": "nginx"})).unwrap_err();
         assert!(matches!(error, SpecError::NoCommand { .. }), "{error}");
         let pause = spec(&json!({"name": "c", "image": "registry.k8s.io/pause:3.10"})).unwrap();
@@ -192,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_of_the_host_and_empty_ones_are_mounted_and_others_named() {
+    fn host_paths_and_empty_dirs_are_mounted_and_other_volumes_are_refused() {
         let mounts =
             json!([{"name": "host", "mountPath": "/x", "readOnly": true}, {"name": "scratch", "mountPath": "/y"}]);
         let mounted = spec(&json!({"name": "c", "command": ["true"], "volumeMounts": mounts})).unwrap();

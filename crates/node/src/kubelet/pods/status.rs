@@ -1,4 +1,4 @@
-//! The status of a pod, from what its containers do.
+//! The status of a pod, from the state of its containers.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -15,43 +15,43 @@ use super::plan::{Phase, containers, exit_code, is_sidecar, newest};
 use crate::kubelet::containers::is_running;
 use crate::runner::{ContainerInfo, State};
 
-/// What containers are called in a pod's status, before the id that the runtime gave.
+/// The prefix of container ids in a pod's status.
 const RUNTIME: &str = "drakkar://";
-/// The conditions that a kubelet sets. Others stay as they are.
+/// The conditions that a kubelet sets. Others are kept.
 const CONDITIONS: [&str; 4] = ["PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"];
 
-/// Why a container does not run, in a word and in words.
+/// Why a container is waiting: reason and message of its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Waiting {
     pub(super) reason: &'static str,
     pub(super) message: String,
 }
 
-/// What is remembered of a container besides what the runtime knows.
+/// What the kubelet records of a container, besides what the runtime knows.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Record {
     pub(super) restarts: i32,
-    /// The run before the one that there is now.
+    /// The run before the current one.
     pub(super) last: Option<ContainerInfo>,
     pub(super) waiting: Option<Waiting>,
 }
 
-/// What a status is made of.
+/// The input of a status.
 pub(super) struct View<'a> {
     pub(super) pod: &'a Pod,
     pub(super) infos: &'a [ContainerInfo],
     pub(super) records: &'a HashMap<String, Record>,
     /// Whether the claims are prepared, or were when the containers started.
     pub(super) prepared: bool,
-    /// How the pod has ended, if it has.
+    /// The final phase, if the pod has ended.
     pub(super) ended: Option<Phase>,
-    /// When a kubelet took the pod.
+    /// When the first kubelet took the pod.
     pub(super) start_time: &'a Time,
     /// The conditions that were reported last.
     pub(super) conditions: &'a [PodCondition],
 }
 
-/// The status to report. `resources` tells the health of a container's devices.
+/// Builds the status to report. `resources` returns the health of a container's devices.
 pub(super) fn status(view: &View<'_>, resources: impl Fn(&Container) -> Vec<ResourceStatus>) -> Value {
     let (init, main) = containers(view.pod);
     let initialized = init.iter().all(|container| {
@@ -59,14 +59,14 @@ pub(super) fn status(view: &View<'_>, resources: impl Fn(&Container) -> Vec<Reso
         let started = found.is_some_and(|info| is_sidecar(container) || exit_code(info) == Some(0));
         started || main.iter().any(|container| newest(view.infos, &container.name).is_some())
     });
-    let idle = if init.is_empty() || initialized { "ContainerCreating" } else { "PodInitializing" };
+    let waiting_reason = if init.is_empty() || initialized { "ContainerCreating" } else { "PodInitializing" };
     let init: Vec<ContainerStatus> =
         init.iter().map(|container| view.container(container, "PodInitializing", true)).collect();
     let main: Vec<ContainerStatus> = main
         .iter()
         .map(|container| {
             let statuses = Some(resources(container)).filter(|statuses| !statuses.is_empty());
-            ContainerStatus { allocated_resources_status: statuses, ..view.container(container, idle, false) }
+            ContainerStatus { allocated_resources_status: statuses, ..view.container(container, waiting_reason, false) }
         })
         .collect();
     let ready = view.ended.is_none() && main.iter().all(|status| status.ready);
@@ -78,27 +78,27 @@ pub(super) fn status(view: &View<'_>, resources: impl Fn(&Container) -> Vec<Reso
         None if initialized && started => "Running",
         None => "Pending",
     };
-    let truths = [view.prepared && view.ended.is_none(), initialized, ready, ready];
+    let values = [view.prepared && view.ended.is_none(), initialized, ready, ready];
     json!({
         "phase": phase,
         "startTime": view.start_time,
-        "conditions": conditions(view, truths),
+        "conditions": conditions(view, values),
         "initContainerStatuses": init,
         "containerStatuses": main,
     })
 }
 
-fn conditions(view: &View<'_>, truths: [bool; 4]) -> Vec<PodCondition> {
+fn conditions(view: &View<'_>, values: [bool; 4]) -> Vec<PodCondition> {
     let others = view.pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let others = others.filter(|condition| !CONDITIONS.contains(&condition.type_.as_str())).cloned();
-    let ours = CONDITIONS.into_iter().zip(truths).map(|(name, truth)| {
-        let status = if truth { "True" } else { "False" };
+    let ours = CONDITIONS.into_iter().zip(values).map(|(name, value)| {
+        let status = if value { "True" } else { "False" };
         let before = view.conditions.iter().find(|condition| condition.type_ == name);
         let same = before.filter(|before| before.status == status);
         let since = same.and_then(|before| before.last_transition_time.clone());
         let reason = match view.ended {
-            Some(Phase::Succeeded) if !truth => Some("PodCompleted".to_owned()),
-            _ if !truth && name.ends_with("Ready") => Some("ContainersNotReady".to_owned()),
+            Some(Phase::Succeeded) if !value => Some("PodCompleted".to_owned()),
+            _ if !value && name.ends_with("Ready") => Some("ContainersNotReady".to_owned()),
             _ => None,
         };
         PodCondition {
@@ -115,17 +115,18 @@ fn conditions(view: &View<'_>, truths: [bool; 4]) -> Vec<PodCondition> {
 }
 
 impl View<'_> {
-    fn container(&self, container: &Container, idle: &str, init: bool) -> ContainerStatus {
-        let (info, record) = (newest(self.infos, &container.name), self.records.get(&container.name));
+    fn container(&self, container: &Container, waiting_reason: &str, init: bool) -> ContainerStatus {
+        let info = newest(self.infos, &container.name);
+        let record = self.records.get(&container.name);
         let waiting = record.and_then(|record| record.waiting.as_ref()).filter(|_| self.ended.is_none());
         let state = match (info, waiting) {
             (Some(info), None) => api_state(info),
             (Some(info), Some(_)) if is_running(info) => api_state(info),
             (_, Some(waiting)) => waiting_state(waiting.reason, Some(waiting.message.clone())),
-            (None, None) => waiting_state(idle, None),
+            (None, None) => waiting_state(waiting_reason, None),
         };
         let last = match waiting {
-            // What is shown as waiting has run before.
+            // A container that waits for its restart has run before.
             Some(_) => info.filter(|info| !is_running(info)),
             None => None,
         };
@@ -173,7 +174,7 @@ fn waiting_state(reason: &str, message: Option<String>) -> ApiState {
     ApiState { waiting: Some(waiting), ..ApiState::default() }
 }
 
-/// Times in a status have whole seconds.
+/// Converts a time to whole seconds, the precision of Kubernetes' timestamps.
 pub(in crate::kubelet) fn time(time: SystemTime) -> Time {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let seconds = i64::try_from(seconds).unwrap_or_default();

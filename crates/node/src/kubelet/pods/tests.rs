@@ -1,4 +1,4 @@
-//! The life of pods on a node.
+//! Tests of the lifecycle of pods on a node.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -9,7 +9,7 @@ use tonic::Status;
 
 use crate::kubelet::testing::{TestNode, claim, connected, eventually, pod};
 
-/// A pod with this restart policy.
+/// Returns a pod with this restart policy.
 fn with_policy(name: &str, claims: &[&str], policy: &str) -> Value {
     let mut pod = pod(name, claims);
     pod["spec"]["restartPolicy"] = json!(policy);
@@ -45,14 +45,14 @@ async fn a_pod_is_prepared_run_stopped_unprepared_reported_and_deleted_in_this_o
 
     node.api.delete("p").await;
     node.api.wait_until_gone("p").await;
-    let mut story = node.log.of(&["prepare", "start", "stop", "unprepare", "status p Failed", "delete p"]);
-    story.dedup();
+    let mut calls = node.log.of(&["prepare", "start", "stop", "unprepare", "status p Failed", "delete p"]);
+    calls.dedup();
     assert_eq!(
-        story,
+        calls,
         [
             "prepare gpu.example.com a",
             "start p/main",
-            "stop main within 3",
+            "stop main with grace 3",
             "unprepare gpu.example.com a",
             "status p Failed",
             "delete p"
@@ -74,13 +74,13 @@ async fn a_pod_whose_containers_end_is_unprepared_before_that_is_reported() {
         node.containers.exit("main", code);
         let ended = node.api.wait_for_phase(name, phase).await;
         assert_eq!(main_status(&ended)["state"]["terminated"]["exitCode"], code);
-        let story = node.log.of(&["unprepare", &format!("status {name} {phase}")]);
-        assert_eq!(story.last().unwrap(), &format!("status {name} {phase}"), "{story:?}");
+        let calls = node.log.of(&["unprepare", &format!("status {name} {phase}")]);
+        assert_eq!(calls.last().unwrap(), &format!("status {name} {phase}"), "{calls:?}");
         assert_eq!(node.log.count(&format!("unprepare gpu.example.com {claim_name}")), 1);
         assert!(kubelet.claims().is_empty());
         assert_eq!(condition(&ended, "Ready"), Some("False"));
     }
-    // Nothing is stopped that has ended.
+    // Containers that have ended are not stopped.
     assert_eq!(node.log.count("stop"), 0);
 }
 
@@ -100,18 +100,18 @@ async fn a_container_that_restarts_is_not_prepared_again() {
     }
     assert_eq!(node.log.count("prepare"), 1);
     assert_eq!(node.containers.spec("main").unwrap().cdi_devices, ["gpu.example.com/gpu=a"]);
-    assert_eq!(node.containers.len(), 1, "earlier runs are forgotten");
+    assert_eq!(node.containers.len(), 1, "earlier runs are removed");
 }
 
 #[tokio::test]
-async fn a_container_that_keeps_failing_waits_longer_each_time() {
+async fn a_container_that_keeps_failing_is_restarted_with_backoff() {
     let mut node = TestNode::new().await;
     node.timing.container_backoff = drakkar_client::Backoff::new(Duration::from_secs(3600), Duration::from_secs(3600));
     let kubelet = node.kubelet().await;
     node.api.run(&pod("p", &[]), &[]).await;
     node.api.wait_for_phase("p", "Running").await;
     node.containers.exit("main", 1);
-    // The first restart comes at once.
+    // The first restart has no delay.
     node.log.wait_for("start p/main", 2).await;
     node.containers.exit("main", 1);
     let waits = |pod: &Value| main_status(pod)["state"]["waiting"]["reason"] == "CrashLoopBackOff";
@@ -145,13 +145,20 @@ async fn init_containers_come_first_and_sidecars_stop_last() {
     node.api.wait_for_phase("p", "Succeeded").await;
     assert_eq!(
         node.log.of(&["start", "stop"]),
-        ["start p/setup", "start p/proxy", "start p/logs", "start p/main", "stop logs within 7", "stop proxy within 7"]
+        [
+            "start p/setup",
+            "start p/proxy",
+            "start p/logs",
+            "start p/main",
+            "stop logs with grace 7",
+            "stop proxy with grace 7"
+        ]
     );
     kubelet.stop().await;
 }
 
 #[tokio::test]
-async fn a_failed_prepare_is_told_as_an_event_and_retried_until_it_works() {
+async fn a_failed_prepare_is_reported_as_an_event_and_retried_until_it_succeeds() {
     let node = TestNode::new().await;
     let (_kubelet, plugin) = node.with_plugin().await;
     plugin.prepare_with(|_| Some(NodePrepareResourceResponse { devices: vec![], error: "no power".to_owned() }));
@@ -173,7 +180,7 @@ async fn a_failed_prepare_is_told_as_an_event_and_retried_until_it_works() {
 }
 
 #[tokio::test]
-async fn a_pod_that_waits_for_its_driver_starts_when_the_driver_is_there() {
+async fn a_pod_that_waits_for_its_driver_starts_when_the_driver_registers() {
     let node = TestNode::new().await;
     let kubelet = node.kubelet().await;
     node.api.run(&pod("p", &["a"]), &[claim("a", &[])]).await;
@@ -184,7 +191,7 @@ async fn a_pod_that_waits_for_its_driver_starts_when_the_driver_is_there() {
 }
 
 #[tokio::test]
-async fn a_failing_unprepare_keeps_the_pod_terminating_and_is_retried_until_it_works() {
+async fn a_failing_unprepare_keeps_the_pod_terminating_and_is_retried_until_it_succeeds() {
     let node = TestNode::new().await;
     let (_kubelet, plugin) = node.with_plugin().await;
     node.api.run(&pod("p", &["a"]), &[claim("a", &[])]).await;
@@ -200,15 +207,15 @@ async fn a_failing_unprepare_keeps_the_pod_terminating_and_is_retried_until_it_w
 }
 
 #[tokio::test]
-async fn a_pod_that_is_deleted_while_it_is_prepared_is_unprepared() {
+async fn a_pod_that_is_deleted_during_its_prepare_is_unprepared() {
     let node = TestNode::new().await;
     let (_kubelet, plugin) = node.with_plugin().await;
-    plugin.script.door.forget_permits(usize::MAX);
+    plugin.script.gate.forget_permits(usize::MAX);
     node.api.run(&pod("p", &["a"]), &[claim("a", &[])]).await;
     node.log.wait_for("prepare", 1).await;
     node.api.delete("p").await;
     node.log.wait_for("unprepare", 1).await;
-    plugin.script.door.add_permits(100);
+    plugin.script.gate.add_permits(100);
     node.api.wait_until_gone("p").await;
     assert_eq!(node.log.count("start"), 0);
 }
@@ -226,7 +233,7 @@ async fn a_pod_that_is_deleted_by_force_is_stopped_and_unprepared() {
 }
 
 #[tokio::test]
-async fn pods_that_share_a_claim_unprepare_it_with_the_last() {
+async fn pods_that_share_a_claim_unprepare_it_with_the_last_of_them() {
     let node = TestNode::new().await;
     let (_kubelet, _plugin) = node.with_plugin().await;
     let shared = claim("a", &[]);
@@ -244,7 +251,7 @@ async fn pods_that_share_a_claim_unprepare_it_with_the_last() {
 }
 
 #[tokio::test]
-async fn a_container_that_cannot_be_created_waits_with_a_reason_and_is_tried_again() {
+async fn a_container_that_cannot_be_created_waits_with_a_reason_and_is_retried() {
     let node = TestNode::new().await;
     let kubelet = node.kubelet().await;
     let error = crate::kubelet::StartError { message: "unresolvable CDI devices x/y=z".to_owned(), created: false };
@@ -261,7 +268,7 @@ async fn a_container_that_cannot_be_created_waits_with_a_reason_and_is_tried_aga
 #[tokio::test]
 async fn a_change_of_health_is_in_the_pods_status() {
     let mut node = TestNode::new().await;
-    node.timing.pod_sync.least = Duration::from_secs(3600);
+    node.timing.pod_sync.min = Duration::from_secs(3600);
     let (_kubelet, plugin) = node.with_plugin().await;
     node.api.run(&pod("p", &["a"]), &[claim("a", &[])]).await;
     let unknown = node.api.wait_for_phase("p", "Running").await;
@@ -269,11 +276,11 @@ async fn a_change_of_health_is_in_the_pods_status() {
     assert_eq!(health(&unknown), "Unknown");
     node.log.wait_for("health-v1 ", 1).await;
     for (number, name) in [(1, "Healthy"), (2, "Unhealthy")] {
-        plugin.report(&[("a", number, 0, "as told")]);
+        plugin.report(&[("a", number, 0, "as reported")]);
         let pod = node.api.wait_for("p", name, |pod| health(pod) == name).await;
         assert_eq!(
             main_status(&pod)["allocatedResourcesStatus"],
-            json!([{"name": "claim:a", "resources": [{"resourceID": "gpu.example.com/gpu=a", "health": name, "message": "as told"}]}])
+            json!([{"name": "claim:a", "resources": [{"resourceID": "gpu.example.com/gpu=a", "health": name, "message": "as reported"}]}])
         );
     }
 }
@@ -289,7 +296,7 @@ async fn a_restarted_kubelet_adopts_running_containers() {
     connected(&kubelet, 1).await;
     assert_eq!(kubelet.claims()[0].drivers["gpu.example.com"][0].device_name, "a");
     assert!(!kubelet.claims()[0].prepared);
-    // It goes on with them: a restart has its devices from the file, and nothing was prepared or started in between.
+    // A restart of the container uses the devices from the state file; nothing was prepared or started in between.
     node.containers.exit("main", 1);
     node.log.wait_for("start p/main", 2).await;
     assert_eq!((node.log.count("prepare"), node.log.count("stop")), (1, 0));
@@ -326,14 +333,14 @@ async fn pods_that_vanished_while_no_kubelet_ran_are_stopped_and_then_unprepared
     node.api.wait_for_phase("p", "Running").await;
     node.api.wait_for_phase("plain", "Running").await;
     kubelet.stop().await;
-    assert_eq!(node.containers.running().len(), 2, "containers go on running");
+    assert_eq!(node.containers.running().len(), 2, "containers keep running");
     node.api.remove("p").await;
     node.api.remove("plain").await;
     let kubelet = node.kubelet().await;
     node.log.wait_for("unprepare", 1).await;
     node.log.wait_for("stop", 2).await;
     let stopped = node.log.of(&["stop", "unprepare"]);
-    assert!(stopped.contains(&"stop main within 7".to_owned()), "{stopped:?}");
+    assert!(stopped.contains(&"stop main with grace 7".to_owned()), "{stopped:?}");
     eventually("nothing is left", || (node.containers.len() == 0 && kubelet.claims().is_empty()).then_some(())).await;
 }
 
@@ -355,34 +362,34 @@ async fn a_pod_that_finished_while_no_kubelet_ran_is_unprepared_and_reported() {
 async fn a_kubelet_killed_during_a_prepare_prepares_again_and_one_killed_during_an_unprepare_unprepares_again() {
     let node = TestNode::new().await;
     let (kubelet, plugin) = node.with_plugin().await;
-    plugin.script.door.forget_permits(usize::MAX);
+    plugin.script.gate.forget_permits(usize::MAX);
     node.api.run(&pod("p", &["a"]), &[claim("a", &[])]).await;
     node.log.wait_for("prepare", 1).await;
     kubelet.kill();
     let kubelet = node.kubelet().await;
     assert_eq!(kubelet.claims().len(), 1, "the claim was recorded before the call");
     node.log.wait_for("prepare", 2).await;
-    plugin.script.door.add_permits(2);
+    plugin.script.gate.add_permits(2);
     node.api.wait_for_phase("p", "Running").await;
 
-    plugin.script.door.forget_permits(usize::MAX);
+    plugin.script.gate.forget_permits(usize::MAX);
     node.api.delete("p").await;
     node.log.wait_for("unprepare", 1).await;
     kubelet.kill();
     let kubelet = node.kubelet().await;
     node.log.wait_for("unprepare", 2).await;
     assert!(node.api.pods().get_opt("p").await.unwrap().is_some(), "not before it is unprepared");
-    plugin.script.door.add_permits(2);
+    plugin.script.gate.add_permits(2);
     node.api.wait_until_gone("p").await;
     assert_eq!(node.log.count("start"), 1);
     eventually("forgotten", || kubelet.claims().is_empty().then_some(())).await;
 }
 
 #[tokio::test]
-async fn claims_of_pods_that_are_gone_are_unprepared_by_and_by() {
+async fn claims_of_deleted_pods_are_unprepared_periodically() {
     let node = TestNode::new().await;
     let (kubelet, plugin) = node.with_plugin().await;
-    // A pod that is not on this node was prepared, by whatever accident.
+    // A pod that is not on this node has a recorded claim.
     let uid = node.api.create_pod(&pod("p", &["a"])).await;
     node.api.reserve(&claim("a", &[]), &uid).await;
     let object = node.api.pods().get("p").await.unwrap();

@@ -1,4 +1,4 @@
-//! The pods of this node, from the API server: a list, then a watch of what changes, and a list again when that breaks.
+//! Watches the pods of this node: a list, then a watch, and a list again when the watch fails.
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
@@ -20,25 +20,25 @@ pub(super) async fn run(pods: &Pods) {
                 let version = list.metadata.resource_version.clone().unwrap_or_default();
                 pods.replace(list.items, first);
                 first = false;
-                if follow(pods, &api, &fields, version).await {
+                if watch(pods, &api, &fields, version).await {
                     retry.reset();
                 }
             }
-            Err(error) => tracing::warn!(%fields, %error, "kubelet: cannot list pods"),
+            Err(error) => tracing::warn!(%fields, %error, "kubelet: listing pods failed, retrying"),
         }
         sleep(retry.next_delay()).await;
     }
 }
 
-/// Watches until a new list is needed. Tells whether anything was seen.
-async fn follow(pods: &Pods, api: &Api<Pod>, fields: &str, mut version: String) -> bool {
+/// Watches until a new list is needed. Returns whether there was any event.
+async fn watch(pods: &Pods, api: &Api<Pod>, fields: &str, mut version: String) -> bool {
     let parameters = WatchParams::default().fields(fields);
     let mut seen = false;
     loop {
         let mut events = match api.watch(&parameters, &version).await {
             Ok(events) => events.boxed(),
             Err(error) => {
-                tracing::debug!(%error, "kubelet: cannot watch pods");
+                tracing::debug!(%error, "kubelet: starting to watch pods failed");
                 return seen;
             }
         };
@@ -52,24 +52,25 @@ async fn follow(pods: &Pods, api: &Api<Pod>, fields: &str, mut version: String) 
                 }
                 Ok(WatchEvent::Deleted(pod)) => {
                     if let Some(uid) = &pod.metadata.uid {
-                        pods.gone(uid);
+                        pods.removed(uid);
                     }
                     pod.metadata.resource_version
                 }
                 Ok(WatchEvent::Bookmark(bookmark)) => Some(bookmark.metadata.resource_version),
                 Ok(WatchEvent::Error(status)) => {
-                    tracing::debug!(%status, "kubelet: the watch of pods ended");
+                    tracing::debug!(%status, "kubelet: watch of pods ended");
                     return seen;
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "kubelet: the watch of pods broke");
+                    tracing::debug!(%error, "kubelet: watch of pods failed");
                     break;
                 }
             };
-            (seen, progress) = (true, true);
+            seen = true;
+            progress = true;
             version = newest.unwrap_or(version);
         }
-        // A watch that ends as soon as it began is no reason to begin the next at once.
+        // A watch that ended without an event is not restarted at once.
         if !progress {
             return seen;
         }

@@ -1,13 +1,14 @@
-//! The life of one pod on this node: prepare its claims, run its containers, stop them, unprepare, report that it ended,
-//! and delete it.
+//! The lifecycle of one pod on this node: prepare its claims, run its containers, stop them, unprepare, report the final
+//! phase, and delete the pod.
 //!
-//! Claims are prepared when the runtime knows no container of the pod yet, which stands for its sandbox: never because a
-//! container restarts, and not again for containers that an earlier kubelet started.
+//! Claims are prepared if the runtime has no container of the pod yet, as a real kubelet does before it creates the
+//! sandbox: not when a container restarts, and not again for containers that an earlier kubelet started.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use drakkar_client::Retry;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Container, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -23,14 +24,13 @@ use super::status::{Record, Waiting, time};
 use super::{Context, Pods};
 use crate::kubelet::containers::is_running;
 use crate::runner::{ContainerId, ContainerInfo};
-use drakkar_client::Retry;
 
 /// Why a pod stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// Its containers have ended.
     Finished(Phase),
-    /// Somebody deletes it, or has deleted it.
+    /// The pod is being deleted, or is gone.
     Deleted,
 }
 
@@ -38,8 +38,8 @@ pub(super) struct Worker {
     pub(super) pods: Pods,
     pub(super) uid: String,
     pub(super) latest: watch::Receiver<Option<Arc<Pod>>>,
-    pub(super) poke: Arc<Notify>,
-    /// The pod as it was when it was there last.
+    pub(super) resync: Arc<Notify>,
+    /// The pod as it was seen last.
     pub(super) pod: Option<Arc<Pod>>,
     pub(super) prepared: bool,
     pub(super) records: HashMap<String, Record>,
@@ -50,22 +50,22 @@ pub(super) struct Worker {
     pub(super) events: Events,
 }
 
-/// When a container may start again.
+/// The restart backoff of a container.
 #[derive(Debug, Default)]
 struct Restart {
-    /// The run whose end was seen.
+    /// The last run whose end was handled.
     ended: Option<ContainerId>,
     retry: Option<Retry>,
     not_before: Option<Instant>,
 }
 
 impl Worker {
-    pub(super) fn new(pods: Pods, uid: String, latest: watch::Receiver<Option<Arc<Pod>>>, poke: Arc<Notify>) -> Self {
+    pub(super) fn new(pods: Pods, uid: String, latest: watch::Receiver<Option<Arc<Pod>>>, resync: Arc<Notify>) -> Self {
         Self {
             pods,
             uid,
             latest,
-            poke,
+            resync,
             pod: None,
             prepared: false,
             records: HashMap::new(),
@@ -82,18 +82,18 @@ impl Worker {
     }
 
     pub(super) async fn run(mut self) {
-        self.look();
-        self.remember();
-        let end = match self.ended_before() {
+        self.refresh();
+        self.restore();
+        let end = match self.reported_phase() {
             Some(phase) => End::Finished(phase),
-            None => self.live().await,
+            None => self.run_containers().await,
         };
         self.stop().await;
         self.report(None).await;
         self.unprepare().await;
         let phase = match end {
             End::Finished(phase) => phase,
-            End::Deleted => self.phase(),
+            End::Deleted => self.final_phase(),
         };
         self.report_end(phase).await;
         self.wait_until_deleted().await;
@@ -104,8 +104,8 @@ impl Worker {
         self.pods.directories.remove(&self.uid);
     }
 
-    /// Takes the pod as it is now. Tells whether it is there and to stay.
-    fn look(&mut self) -> bool {
+    /// Updates the pod. Returns whether it exists and is not being deleted.
+    fn refresh(&mut self) -> bool {
         match self.latest.borrow_and_update().clone() {
             Some(pod) => {
                 let stays = pod.metadata.deletion_timestamp.is_none();
@@ -116,8 +116,8 @@ impl Worker {
         }
     }
 
-    /// What an earlier kubelet has reported.
-    fn remember(&mut self) {
+    /// Restores what an earlier kubelet has reported.
+    fn restore(&mut self) {
         let Some(pod) = &self.pod else { return };
         let Some(status) = &pod.status else { return };
         self.conditions = status.conditions.clone().unwrap_or_default();
@@ -130,25 +130,25 @@ impl Worker {
         }
     }
 
-    /// How the pod has ended, if an earlier kubelet has reported that.
-    pub(super) fn ended_before(&self) -> Option<Phase> {
+    /// Returns the final phase of the pod, if an earlier kubelet has reported it.
+    pub(super) fn reported_phase(&self) -> Option<Phase> {
         let phase = self.pod.as_ref()?.status.as_ref()?.phase.as_deref()?;
         [Phase::Succeeded, Phase::Failed].into_iter().find(|known| known.name() == phase)
     }
 
-    /// Prepares and runs until the pod is to stop.
-    async fn live(&mut self) -> End {
+    /// Prepares the claims and runs the containers until the pod ends or is deleted.
+    async fn run_containers(&mut self) -> End {
         let context = self.context();
         let mut changes = context.containers.subscribe();
         self.prepared = !context.containers.list(&self.uid).is_empty();
-        while self.look() {
+        while self.refresh() {
             let Some(pod) = self.pod.clone() else { break };
             if !self.prepared && !self.prepare(&pod).await {
                 continue;
             }
             changes.borrow_and_update();
             let infos = context.containers.list(&self.uid);
-            let next = match self.step(&pod, &infos).await {
+            let next = match self.start_containers(&pod, &infos).await {
                 Ok(next) => next,
                 Err(phase) => return End::Finished(phase),
             };
@@ -158,18 +158,18 @@ impl Worker {
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { sleep_until(sync).await },
                 changed = self.latest.changed() => if changed.is_err() { break },
-                () = self.poke.notified() => {}
+                () = self.resync.notified() => {}
                 () = sleep_until(wake.unwrap_or(sync).min(sync)) => {}
             }
         }
         End::Deleted
     }
 
-    /// Prepares the claims of the pod. If that fails, it is told, and some time has passed when this returns.
+    /// Prepares the claims of the pod. If that fails, reports it, and returns after the delay for the next attempt.
     async fn prepare(&mut self, pod: &Arc<Pod>) -> bool {
         let context = self.context();
         if let Err(error) = self.pods.directories.create(&self.uid, pod) {
-            tracing::error!(pod = self.uid, %error, "kubelet: the directory of a pod is not created");
+            tracing::error!(pod = self.uid, %error, "kubelet: creating a pod's directory failed");
         }
         let mut latest = self.latest.clone();
         let prepared = tokio::select! {
@@ -181,7 +181,7 @@ impl Worker {
             return true;
         };
         let message = format!("Failed to prepare dynamic resources: {error}");
-        tracing::warn!(pod = self.uid, %error, "kubelet: the claims of a pod are not prepared");
+        tracing::warn!(pod = self.uid, %error, "kubelet: preparing claims failed, retrying");
         let reason = "FailedPrepareDynamicResources";
         self.events.warn(&context.client, &context.node, pod, reason, message).await;
         self.report(None).await;
@@ -192,15 +192,15 @@ impl Worker {
         false
     }
 
-    /// Starts what is to start, and tells when to look again; or that all has ended.
-    async fn step(&mut self, pod: &Arc<Pod>, infos: &[ContainerInfo]) -> Result<Option<Instant>, Phase> {
+    /// Starts the containers that must run. Returns when to check again, or the final phase.
+    async fn start_containers(&mut self, pod: &Arc<Pod>, infos: &[ContainerInfo]) -> Result<Option<Instant>, Phase> {
         let plan = plan(pod, infos);
         if let Some(phase) = plan.ended {
             return Err(phase);
         }
         let mut next = None;
         for (container, before) in plan.start {
-            let wait = self.wait_before(container, before);
+            let wait = self.backoff(container, before);
             let wait = match wait {
                 Some(wait) => Some(wait),
                 None => self.start(pod, container, before).await,
@@ -210,8 +210,8 @@ impl Worker {
         Ok(next)
     }
 
-    /// Until when a container has to wait, if it has to.
-    fn wait_before(&mut self, container: &Container, before: Option<&ContainerInfo>) -> Option<Instant> {
+    /// Returns when the container may be restarted, if not now.
+    fn backoff(&mut self, container: &Container, before: Option<&ContainerInfo>) -> Option<Instant> {
         let timing = &self.pods.context.timing;
         let restart = self.restarts.entry(container.name.clone()).or_default();
         let record = self.records.entry(container.name.clone()).or_default();
@@ -222,7 +222,7 @@ impl Worker {
             if ran >= timing.container_backoff_reset {
                 restart.retry = None;
             }
-            // The first restart comes at once.
+            // The first restart has no delay.
             restart.not_before = restart.retry.as_mut().map(|retry| {
                 let since = SystemTime::now().duration_since(finished).unwrap_or_default();
                 Instant::now() + retry.next_delay().saturating_sub(since)
@@ -237,7 +237,7 @@ impl Worker {
         Some(wait)
     }
 
-    /// Starts a container. If that fails, tells when to try again.
+    /// Starts a container. Returns the time of the next attempt if that fails.
     async fn start(
         &mut self,
         pod: &Arc<Pod>,
@@ -246,13 +246,13 @@ impl Worker {
     ) -> Option<Instant> {
         let context = self.context();
         let directory = self.pods.directories.of(&self.uid);
-        let described = context.manager.cdi_devices(pod, container).map_err(|error| error.to_string());
-        let described = described
+        let spec = context.manager.cdi_devices(pod, container).map_err(|error| error.to_string());
+        let spec = spec
             .and_then(|devices| container_spec(pod, container, &directory, devices).map_err(|error| error.to_string()));
-        let started = match described {
+        let started = match spec {
             Ok(spec) => match context.containers.start(spec).await {
                 Ok(_) => Ok(None),
-                // It has run for no time at all, and is restarted or not like any other.
+                // The container has exited, and is restarted like any other.
                 Err(error) if error.created => Ok(Some(error.message)),
                 Err(error) => Err(("CreateContainerError", error.message)),
             },
@@ -277,7 +277,7 @@ impl Worker {
                     pod = self.uid,
                     container = container.name,
                     message,
-                    "kubelet: a container is not created"
+                    "kubelet: creating a container failed, retrying"
                 );
                 record.waiting = Some(Waiting { reason, message: message.clone() });
                 let until = Instant::now() + context.timing.pod_retry.pick();
@@ -288,10 +288,10 @@ impl Worker {
         }
     }
 
-    /// Stops all containers, sidecars last and in the reverse of their order.
+    /// Stops all containers: first the main containers, then the sidecars in reverse order.
     async fn stop(&mut self) {
         let context = self.context();
-        self.look();
+        self.refresh();
         let grace = self.pod.as_ref().map_or_else(|| self.pods.directories.grace(&self.uid), |pod| grace(pod));
         let running = || context.containers.list(&self.uid).into_iter().filter(is_running);
         let sidecars: Vec<String> = match &self.pod {
@@ -304,9 +304,9 @@ impl Worker {
         let first: Vec<ContainerInfo> = running().filter(|info| !sidecars.contains(&info.name)).collect();
         join_all(first.iter().map(|info| context.containers.stop(&info.id, grace))).await;
         for name in sidecars.iter().rev() {
-            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(2)).min(grace);
+            let remaining = deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(2)).min(grace);
             for info in running().filter(|info| info.name == *name) {
-                context.containers.stop(&info.id, left).await;
+                context.containers.stop(&info.id, remaining).await;
             }
         }
     }
@@ -314,18 +314,18 @@ impl Worker {
     async fn unprepare(&mut self) {
         let context = self.context();
         while let Err(error) = context.manager.unprepare(&self.uid).await {
-            tracing::warn!(pod = self.uid, %error, "kubelet: the claims of a pod are not unprepared");
+            tracing::warn!(pod = self.uid, %error, "kubelet: unpreparing claims failed, retrying");
             if let Some(pod) = &self.pod {
-                let (reason, message) = ("FailedKillPod", format!("error killing pod: {error}"));
-                self.events.warn(&context.client, &context.node, pod, reason, message).await;
+                let message = format!("error killing pod: {error}");
+                self.events.warn(&context.client, &context.node, pod, "FailedKillPod", message).await;
             }
             sleep(context.timing.pod_retry.pick()).await;
         }
         self.pods.unprepared(&self.uid);
     }
 
-    /// How a pod that was deleted has ended.
-    fn phase(&self) -> Phase {
+    /// Returns the final phase of a deleted pod.
+    fn final_phase(&self) -> Phase {
         let Some(pod) = &self.pod else { return Phase::Failed };
         let infos = self.pods.context.containers.list(&self.uid);
         let succeeded = |container: &Container| newest(&infos, &container.name).and_then(exit_code) == Some(0);
@@ -335,11 +335,11 @@ impl Worker {
     async fn wait_until_deleted(&mut self) {
         let mut latest = self.latest.clone();
         deleted(&mut latest).await;
-        self.look();
+        self.refresh();
     }
 }
 
-/// Waits until somebody deletes the pod, or it is gone.
+/// Waits until the pod is being deleted, or is gone.
 async fn deleted(latest: &mut watch::Receiver<Option<Arc<Pod>>>) {
     let is_deleted = |pod: &Option<Arc<Pod>>| match pod {
         Some(pod) => pod.metadata.deletion_timestamp.is_some(),

@@ -1,17 +1,17 @@
-//! Registration as a plugin sees it.
+//! Tests of registration as a plugin sees it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::kubelet::checkpoint::{Life, StateFile};
+use crate::kubelet::checkpoint::{StateFile, WriteGate};
 use crate::kubelet::health::Health;
 use crate::kubelet::release::Release;
 use crate::kubelet::slices::Slices;
 use crate::kubelet::testing::{DRIVER, NODE, TestNode, TestPlugin, connected, eventually};
 
-/// A plugin whose service runs, to be registered under this name of a socket.
+/// Returns a plugin whose service runs, to be registered under this socket name.
 fn plugin(node: &TestNode, socket: &str, driver: &str) -> TestPlugin {
     let mut plugin = TestPlugin::new(&node.registry(), socket, driver, "", node.log.clone());
     plugin.serve();
@@ -32,8 +32,8 @@ async fn a_stock_rust_server_is_registered_only_under_a_name_with_an_at_sign() {
     with.register();
     connected(&kubelet, 1).await;
     assert_eq!(kubelet.registered()[0].driver, "with.example.com");
-    eventually("good news", || (with.notified() == [(true, String::new())]).then_some(())).await;
-    // The other is tried again and again, and never learns of it.
+    eventually("a notification", || (with.notified() == [(true, String::new())]).then_some(())).await;
+    // The other is retried, and never sees a call.
     eventually("more attempts", || (attempts(&without) >= 3).then_some(())).await;
     assert_eq!(node.log.count("get-info without"), 0);
     assert!(without.notified().is_empty());
@@ -41,7 +41,7 @@ async fn a_stock_rust_server_is_registered_only_under_a_name_with_an_at_sign() {
 }
 
 #[tokio::test]
-async fn a_failing_get_info_is_retried_until_it_works_and_the_plugin_is_not_notified() {
+async fn a_failing_get_info_is_retried_until_it_succeeds_and_the_plugin_is_not_notified() {
     let node = TestNode::new().await;
     let kubelet = node.kubelet().await;
     let mut plugin = plugin(&node, "gpu@reg.sock", DRIVER);
@@ -54,7 +54,7 @@ async fn a_failing_get_info_is_retried_until_it_works_and_the_plugin_is_not_noti
 }
 
 #[tokio::test]
-async fn a_get_info_without_answer_is_given_up_after_a_second_and_retried() {
+async fn a_get_info_without_response_times_out_after_a_second_and_is_retried() {
     let node = TestNode::new().await;
     let kubelet = node.kubelet().await;
     let mut plugin = plugin(&node, "gpu@reg.sock", DRIVER);
@@ -69,7 +69,7 @@ async fn a_get_info_without_answer_is_given_up_after_a_second_and_retried() {
 }
 
 #[tokio::test]
-async fn a_failing_notification_deregisters_again_and_is_retried_until_it_works() {
+async fn a_failing_notification_deregisters_again_and_is_retried_until_it_succeeds() {
     let node = TestNode::new().await;
     let kubelet = node.kubelet().await;
     let mut plugin = plugin(&node, "gpu@reg.sock", DRIVER);
@@ -83,7 +83,7 @@ async fn a_failing_notification_deregisters_again_and_is_retried_until_it_works(
 }
 
 #[tokio::test]
-async fn a_plugin_of_another_type_or_without_a_known_service_is_told_so_and_tried_again() {
+async fn a_plugin_of_another_type_or_without_a_known_service_is_notified_and_retried() {
     let node = TestNode::new().await;
     let kubelet = node.kubelet().await;
     let mut csi = plugin(&node, "csi@reg.sock", "csi.example.com");
@@ -94,8 +94,8 @@ async fn a_plugin_of_another_type_or_without_a_known_service_is_told_so_and_trie
     old.register();
     for (plugin, error) in [(&csi, "CSIPlugin"), (&old, "none of the DRA services")] {
         eventually("notifications", || (plugin.notified().len() >= 2).then_some(())).await;
-        let (registered, told) = plugin.notified().remove(0);
-        assert!(!registered && told.contains(error), "{told}");
+        let (registered, message) = plugin.notified().remove(0);
+        assert!(!registered && message.contains(error), "{message}");
     }
     assert!(kubelet.registered().is_empty());
 }
@@ -129,7 +129,7 @@ async fn a_second_instance_needs_an_endpoint_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_plugin_is_deregistered_when_its_socket_is_gone_and_registered_anew_when_it_is_there_again() {
+async fn a_plugin_is_deregistered_when_its_socket_is_gone_and_registered_when_it_is_back() {
     let node = TestNode::new().await;
     let (kubelet, mut plugin) = node.with_plugin().await;
     assert_eq!(attempts(&plugin), 1);
@@ -137,7 +137,7 @@ async fn a_plugin_is_deregistered_when_its_socket_is_gone_and_registered_anew_wh
     eventually("not registered", || kubelet.registered().is_empty().then_some(())).await;
     plugin.register();
     connected(&kubelet, 1).await;
-    // Created again before anybody saw that it was gone: a new version all the same.
+    // A socket that is replaced before its removal is seen is a new version nevertheless.
     let before = node.log.count("get-info");
     plugin.registration = None;
     plugin.register();
@@ -167,34 +167,36 @@ async fn a_plugin_is_registered_again_after_a_restart_of_the_kubelet() {
     eventually("a second notification", || (plugin.notified().len() == 2).then_some(())).await;
 }
 
-/// A registrar without sockets.
+/// Returns a registrar without sockets.
 async fn registrar(directory: &Path) -> (Registrar, TestNode) {
     let node = TestNode::new().await;
-    let (timing, tasks) = (Timing::default(), Tasks::default());
+    let timing = Timing::default();
+    let tasks = Tasks::default();
     let slices = Slices::new(node.api.client(), NODE, timing.clone(), tasks.clone());
-    let file = StateFile::new(directory.join("health"), Life::new());
+    let file = StateFile::new(directory.join("health"), WriteGate::default());
     let (health, _) = Health::restore(file, timing.clone()).unwrap();
     let plugins = Plugins::new(Release::default(), timing.clone(), tasks.clone(), slices, health);
     (Registrar::new(Sockets::default(), plugins, timing, tasks), node)
 }
 
 #[tokio::test]
-async fn failures_are_counted_by_path_until_something_succeeds_there() {
+async fn failures_are_counted_by_path_until_an_operation_succeeds() {
     let directory = tempfile::tempdir().unwrap();
     let (registrar, _node) = registrar(directory.path()).await;
     tokio::time::pause();
-    let (path, other) = (Path::new("/a.sock"), Path::new("/b.sock"));
+    let path = Path::new("/a.sock");
+    let other = Path::new("/b.sock");
     assert!(registrar.begin(path) && !registrar.begin(path) && registrar.begin(other), "one at a time for each path");
-    for pause in [500, 1000, 2000] {
+    for delay in [500, 1000, 2000] {
         registrar.end(path, false);
-        tokio::time::advance(Duration::from_millis(pause - 1)).await;
-        assert!(!registrar.begin(path), "after {pause} ms");
+        tokio::time::advance(Duration::from_millis(delay - 1)).await;
+        assert!(!registrar.begin(path), "after {delay} ms");
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert!(registrar.begin(path), "after {pause} ms");
+        assert!(registrar.begin(path), "after {delay} ms");
     }
     registrar.end(path, true);
     assert!(registrar.begin(path));
     registrar.end(path, false);
     tokio::time::advance(Duration::from_millis(500)).await;
-    assert!(registrar.begin(path), "from the first pause again");
+    assert!(registrar.begin(path), "the delay starts over");
 }

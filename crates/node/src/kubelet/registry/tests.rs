@@ -1,4 +1,4 @@
-//! What a kubelet sees of its registry directory.
+//! Tests of the registry watch.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -31,7 +31,7 @@ impl Watched {
         self.directory.path().join("plugins_registry").join(name)
     }
 
-    /// Leaves a socket that nobody listens to.
+    /// Leaves a socket that no server listens on.
     fn socket(&self, name: &str) {
         drop(UnixListener::bind(self.path(name)).unwrap());
     }
@@ -48,17 +48,17 @@ impl Watched {
         eventually(&format!("sockets {names:?}"), || (self.names() == names).then_some(())).await;
     }
 
-    /// Everything that happened before this has been seen.
-    async fn settle(&self) {
-        self.socket("zz-settled.sock");
-        eventually("the last event", || self.names().contains(&"zz-settled.sock".to_owned()).then_some(())).await;
-        fs::remove_file(self.path("zz-settled.sock")).unwrap();
-        eventually("its removal", || (!self.names().contains(&"zz-settled.sock".to_owned())).then_some(())).await;
+    /// Waits until all earlier events have been handled.
+    async fn sync(&self) {
+        self.socket("zz-sync.sock");
+        eventually("the last event", || self.names().contains(&"zz-sync.sock".to_owned()).then_some(())).await;
+        fs::remove_file(self.path("zz-sync.sock")).unwrap();
+        eventually("its removal", || (!self.names().contains(&"zz-sync.sock".to_owned())).then_some(())).await;
     }
 }
 
 #[tokio::test]
-async fn the_registry_is_created_for_all_to_read_and_what_is_in_it_is_found() {
+async fn the_registry_is_created_readable_for_all_and_existing_sockets_are_found() {
     use std::os::unix::fs::PermissionsExt as _;
     let watched = watch(|_| {});
     assert_eq!(fs::metadata(watched.path("")).unwrap().permissions().mode() & 0o777, 0o755);
@@ -84,24 +84,24 @@ async fn sockets_come_and_go_and_other_files_and_dot_names_are_ignored() {
 }
 
 #[tokio::test]
-async fn a_rename_into_place_is_a_new_socket_and_a_rename_away_is_nothing() {
+async fn a_rename_into_the_registry_is_a_new_socket_and_a_rename_out_of_it_is_ignored() {
     let watched = watch(|_| {});
     watched.socket(".staged");
     fs::rename(watched.path(".staged"), watched.path("a.sock")).unwrap();
     watched.wait_for(&["a.sock"]).await;
     fs::rename(watched.path("a.sock"), watched.directory.path().join("elsewhere.sock")).unwrap();
-    watched.settle().await;
+    watched.sync().await;
     assert_eq!(watched.names(), ["a.sock"]);
 }
 
 #[tokio::test]
-async fn a_socket_that_is_created_again_is_another_version() {
+async fn a_socket_that_is_created_again_has_another_version() {
     let watched = watch(|_| {});
     watched.socket("a.sock");
     watched.wait_for(&["a.sock"]).await;
     let version = || watched.sockets.snapshot().get(&watched.path("a.sock")).copied();
     let first = version().unwrap();
-    // By removing it, and by renaming another over it.
+    // Once removed and created, once replaced by a rename.
     fs::remove_file(watched.path("a.sock")).unwrap();
     watched.socket("a.sock");
     let second = eventually("a new version", || version().filter(|version| *version != first)).await;
@@ -111,11 +111,11 @@ async fn a_socket_that_is_created_again_is_another_version() {
 }
 
 #[tokio::test]
-async fn new_directories_are_watched_too_unless_their_name_has_a_dot() {
+async fn new_directories_are_watched_unless_their_name_starts_with_a_dot() {
     let watched = watch(|_| {});
     fs::create_dir(watched.path(".hidden")).unwrap();
     fs::create_dir(watched.path("deep")).unwrap();
-    watched.settle().await;
+    watched.sync().await;
     watched.socket(".hidden/a.sock");
     watched.socket("deep/b.sock");
     watched.wait_for(&["deep/b.sock"]).await;

@@ -1,4 +1,4 @@
-//! An API server, with a log of what the kubelet does to it.
+//! An API server that logs the kubelet's changes.
 
 use futures::FutureExt as _;
 use http::{Method, Request, Response};
@@ -11,10 +11,10 @@ use kube::client::Body;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{DRIVER, Log, NODE, PATIENCE};
+use super::{DRIVER, Log, NODE, TIMEOUT};
 use crate::{ApiServer, Identity};
 
-/// A pod `default/name` with one container `main` that uses claims, each under its own name.
+/// Returns a pod `default/name` with one container `main` that uses claims, each under its own name.
 pub(crate) fn pod(name: &str, claims: &[&str]) -> Value {
     let entries: Vec<Value> = claims.iter().map(|claim| json!({"name": claim, "resourceClaimName": claim})).collect();
     let references: Vec<Value> = claims.iter().map(|claim| json!({"name": claim})).collect();
@@ -28,7 +28,7 @@ pub(crate) fn pod(name: &str, claims: &[&str]) -> Value {
     })
 }
 
-/// A claim `default/name` that is allocated, with a device of each driver.
+/// Returns a claim `default/name` that is allocated, with a device of each driver.
 pub(crate) fn claim(name: &str, drivers: &[&str]) -> Value {
     let drivers = if drivers.is_empty() { &[DRIVER] } else { drivers };
     let result = |driver: &&str| json!({"request": "gpu", "driver": driver, "pool": "pool", "device": name});
@@ -50,12 +50,14 @@ impl TestApi {
         Self { server: ApiServer::start(drakkar_apiserver::Config::default()).await.unwrap(), log }
     }
 
-    /// The kubelet's client. What it changes is in the log.
+    /// Returns the kubelet's client, which logs the kubelet's changes.
     pub(crate) fn client(&self) -> kube::Client {
-        let (log, client) = (self.log.clone(), self.server.client(&Identity::Node(NODE.to_owned())).unwrap());
+        let log = self.log.clone();
+        let client = self.server.client(&Identity::Node(NODE.to_owned())).unwrap();
         let service = tower::service_fn(move |request: Request<Body>| {
-            let (log, client) = (log.clone(), client.clone());
-            // On the heap: a client's future is large.
+            let log = log.clone();
+            let client = client.clone();
+            // Boxed, since a client's future is large.
             async move { client_call(&log, &client, request).await }.boxed()
         });
         kube::Client::new(service, "default")
@@ -69,7 +71,7 @@ impl TestApi {
         Api::namespaced(self.server.admin(), "default")
     }
 
-    /// Creates a pod, reserves claims for it, which are created if they are new, and binds it to the node.
+    /// Creates a pod, reserves claims for it, creating new ones, and binds it to the node.
     pub(crate) async fn run(&self, pod: &Value, claims: &[Value]) -> String {
         let uid = self.create_pod(pod).await;
         for claim in claims {
@@ -79,7 +81,7 @@ impl TestApi {
         uid
     }
 
-    /// Creates a pod that no node has, and gives its UID.
+    /// Creates an unbound pod, and returns its UID.
     pub(crate) async fn create_pod(&self, pod: &Value) -> String {
         let pod: Pod = decode(pod.clone());
         self.pods().create(&PostParams::default(), &pod).await.unwrap().metadata.uid.unwrap()
@@ -92,14 +94,14 @@ impl TestApi {
         let _: Value = self.pods().create_subresource("binding", name, &PostParams::default(), &binding).await.unwrap();
     }
 
-    /// Creates a claim if it is new, and reserves it for a pod besides those that have it.
+    /// Creates a claim if it is new, and adds a reservation for a pod.
     pub(crate) async fn reserve(&self, claim: &Value, pod_uid: &str) {
         let name = claim["metadata"]["name"].as_str().unwrap();
         let found = match self.claims().get_opt(name).await.unwrap() {
             Some(found) => found,
             None => self.claims().create(&PostParams::default(), &decode(claim.clone())).await.unwrap(),
         };
-        // The API server refuses a reservation of a claim that has nothing.
+        // The API server refuses the reservation of an unallocated claim.
         if claim["status"]["allocation"].is_null() {
             return;
         }
@@ -120,7 +122,7 @@ impl TestApi {
         self.pods().patch_status(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// As a user deletes a pod, with three seconds of grace.
+    /// Deletes a pod as a user does, with a grace period of three seconds.
     pub(crate) async fn delete(&self, name: &str) {
         self.pods()
             .delete(name, &DeleteParams { grace_period_seconds: Some(3), ..DeleteParams::default() })
@@ -128,7 +130,7 @@ impl TestApi {
             .unwrap();
     }
 
-    /// As a user deletes a pod by force: it is gone.
+    /// Deletes a pod without a grace period: it is gone at once.
     pub(crate) async fn remove(&self, name: &str) {
         self.pods()
             .delete(name, &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() })
@@ -136,15 +138,15 @@ impl TestApi {
             .unwrap();
     }
 
-    /// Waits until a pod is as wanted.
-    pub(crate) async fn wait_for(&self, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+    /// Waits until the condition holds for a pod, and returns it.
+    pub(crate) async fn wait_for(&self, name: &str, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         loop {
             let found = self.pods().get_opt(name).await.unwrap().map(|pod| json!(pod));
             match found {
-                Some(pod) if wanted(&pod) => return pod,
+                Some(pod) if condition(&pod) => return pod,
                 found => {
-                    assert!(tokio::time::Instant::now() < deadline, "waited in vain for {name}: {what}: {found:?}");
+                    assert!(tokio::time::Instant::now() < deadline, "timed out: {name}: {what}: {found:?}");
                 }
             }
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
@@ -156,14 +158,14 @@ impl TestApi {
     }
 
     pub(crate) async fn wait_until_gone(&self, name: &str) {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         while self.pods().get_opt(name).await.unwrap().is_some() {
             assert!(tokio::time::Instant::now() < deadline, "{name} is not deleted");
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
     }
 
-    /// Reason, message and count of each event.
+    /// Returns the reason, message and count of each event.
     pub(crate) async fn events(&self) -> Vec<(String, String, i32)> {
         let api: Api<Event> = Api::namespaced(self.server.admin(), "default");
         let events = api.list(&ListParams::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! A container runtime whose containers do what the test says.
+//! A container runtime under the control of the test.
 
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
@@ -15,14 +15,19 @@ pub(crate) struct FakeContainers {
     count: Mutex<usize>,
     changes: watch::Sender<u64>,
     log: Log,
-    /// The error of each start, while there is one.
+    /// The error of each start, if set.
     pub(crate) refuse: Mutex<Option<StartError>>,
 }
 
 impl FakeContainers {
     pub(crate) fn new(log: Log) -> Self {
-        let (all, count, refuse) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { all, count, changes: watch::channel(0).0, log, refuse }
+        Self {
+            all: Mutex::default(),
+            count: Mutex::default(),
+            changes: watch::channel(0).0,
+            log,
+            refuse: Mutex::default(),
+        }
     }
 
     /// Ends the running container of this name.
@@ -41,19 +46,19 @@ impl FakeContainers {
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// What the newest container of this name was started with.
+    /// Returns the spec of the newest container of this name.
     pub(crate) fn spec(&self, name: &str) -> Option<ContainerSpec> {
         self.all.lock().unwrap().iter().rev().find(|(spec, _)| spec.name == name).map(|(spec, _)| spec.clone())
     }
 
-    /// Pod and name of those that run.
+    /// Returns the running containers as `pod/name`.
     pub(crate) fn running(&self) -> Vec<String> {
         let all = self.all.lock().unwrap();
         let running = all.iter().filter(|(_, info)| matches!(info.state, State::Running { .. }));
         running.map(|(spec, _)| format!("{}/{}", spec.pod_name, spec.name)).collect()
     }
 
-    /// How many there are, running or not.
+    /// Counts the containers, running or not.
     pub(crate) fn len(&self) -> usize {
         self.all.lock().unwrap().len()
     }
@@ -96,7 +101,7 @@ impl Containers for FakeContainers {
             let all = self.all.lock().unwrap();
             let name = all.iter().find(|(_, info)| info.id == *id).map(|(spec, _)| spec.name.clone());
             drop(all);
-            self.log.add(format!("stop {} within {}", name.unwrap_or_default(), grace.as_secs_f64().round()));
+            self.log.add(format!("stop {} with grace {}", name.unwrap_or_default(), grace.as_secs_f64().round()));
             self.finish(|info| info.id == *id, 143);
         })
     }

@@ -1,4 +1,4 @@
-//! A plugin on a stock tonic server.
+//! A plugin on a plain tonic server, under the control of the test.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use super::Log;
 type Prepare = dyn Fn(&v1::Claim) -> Option<v1::NodePrepareResourceResponse> + Send + Sync;
 type Unprepare = dyn Fn(&v1::Claim) -> Option<v1::NodeUnprepareResourceResponse> + Send + Sync;
 
-/// What a plugin does, and what it saw.
+/// The behaviour of a plugin, and the calls it saw.
 pub(crate) struct Script {
     pub(crate) info: Mutex<PluginInfo>,
     pub(crate) get_info_error: Mutex<Option<Status>>,
@@ -30,14 +30,14 @@ pub(crate) struct Script {
     /// Whether `GetInfo` never answers.
     pub(crate) hang: AtomicBool,
     pub(crate) notified: Mutex<Vec<RegistrationStatus>>,
-    /// What fails whole calls.
+    /// The error of whole calls, if set.
     pub(crate) call_error: Mutex<Option<Status>>,
     pub(crate) prepare: Mutex<Box<Prepare>>,
     pub(crate) unprepare: Mutex<Box<Unprepare>>,
-    /// Answers for claims that nobody asked for.
+    /// The UIDs of claims that are answered without having been requested.
     pub(crate) extra: Mutex<Vec<String>>,
-    /// Calls wait until there is a permit.
-    pub(crate) door: tokio::sync::Semaphore,
+    /// Calls wait for a permit.
+    pub(crate) gate: tokio::sync::Semaphore,
     pub(crate) health: broadcast::Sender<Result<health_v1::NodeWatchResourcesResponse, Status>>,
     pub(crate) health_error: Mutex<Option<Status>>,
     pub(crate) streams: AtomicUsize,
@@ -46,10 +46,10 @@ pub(crate) struct Script {
     driver: String,
 }
 
-/// A socket that is served. It is gone with this.
+/// A served socket. Dropping it removes the socket.
 pub(crate) struct Socket {
     pub(crate) path: PathBuf,
-    /// How many connections were accepted.
+    /// The number of accepted connections.
     pub(crate) connections: Arc<AtomicUsize>,
     hang_up: broadcast::Sender<()>,
     _server: AbortOnDropHandle<()>,
@@ -62,7 +62,7 @@ impl Drop for Socket {
 }
 
 impl Socket {
-    /// Ends all connections, and goes on listening.
+    /// Closes all connections, and keeps listening.
     pub(crate) fn hang_up(&self) {
         self.hang_up.send(()).unwrap();
     }
@@ -74,12 +74,15 @@ impl Socket {
         let hang_up = broadcast::channel(1).0;
         let ends = hang_up.clone();
         let incoming = futures::stream::unfold(listener, move |listener| {
-            let (counter, mut end) = (counter.clone(), ends.subscribe());
+            let counter = counter.clone();
+            let ends = ends.clone();
             async move {
                 let mut caller = listener.accept().await.unwrap().0;
+                // Not before: an earlier hang-up is not for this connection.
+                let mut end = ends.subscribe();
                 counter.fetch_add(1, Ordering::SeqCst);
                 let (stream, mut served) = tokio::net::UnixStream::pair().unwrap();
-                // Ends with the server, whose end of the pair is then gone, or when it is told.
+                // Ends with the server, which closes its end of the pair, or on `hang_up`.
                 tokio::spawn(async move {
                     tokio::select! {
                         _ = tokio::io::copy_bidirectional(&mut caller, &mut served) => {}
@@ -96,7 +99,7 @@ impl Socket {
     }
 }
 
-/// A plugin that runs.
+/// A running plugin.
 pub(crate) struct TestPlugin {
     pub(crate) script: Arc<Script>,
     pub(crate) registration: Option<Socket>,
@@ -106,7 +109,7 @@ pub(crate) struct TestPlugin {
 }
 
 impl TestPlugin {
-    /// Serves both sockets; `instance` tells several of one driver apart.
+    /// Serves both sockets; `instance` distinguishes several instances of one driver.
     pub(crate) async fn start(registry: &Path, driver: &str, instance: &str, log: Log) -> Self {
         let mut plugin = Self::new(registry, &format!("{driver}{instance}@reg.sock"), driver, instance, log);
         plugin.serve();
@@ -145,7 +148,7 @@ impl TestPlugin {
             })),
             unprepare: Mutex::new(Box::new(|_| Some(v1::NodeUnprepareResourceResponse::default()))),
             extra: Mutex::default(),
-            door: tokio::sync::Semaphore::new(1_000_000),
+            gate: tokio::sync::Semaphore::new(1_000_000),
             health: broadcast::channel(16).0,
             health_error: Mutex::default(),
             streams: AtomicUsize::new(0),
@@ -175,7 +178,7 @@ impl TestPlugin {
         self.service.as_ref().unwrap().connections.load(Ordering::SeqCst)
     }
 
-    /// What the kubelet said: registered or not, and the error.
+    /// Returns the notifications: whether it was registered, and the error.
     pub(crate) fn notified(&self) -> Vec<(bool, String)> {
         let notified = self.script.notified.lock().unwrap();
         notified.iter().map(|status| (status.plugin_registered, status.error.clone())).collect()
@@ -242,7 +245,7 @@ impl Served {
         self.0.log.add(format!("{what} {} {}", self.0.driver, names.join(" ")));
         let timeout = request.metadata().get("grpc-timeout").map(|value| value.to_str().unwrap().to_owned());
         self.0.timeouts.lock().unwrap().push(timeout.unwrap_or_default());
-        self.0.door.acquire().await.unwrap().forget();
+        self.0.gate.acquire().await.unwrap().forget();
         self.0.call_error.lock().unwrap().clone().map_or(Ok(()), Err)
     }
 

@@ -1,7 +1,7 @@
-//! What the runtimes know of the spec directories, which is not always what is there.
+//! The specs as container runtimes know them, which is not always what is in the directories.
 //!
-//! containerd and CRI-O read the directories when they start, and again when the kernel tells of some changes, though not
-//! of all. A driver must not rely on a change that would go unnoticed; here it does as there.
+//! containerd and CRI-O read the directories when they start, and again when inotify reports some changes, though not all.
+//! A driver must not rely on a change that runtimes do not notice, so it is not noticed here either.
 //!
 //! | change | noticed |
 //! |---|---|
@@ -9,9 +9,9 @@
 //! | a `.json` or `.yaml` file is written to | yes |
 //! | a directory appears | yes, at the next container |
 //! | a file is moved in from another directory, or linked | **no** |
-//! | an empty file is made | no |
+//! | an empty file is created | no |
 //!
-//! When a change is noticed all is read again, so what went unnoticed is found with the next change of anything.
+//! A noticed change rereads everything, so an unnoticed one is found with the next change of anything.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -32,29 +32,29 @@ pub struct Cache {
 
 #[derive(Debug)]
 struct Known {
-    /// None if the system has none left: then the directories are read every time.
+    /// `None` if inotify is not available: then the directories are read every time.
     events: Option<Subscription>,
-    /// The watch of each directory, if it is there.
+    /// The watch of each directory that exists.
     watches: Vec<Option<Watched>>,
     specs: Arc<Specs>,
 }
 
-/// A directory that is watched.
+/// A watched directory.
 #[derive(Debug, Clone, Copy)]
 struct Watched {
     id: WatchId,
     identity: Identity,
 }
 
-/// Device and inode, which tell a directory from another one of its name.
+/// Device and inode, which distinguish a directory from another of the same name.
 type Identity = (u64, u64);
 
 impl Cache {
-    /// Reads the directories, the last of which has priority. Blocks.
+    /// Reads the directories; later ones have priority. Blocks.
     pub fn new(directories: Vec<PathBuf>) -> Self {
         let events = subscribe();
         if let Err(error) = &events {
-            tracing::warn!(%error, "CDI directories cannot be watched: they are read for every container");
+            tracing::warn!(%error, "watching CDI directories failed, reading them for every container");
         }
         let watches = vec![None; directories.len()];
         let mut known = Known { events: events.ok(), watches, specs: Arc::default() };
@@ -63,11 +63,11 @@ impl Cache {
         Self { directories, known: Mutex::new(known) }
     }
 
-    /// All specs that a runtime knows now. Blocks.
+    /// Returns all specs that a runtime knows now. Blocks.
     pub fn specs(&self) -> Arc<Specs> {
         // Nothing panics while it is locked.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        // Both, whatever the first says.
+        // Both calls are needed, whatever the first returns.
         let changed = known.has_changed();
         if known.watch(&self.directories) || changed || known.events.is_none() {
             known.read(&self.directories);
@@ -75,18 +75,18 @@ impl Cache {
         Arc::clone(&known.specs)
     }
 
-    /// Applies devices to a container's edits, as [`Specs::inject`] does with those that a runtime knows. If one is in a
-    /// file that went unnoticed the error says so. Blocks.
+    /// Applies devices to a container's edits like [`Specs::inject`], with the specs that a runtime knows. The error points out
+    /// devices in files that runtimes have not noticed. Blocks.
     pub fn inject(&self, devices: &[String], edits: &mut Edits) -> Result<(), InjectError> {
         let mut result = self.specs().inject(devices, edits);
         if let Err(InjectError::Unresolvable { devices, problems }) = &mut result {
-            let there = scan(&self.directories);
-            let unnoticed = devices.iter().filter_map(|name| Some((name, there.device(name)?.0)));
+            let current = scan(&self.directories);
+            let unnoticed = devices.iter().filter_map(|name| Some((name, current.device(name)?.0)));
             problems.extend(unnoticed.map(|(name, file)| SpecProblem {
                 path: file.path.clone(),
                 problem: format!(
-                    "has {name}, but came in a way that container runtimes do not notice: write a temporary file in the \
-                     same directory and rename it"
+                        "has {name}, but was added in a way that container runtimes do not notice: write a temporary file in the \
+                         same directory and rename it"
                 ),
             }));
         }
@@ -98,12 +98,12 @@ impl Known {
     fn read(&mut self, directories: &[PathBuf]) {
         let specs = scan(directories);
         for problem in specs.problems() {
-            tracing::warn!(%problem, "CDI spec");
+            tracing::warn!(%problem, "invalid CDI spec");
         }
         self.specs = Arc::new(specs);
     }
 
-    /// Watches directories that are not watched yet; says whether there is one that could not be before.
+    /// Watches directories that are not watched yet; returns whether a watch was added.
     fn watch(&mut self, directories: &[PathBuf]) -> bool {
         let Some(events) = &self.events else { return false };
         let flags = WatchFlags::CREATE
@@ -115,10 +115,10 @@ impl Known {
             | WatchFlags::DELETE_SELF;
         let mut new = false;
         for (directory, watch) in directories.iter().zip(&mut self.watches) {
-            // Not there, most likely; asked again at the next container.
+            // A missing directory is tried again at the next container.
             let identity = fs::metadata(directory).ok().map(|found| (found.dev(), found.ino()));
-            // The kernel does not tell that a directory is gone while any process still has it open, a child that was just
-            // forked for example.
+            // The identity is compared, because the kernel does not report the removal of a directory while any process has
+            // it open, for example a child that was just forked.
             let is_watched = watch.is_some_and(|watched| Some(watched.identity) == identity);
             if !is_watched && let Some(identity) = identity {
                 *watch = events.watch(directory, flags).ok().map(|id| Watched { id, identity });
@@ -128,13 +128,13 @@ impl Known {
         new
     }
 
-    /// Takes what the kernel has told; says whether a runtime would read the directories again.
+    /// Reads the events; returns whether a runtime would read the directories again.
     fn has_changed(&mut self) -> bool {
         let Some(events) = &self.events else { return true };
         let events = match events.drain() {
             Ok(events) => events,
             Err(error) => {
-                tracing::warn!(%error, "changes of CDI directories are lost");
+                tracing::warn!(%error, "reading changes of CDI directories failed");
                 return true;
             }
         };
@@ -146,7 +146,7 @@ impl Known {
             changed |= event.flags.intersects(gone | ReadFlags::QUEUE_OVERFLOW);
             changed |= event.flags.contains(ReadFlags::MODIFY) && spec;
             if event.flags.contains(ReadFlags::IGNORED) {
-                // The directory is gone. One that comes in its place is another.
+                // The directory is gone; one that replaces it needs a new watch.
                 let is_of = |watch: &Option<Watched>| watch.map(|watched| watched.id) == event.watch;
                 let watches = self.watches.iter_mut().filter(|watch| is_of(watch));
                 watches.for_each(|watch| *watch = None);

@@ -1,12 +1,12 @@
-//! A container's edits: what it has before CDI, and what devices add to that, in the order of the runtimes.
+//! The edits of a container: its own, and those of devices, applied as the runtimes do it.
 //!
-//! | edit | how |
+//! | edit | how it is applied |
 //! |---|---|
-//! | `env` | replaces a variable of that name in its place, or is added |
-//! | `deviceNodes` | replaces a node of that path; what is missing is taken from the host's node |
-//! | `mounts` | replaces a mount of that path; then all are put in the order of their depth |
-//! | `hooks`, `netDevices`, `additionalGids` | are added; a group 0 is not |
-//! | `intelRdt` | the last one counts |
+//! | `env` | replaces the variable of that name in its position, or is appended |
+//! | `deviceNodes` | replaces the node of that path; missing fields are taken from the host's node |
+//! | `mounts` | replaces the mount of that path; then all are sorted by their depth |
+//! | `hooks`, `netDevices`, `additionalGids` | are appended, except group 0 |
+//! | `intelRdt` | the last one wins |
 
 use std::fmt;
 use std::fs;
@@ -17,14 +17,14 @@ use drakkar_cdi::{ContainerEdits, DeviceNode, Hook, IntelRdt, Mount, NetDevice};
 
 use super::SpecProblem;
 
-/// All that makes a container different from an empty one. The [`Display`](fmt::Display) is for humans.
+/// What distinguishes a container from an empty one. [`Display`](fmt::Display) lists it for humans.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Edits {
-    /// The environment, complete.
+    /// The complete environment.
     pub env: Vec<(String, String)>,
     /// Device nodes.
     pub device_nodes: Vec<Node>,
-    /// Mounts, in the order to do them.
+    /// Mounts, in the order in which they are mounted.
     pub mounts: Vec<Mount>,
     /// Hooks, in the order of the devices.
     pub hooks: Vec<Hook>,
@@ -36,12 +36,12 @@ pub struct Edits {
     pub intel_rdt: Option<IntelRdt>,
 }
 
-/// A device node with all that is needed to make it.
+/// A device node with all fields that are needed to create it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// The path in the container.
     pub path: String,
-    /// The path on the host, where there need not be a node.
+    /// The path on the host, where the node need not exist.
     pub host_path: String,
     /// `b`, `c`, `u` or `p`.
     pub kind: char,
@@ -51,48 +51,48 @@ pub struct Node {
     pub minor: u32,
     /// Permission bits.
     pub mode: u32,
-    /// What the container may do with it: some of `rwm`.
+    /// The access of the container: some of `rwm`.
     pub permissions: String,
-    /// The owner, if told.
+    /// The owner, if specified.
     pub uid: Option<u32>,
-    /// The group, if told.
+    /// The group, if specified.
     pub gid: Option<u32>,
 }
 
-/// Why devices cannot be given to a container. Runtimes fail the creation of the container, and the kubelet tries again.
+/// Why devices cannot be injected. Runtimes fail the creation of the container, and the kubelet retries.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InjectError {
-    /// No spec has the devices, or two of one directory have.
-    #[error("unresolvable CDI devices {}{}", .devices.join(", "), Because(.problems))]
+    /// No spec has the devices, or two specs of one directory have them.
+    #[error("unresolvable CDI devices {}{}", .devices.join(", "), ProblemList(.problems))]
     Unresolvable {
-        /// The names that were asked for.
+        /// The names of the devices.
         devices: Vec<String>,
-        /// What is wrong in the spec directories: likely the reason.
+        /// Problems in the spec directories, one of which is likely the reason.
         problems: Vec<SpecProblem>,
     },
-    /// The host's node cannot be looked at.
+    /// The host's device node cannot be read.
     #[error("failed to inject devices: failed to stat CDI host device {path:?}: {source}")]
     HostDevice {
         /// The path on the host.
         path: String,
-        /// What the system says.
+        /// The cause.
         source: io::Error,
     },
-    /// What is on the host is no device, or not one of the type that the spec says.
-    #[error("failed to inject devices: CDI device {path:?} is to be of type {wanted:?} but {host_path:?} is {found}")]
+    /// The file on the host is not a device, or not of the type in the spec.
+    #[error("failed to inject devices: CDI device {path:?} must be of type {expected:?} but {host_path:?} is {found}")]
     Kind {
         /// The path in the container.
         path: String,
         /// The path on the host.
         host_path: String,
         /// The type in the spec, empty for any.
-        wanted: String,
-        /// What is there.
+        expected: String,
+        /// The type on the host.
         found: String,
     },
-    /// A number that no device can have.
-    #[error("failed to inject devices: CDI device {path:?}: {number} is no device number")]
+    /// A device number is out of range.
+    #[error("failed to inject devices: CDI device {path:?}: {number} is not a device number")]
     Number {
         /// The path in the container.
         path: String,
@@ -101,9 +101,9 @@ pub enum InjectError {
     },
 }
 
-struct Because<'a>(&'a [SpecProblem]);
+struct ProblemList<'a>(&'a [SpecProblem]);
 
-impl fmt::Display for Because<'_> {
+impl fmt::Display for ProblemList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, problem) in self.0.iter().enumerate() {
             write!(f, "{}{problem}", if index == 0 { " (also: " } else { "; " })?;
@@ -113,7 +113,7 @@ impl fmt::Display for Because<'_> {
 }
 
 impl Edits {
-    /// Sets a variable: in its place if it is there.
+    /// Sets a variable, in its position if it is already set.
     pub fn set_env(&mut self, name: &str, value: &str) {
         match self.env.iter_mut().find(|(old, _)| old == name) {
             Some((_, old)) => value.clone_into(old),
@@ -121,7 +121,7 @@ impl Edits {
         }
     }
 
-    /// Adds a mount instead of an earlier one at the same path.
+    /// Adds a mount, and removes an earlier one at the same path.
     pub fn add_mount(&mut self, mount: Mount) {
         self.mounts.retain(|old| old.container_path != mount.container_path);
         self.mounts.push(mount);
@@ -129,7 +129,7 @@ impl Edits {
 
     pub(super) fn apply(&mut self, all: &[&ContainerEdits]) -> Result<(), InjectError> {
         for text in all.iter().flat_map(|edits| &edits.env) {
-            // Without a `=` the file would not have loaded.
+            // Loading has checked that there is a `=`.
             let (name, value) = text.split_once('=').unwrap_or((text, ""));
             self.set_env(name, value);
         }
@@ -154,7 +154,7 @@ impl Edits {
     }
 }
 
-/// How many parts a path has once it is clean.
+/// Returns the number of components of a path, after it is cleaned.
 fn depth(path: &str) -> usize {
     path.split('/').fold(0, |depth: usize, part| match part {
         "" | "." => depth,
@@ -170,29 +170,31 @@ impl Node {
         let number = |number: i64| {
             u32::try_from(number).map_err(|_large| InjectError::Number { path: node.path.clone(), number })
         };
-        let (mut major, mut minor) = (number(node.major)?, number(node.minor)?);
+        let mut major = number(node.major)?;
+        let mut minor = number(node.minor)?;
         let mut kind = node.node_type.chars().next();
         if !enough {
             let stat = |source| InjectError::HostDevice { path: host_path.clone(), source };
-            // A link to a device is none, for the runtimes.
+            // The runtimes do not follow a symbolic link to a device.
             let status = fs::symlink_metadata(host_path).map_err(stat)?;
             let found = match status.file_type() {
                 found if found.is_block_device() => "b",
                 found if found.is_char_device() => "c",
                 found if found.is_fifo() => "p",
-                _ => "no device",
+                _ => "not a device",
             };
-            if found == "no device" || !(node.node_type.is_empty() || node.node_type == found) {
+            if found == "not a device" || !(node.node_type.is_empty() || node.node_type == found) {
                 return Err(InjectError::Kind {
                     path: node.path.clone(),
                     host_path: host_path.clone(),
-                    wanted: node.node_type.clone(),
+                    expected: node.node_type.clone(),
                     found: found.to_owned(),
                 });
             }
             kind = found.chars().next();
             if major == 0 && found != "p" {
-                (major, minor) = (rustix::fs::major(status.rdev()), rustix::fs::minor(status.rdev()));
+                major = rustix::fs::major(status.rdev());
+                minor = rustix::fs::minor(status.rdev());
             }
         }
         let permissions = if node.permissions.is_empty() { "rwm" } else { &node.permissions };

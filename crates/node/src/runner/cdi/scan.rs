@@ -1,14 +1,14 @@
-//! The spec directories: which devices there are, and which files are no good.
+//! Reading the spec directories: the devices, and the files with problems.
 //!
-//! | what | how |
+//! | case | result |
 //! |---|---|
-//! | order | directories as given, a later one has priority; files in the order of their names |
-//! | files | `.json` and `.yaml`, in the directory itself; links are followed; anything else has no spec |
-//! | a bad file | is told; other files load |
-//! | a directory that is not there | is empty |
-//! | a directory that cannot be read | is told, and ends the scan |
-//! | one device in two directories | the one with priority, silently |
-//! | one device in two files of one directory | neither, also when a directory with priority has a third: as the Go library does it |
+//! | order | directories as given, later ones have priority; files by name |
+//! | files | `.json` and `.yaml` in the directory itself; links are followed; other files are ignored |
+//! | an invalid file | is reported; other files are loaded |
+//! | a missing directory | is empty |
+//! | an unreadable directory | is reported, and ends the scan |
+//! | a device in two directories | the one with priority, without a report |
+//! | a device in two files of one directory | neither, even if a directory with priority has a third: as in the Go library |
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -21,17 +21,17 @@ use drakkar_cdi::{Device, Spec, validate};
 
 use super::SpecProblem;
 
-/// How large a spec file may be; a device has a few hundred bytes.
+/// The largest spec file; a device has a few hundred bytes.
 const MAX_FILE: u64 = 16 << 20;
 
-/// All specs of the directories, at one time.
+/// All specs of the directories, at one point in time.
 #[derive(Debug, Default)]
 pub struct Specs {
     devices: HashMap<String, (Arc<File>, usize)>,
     problems: Vec<SpecProblem>,
 }
 
-/// A spec file that loads.
+/// A valid spec file.
 #[derive(Debug)]
 pub(super) struct File {
     pub(super) path: PathBuf,
@@ -39,7 +39,7 @@ pub(super) struct File {
     pub(super) spec: Spec,
 }
 
-/// Reads the directories, the last of which has priority. Blocks.
+/// Reads the directories; later ones have priority. Blocks.
 pub fn scan(directories: &[PathBuf]) -> Specs {
     let mut specs = Specs::default();
     let mut conflicts = HashSet::new();
@@ -64,12 +64,12 @@ pub fn scan(directories: &[PathBuf]) -> Specs {
 }
 
 impl Specs {
-    /// Files and directories that are no good, and devices that are there twice.
+    /// Returns the problems: invalid files and directories, and devices in two files.
     pub fn problems(&self) -> &[SpecProblem] {
         &self.problems
     }
 
-    /// The qualified names of all devices, in order.
+    /// Returns the qualified names of all devices, sorted.
     pub fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.devices.keys().map(String::as_str).collect();
         names.sort_unstable();
@@ -90,14 +90,15 @@ impl Specs {
         for (index, device) in file.spec.devices.iter().enumerate() {
             let name = format!("{}={}", file.spec.kind, device.name);
             match self.devices.entry(name) {
-                Entry::Vacant(place) => {
-                    place.insert((Arc::clone(&file), index));
+                Entry::Vacant(entry) => {
+                    entry.insert((Arc::clone(&file), index));
                 }
-                Entry::Occupied(mut place) if place.get().0.priority < file.priority => {
-                    place.insert((Arc::clone(&file), index));
+                Entry::Occupied(mut entry) if entry.get().0.priority < file.priority => {
+                    entry.insert((Arc::clone(&file), index));
                 }
-                Entry::Occupied(place) => {
-                    let (name, other) = (place.key().clone(), place.get().0.path.clone());
+                Entry::Occupied(entry) => {
+                    let name = entry.key().clone();
+                    let other = entry.get().0.path.clone();
                     let problem = format!(
                         "conflicting device {name:?} (specs {:?}, {:?}): remove it from one of them",
                         file.path, other
@@ -126,7 +127,7 @@ fn spec_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 fn read(path: &Path) -> Result<Spec, String> {
-    // Not opened before it is known to be a file: a pipe would block, and a device may act on it.
+    // The type is checked before opening: a pipe would block, and opening a device can have effects.
     let status = fs::metadata(path).map_err(|error| error.to_string())?;
     if !status.is_file() {
         return Err("is not a regular file".to_owned());

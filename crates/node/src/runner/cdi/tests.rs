@@ -59,7 +59,7 @@ fn a_device_in_two_files_of_one_directory_is_in_neither_and_priority_does_not_he
 }
 
 #[test]
-fn bad_files_are_told_and_do_not_harm_others() {
+fn invalid_files_are_reported_and_do_not_affect_others() {
     let (_base, directories) = directories();
     let [low, high] = &directories[..] else { panic!("two directories") };
     write(low, "broken.json", "{");
@@ -118,7 +118,7 @@ fn a_missing_directory_is_empty_and_an_unreadable_one_ends_the_scan() {
 }
 
 #[test]
-fn the_edits_of_a_file_come_once_before_those_of_its_first_device() {
+fn the_edits_of_a_file_are_applied_once_before_those_of_its_first_device() {
     let (_base, directories) = directories();
     write(
         &directories[0],
@@ -130,7 +130,7 @@ fn the_edits_of_a_file_come_once_before_those_of_its_first_device() {
 }
 
 #[test]
-fn a_node_takes_what_it_lacks_from_the_host_and_must_agree_with_it() {
+fn a_node_takes_missing_fields_from_the_host_and_must_agree_with_it() {
     let node = |node: Value| {
         let devices = json!([{ "name": "0", "containerEdits": { "deviceNodes": [node] } }]);
         let spec = json!({ "cdiVersion": "0.6.0", "kind": "example.com/x", "devices": devices });
@@ -144,9 +144,9 @@ fn a_node_takes_what_it_lacks_from_the_host_and_must_agree_with_it() {
     let missing = node(json!({ "path": "/dev/x", "hostPath": "/no/such/device" })).unwrap_err().to_string();
     assert!(missing.contains("failed to stat CDI host device \"/no/such/device\""), "{missing}");
     let other = node(json!({ "path": "/dev/null", "type": "b" })).unwrap_err().to_string();
-    assert!(other.contains("is to be of type \"b\" but \"/dev/null\" is c"), "{other}");
+    assert!(other.contains("must be of type \"b\" but \"/dev/null\" is c"), "{other}");
     let file = node(json!({ "path": "/dev/x", "hostPath": "/etc/passwd" })).unwrap_err().to_string();
-    assert!(file.contains("is no device"), "{file}");
+    assert!(file.contains("is not a device"), "{file}");
     assert!(node(json!({ "path": "/dev/x", "type": "c", "major": 5 })).is_ok());
 }
 
@@ -181,17 +181,17 @@ fn a_file_from_another_directory_goes_unnoticed_and_the_error_says_so() {
     let error = cache.inject(&["example.com/x=moved".to_owned()], &mut Edits::default()).unwrap_err().to_string();
     let start = "unresolvable CDI devices example.com/x=moved (also: ";
     assert!(
-        error.starts_with(start) && error.contains("a.json: has example.com/x=moved, but came in a way"),
+        error.starts_with(start) && error.contains("a.json: has example.com/x=moved, but was added in a way"),
         "{error}"
     );
-    // Any change that is noticed makes up for it.
+    // Any noticed change makes up for it.
     write(&directories[1], "c.json", "{}");
     assert!(knows(&cache, "moved") && knows(&cache, "linked"));
 }
 
-/// The kernel tells that a directory is gone when the last process has closed it.
+/// The kernel reports the removal of a directory when the last process has closed it.
 #[test]
-fn a_directory_that_takes_the_place_of_one_that_is_still_open_is_read() {
+fn a_directory_that_replaces_one_that_is_still_open_is_read() {
     let (_base, directories) = directories();
     let cache = Cache::new(directories.clone());
     let _open = fs::File::open(&directories[0]).unwrap();

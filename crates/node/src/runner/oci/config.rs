@@ -1,4 +1,4 @@
-//! The configuration of a bundle, in the words of the OCI runtime specification.
+//! The configuration of an OCI bundle.
 
 use std::fs;
 use std::io;
@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 
 use crate::runner::cdi::{Edits, Node};
 use crate::runner::native::Program;
-use crate::runner::root::{Bases, HIDDEN, READ_ONLY};
+use crate::runner::root::{HIDDEN, HostDirectories, READ_ONLY};
 
-/// What processes of a container may do: what containerd and Docker give.
+/// The capabilities of a container's processes, as in containerd and Docker.
 const CAPABILITIES: &[&str] = &[
     "CAP_AUDIT_WRITE",
     "CAP_CHOWN",
@@ -30,8 +30,8 @@ const CAPABILITIES: &[&str] = &[
     "CAP_SYS_CHROOT",
 ];
 
-/// Makes what is not a mount in a container's root.
-pub(super) fn make_root(root: &Path, bases: &Bases) -> io::Result<()> {
+/// Creates what is not a mount in a container's root.
+pub(super) fn create_root(root: &Path, host: &HostDirectories) -> io::Result<()> {
     for directory in ["dev", "proc", "run", "tmp", "var/tmp"] {
         fs::create_dir_all(root.join(directory))?;
     }
@@ -39,7 +39,7 @@ pub(super) fn make_root(root: &Path, bases: &Bases) -> io::Result<()> {
         fs::set_permissions(root.join(directory), fs::Permissions::from_mode(0o1777))?;
     }
     symlink("../run", root.join("var/run"))?;
-    for (name, link) in bases.iter() {
+    for (name, link) in host.iter() {
         match link {
             Some(link) => symlink(link, root.join(name))?,
             None => fs::create_dir(root.join(name))?,
@@ -48,8 +48,8 @@ pub(super) fn make_root(root: &Path, bases: &Bases) -> io::Result<()> {
     Ok(())
 }
 
-/// The whole configuration.
-pub(super) fn config(program: &Program<'_>, host_name: &str, edits: &Edits, bases: &Bases) -> Value {
+/// Returns the whole configuration.
+pub(super) fn config(program: &Program<'_>, host_name: &str, edits: &Edits, host: &HostDirectories) -> Value {
     let env: Vec<String> = program.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
     json!({
         "ociVersion": "1.0.2",
@@ -64,7 +64,7 @@ pub(super) fn config(program: &Program<'_>, host_name: &str, edits: &Edits, base
             "capabilities": { "bounding": CAPABILITIES, "effective": CAPABILITIES, "permitted": CAPABILITIES },
             "noNewPrivileges": true,
         },
-        "mounts": mounts(edits, bases),
+        "mounts": mounts(edits, host),
         "hooks": hooks(&edits.hooks),
         "linux": {
             // The network is the host's.
@@ -83,7 +83,7 @@ fn below_proc(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| format!("/proc/{name}")).collect()
 }
 
-fn mounts(edits: &Edits, bases: &Bases) -> Vec<Value> {
+fn mounts(edits: &Edits, host: &HostDirectories) -> Vec<Value> {
     let mut mounts = vec![
         json!({ "destination": "/proc", "type": "proc", "source": "proc" }),
         json!({ "destination": "/dev", "type": "tmpfs", "source": "tmpfs",
@@ -91,7 +91,7 @@ fn mounts(edits: &Edits, bases: &Bases) -> Vec<Value> {
         json!({ "destination": "/dev/shm", "type": "tmpfs", "source": "shm",
                 "options": ["nosuid", "noexec", "nodev", "mode=1777"] }),
     ];
-    for (name, _) in bases.iter().filter(|(_, link)| link.is_none()) {
+    for (name, _) in host.iter().filter(|(_, link)| link.is_none()) {
         let path = format!("/{name}");
         mounts.push(json!({ "destination": path, "type": "bind", "source": path, "options": ["rbind", "rro"] }));
     }

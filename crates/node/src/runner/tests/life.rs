@@ -1,4 +1,4 @@
-//! Starts, ends, signals, logs, programs inside, and that nothing is left.
+//! Tests of starts, exits, signals, logs and exec, and that nothing remains.
 
 use futures::FutureExt as _;
 use rstest::rstest;
@@ -9,7 +9,7 @@ use super::*;
 #[case(Isolation::Root)]
 #[case(Isolation::UserNamespace)]
 #[tokio::test]
-async fn a_program_runs_to_its_end_and_its_output_and_exit_code_are_kept(#[case] isolation: Isolation) {
+async fn a_program_runs_to_its_exit_and_its_output_and_exit_code_are_kept(#[case] isolation: Isolation) {
     if skipped(&isolation) {
         return;
     }
@@ -35,35 +35,35 @@ async fn a_program_runs_to_its_end_and_its_output_and_exit_code_are_kept(#[case]
 #[case(Isolation::Root)]
 #[case(Isolation::UserNamespace)]
 #[tokio::test]
-async fn a_program_that_heeds_the_first_signal_has_its_time_and_others_are_killed(#[case] isolation: Isolation) {
+async fn a_program_that_handles_sigterm_gets_its_grace_period_and_others_are_killed(#[case] isolation: Isolation) {
     if skipped(&isolation) {
         return;
     }
     let bench = Bench::new(isolation);
     let runner = bench.runner();
-    let heeds =
+    let handles =
         runner.start(container("trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.01; done", &[])).await;
-    let heeds = heeds.unwrap();
-    bench.until_logged(&heeds, "up").await;
-    assert_eq!(runner.stop(&heeds, Duration::from_secs(600)).await.unwrap().code, 3);
-    assert!(bench.log(&heeds).ends_with("bye\n"));
+    let handles = handles.unwrap();
+    bench.until_logged(&handles, "up").await;
+    assert_eq!(runner.stop(&handles, Duration::from_secs(600)).await.unwrap().code, 3);
+    assert!(bench.log(&handles).ends_with("bye\n"));
 
     let ignores = runner.start(container("trap '' TERM; echo up; while :; do sleep 1; done", &[])).await.unwrap();
     bench.until_logged(&ignores, "up").await;
     assert!(matches!(runner.remove(&ignores), Err(Error::StillRunning(_))));
     let exit = runner.stop(&ignores, Duration::from_millis(50)).await.unwrap();
     assert_eq!((exit.code, exit.signal), (137, Some(9)));
-    // Once more is fine.
+    // Stopping it again succeeds.
     assert_eq!(runner.stop(&ignores, Duration::ZERO).await.unwrap(), exit);
 }
 
-/// The first process of a process namespace does not get signals that it does not handle. A pod whose container is a mere
-/// `sleep` is gone at once all the same, and its exit code is that of the signal.
+/// The kernel drops signals to the first process of a pid namespace that it does not handle. Nevertheless a container that is
+/// a mere `sleep` ends at once, with the exit code of the signal.
 #[rstest]
 #[case(Isolation::Root)]
 #[case(Isolation::UserNamespace)]
 #[tokio::test]
-async fn a_program_that_does_not_handle_the_first_signal_ends_by_it(#[case] isolation: Isolation) {
+async fn a_program_without_a_handler_for_sigterm_ends_by_it(#[case] isolation: Isolation) {
     if skipped(&isolation) {
         return;
     }
@@ -72,7 +72,7 @@ async fn a_program_that_does_not_handle_the_first_signal_ends_by_it(#[case] isol
     let script = format!("sleep {time} & echo up; wait");
     let id = bench.runner().start(container(&script, &[])).await.unwrap();
     bench.until_logged(&id, "up").await;
-    // An hour: it is not by its end that the container ends.
+    // An hour: the container does not end because the grace period has passed.
     let exit = bench.runner().stop(&id, Duration::from_secs(3600)).await.unwrap();
     assert_eq!((exit.code, exit.signal), (143, Some(15)));
     assert_eq!(sleepers(&time), 0);
@@ -85,20 +85,20 @@ fn a_runner_can_be_shared_by_threads() {
 }
 
 #[tokio::test]
-async fn many_wait_for_one_end_and_are_told_of_changes() {
+async fn many_can_wait_for_one_exit_and_subscribers_see_changes() {
     let bench = Bench::new(Isolation::Auto);
     let runner = bench.runner();
     let mut changes = runner.subscribe();
     let id = runner.start(container("exec sleep 1000", &[])).await.unwrap();
     changes.changed().await.unwrap();
     changes.borrow_and_update();
-    let State::Running { pid } = runner.info(&id).unwrap().state else { panic!("does not run") };
+    let State::Running { pid } = runner.info(&id).unwrap().state else { panic!("not running") };
     assert!(alive(pid));
     let (a, b, killed) = tokio::join!(runner.wait(&id), runner.wait(&id), runner.kill(&id));
     assert_eq!(a.unwrap(), b.unwrap());
     assert_eq!(killed.unwrap().signal, Some(9));
     assert!(changes.has_changed().unwrap());
-    // Reaped: not even a zombie.
+    // Reaped: there is not even a zombie.
     assert!(!alive(pid));
 }
 
@@ -106,7 +106,7 @@ async fn many_wait_for_one_end_and_are_told_of_changes() {
 #[case(Isolation::Root)]
 #[case(Isolation::UserNamespace)]
 #[tokio::test]
-async fn a_program_inside_sees_what_the_container_sees(#[case] isolation: Isolation) {
+async fn exec_sees_what_the_container_sees(#[case] isolation: Isolation) {
     if skipped(&isolation) {
         return;
     }
@@ -118,26 +118,26 @@ async fn a_program_inside_sees_what_the_container_sees(#[case] isolation: Isolat
     let id = bench.runner().start(spec).await.unwrap();
     bench.until_logged(&id, "up").await;
     let script = "cat /run/x/file; cat /tmp/mine; pwd; echo $X; echo oops >&2; id -u; exit 4";
-    let output = bench.runner().exec(&id, &words(&["sh", "-c", script])).await.unwrap();
+    let output = bench.runner().exec(&id, &strings(&["sh", "-c", script])).await.unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "of the hostinside\n/srv/here\n1\n0\n");
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "oops\n");
     assert_eq!(output.status.code(), Some(4));
 
-    let error = bench.runner().exec(&id, &words(&["no-such-program"])).await.unwrap_err();
+    let error = bench.runner().exec(&id, &strings(&["no-such-program"])).await.unwrap_err();
     assert!(error.to_string().contains("run \"no-such-program\": No such file"), "{error}");
-    // Dropped: killed.
+    // Dropping the future kills the program.
     let time = unique_time();
-    let long = words(&["sleep", &time]);
+    let long = strings(&["sleep", &time]);
     tokio::select! {
         ended = bench.runner().exec(&id, &long) => panic!("{ended:?}"),
         () = eventually(|| sleepers(&time) == 1) => {}
     }
     eventually(|| sleepers(&time) == 0).await;
-    // With the container it ends, too.
-    let command = words(&["sleep", "1000"]);
+    // The program ends with the container, too.
+    let command = strings(&["sleep", "1000"]);
     let (output, _) = tokio::join!(bench.runner().exec(&id, &command), bench.runner().kill(&id));
     assert!(!output.is_ok_and(|output| output.status.success()));
-    let error = bench.runner().exec(&id, &words(&["true"])).await.unwrap_err();
+    let error = bench.runner().exec(&id, &strings(&["true"])).await.unwrap_err();
     assert!(matches!(error, Error::NotRunning(_)), "{error}");
 }
 
@@ -150,11 +150,12 @@ async fn a_daemon_that_left_its_group_ends_with_its_container(#[case] isolation:
         return;
     }
     let bench = Bench::new(isolation);
-    let (daemon, child) = (unique_time(), unique_time());
+    let daemon = unique_time();
+    let child = unique_time();
     let script = format!("mkfifo /tmp/end; setsid sleep {daemon} & sleep {child} & read line < /tmp/end");
     let id = bench.runner().start(container(&script, &[])).await.unwrap();
     eventually(|| sleepers(&daemon) == 1 && sleepers(&child) == 1).await;
-    let end = words(&["sh", "-c", "until test -p /tmp/end; do sleep 0.01; done; echo > /tmp/end"]);
+    let end = strings(&["sh", "-c", "until test -p /tmp/end; do sleep 0.01; done; echo > /tmp/end"]);
     bench.runner().exec(&id, &end).await.unwrap();
     assert_eq!(bench.runner().wait(&id).await.unwrap().code, 0);
     assert_eq!((sleepers(&daemon), sleepers(&child)), (0, 0));
@@ -164,7 +165,7 @@ async fn a_daemon_that_left_its_group_ends_with_its_container(#[case] isolation:
 #[case(Isolation::Root)]
 #[case(Isolation::UserNamespace)]
 #[tokio::test]
-async fn nothing_is_left_of_a_runner(#[case] isolation: Isolation) {
+async fn nothing_remains_of_a_runner(#[case] isolation: Isolation) {
     if skipped(&isolation) {
         return;
     }
@@ -173,19 +174,20 @@ async fn nothing_is_left_of_a_runner(#[case] isolation: Isolation) {
     let mut pids = Vec::new();
     for _ in 0..3 {
         let id = bench.runner().start(container("trap '' TERM; while :; do sleep 1; done", &[])).await.unwrap();
-        let State::Running { pid } = bench.runner().info(&id).unwrap().state else { panic!("does not run") };
+        let State::Running { pid } = bench.runner().info(&id).unwrap().state else { panic!("not running") };
         pids.push(pid);
     }
     bench.runner = None;
     assert!(!pids.into_iter().any(alive));
     let own = bench.directory.path().to_str().unwrap();
     assert!(!mounts_of_host().contains(own), "before:\n{before}\nafter:\n{}", mounts_of_host());
-    let left: Vec<_> = fs::read_dir(bench.directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left, ["cdi"]);
+    let remaining: Vec<_> =
+        fs::read_dir(bench.directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(remaining, ["cdi"]);
 }
 
 #[tokio::test]
-async fn a_start_goes_on_when_nobody_waits_for_it_and_the_container_is_in_the_list() {
+async fn a_start_continues_if_its_future_is_dropped_and_the_container_is_in_the_list() {
     let bench = Bench::new(Isolation::Auto);
     let mut start = Box::pin(bench.runner().start(container("exec sleep 1000", &[])));
     assert!(start.as_mut().now_or_never().is_none());
@@ -193,7 +195,7 @@ async fn a_start_goes_on_when_nobody_waits_for_it_and_the_container_is_in_the_li
     eventually(|| bench.runner().all().len() == 1).await;
 }
 
-/// A container starts in a few milliseconds. The limit is for slow and busy machines; the number is what matters.
+/// A container starts in a few milliseconds, which the test prints. The limit is for slow and loaded machines.
 #[rstest]
 #[case(Isolation::Root)]
 #[case(Isolation::UserNamespace)]
@@ -206,7 +208,8 @@ async fn a_start_takes_milliseconds(#[case] isolation: Isolation) {
     let bench = Bench::new(isolation.clone());
     let file = bench.write("file", "");
     let device = bench.device("x", json!({ "mounts": [bind(&file, "/x")] }));
-    let (mut total, mut fastest) = (Duration::ZERO, Duration::MAX);
+    let mut total = Duration::ZERO;
+    let mut fastest = Duration::MAX;
     for _ in 0..ROUNDS {
         let begin = Instant::now();
         let id = bench.runner().start(container("exit 0", &[&device])).await.unwrap();
@@ -218,7 +221,7 @@ async fn a_start_takes_milliseconds(#[case] isolation: Isolation) {
     assert!(fastest < Duration::from_millis(200));
 }
 
-/// The same as root and as nobody: a second run of this very test, without privileges.
+/// As root, this test runs itself again as an unprivileged user.
 #[tokio::test]
 async fn a_user_without_privileges_can_run_containers() {
     const NAME: &str = "runner::tests::life::a_user_without_privileges_can_run_containers";
@@ -267,12 +270,12 @@ async fn a_user_without_privileges_can_run_containers() {
     }
 }
 
-/// Gone, or nobody's child that somebody is yet to reap.
+/// Reports whether a process is gone, or is a zombie that its new parent has not reaped yet.
 fn dead(pid: &u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
 }
 
-/// Tells the test binary, started by itself, to be a process that is killed.
+/// The environment variable that makes the test binary the process that is killed.
 const VICTIM: &str = "DRAKKAR_TEST_RUNNER_VICTIM";
 
 #[tokio::test]
@@ -287,7 +290,8 @@ async fn containers_die_with_the_process_however_it_ends() {
         return std::future::pending().await;
     }
     let directory = tempfile::tempdir().unwrap();
-    let (daemon, child) = (unique_time(), unique_time());
+    let daemon = unique_time();
+    let child = unique_time();
     let file = directory.path().join("times");
     fs::write(&file, format!("{daemon} {child}")).unwrap();
     let mut victim = std::process::Command::new(std::env::current_exe().unwrap());

@@ -1,8 +1,8 @@
-//! The same through an OCI runtime, where there is one that works.
+//! Tests of an OCI runtime, where one works.
 
 use super::*;
 
-/// A runner with `runc` or `crun`, or none and the reason printed.
+/// Creates a runner with `runc` or `crun`; prints why if there is none.
 async fn bench() -> Option<Bench> {
     let directories = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];
     let candidates =
@@ -30,7 +30,7 @@ async fn bench() -> Option<Bench> {
 }
 
 #[tokio::test]
-async fn a_runtime_gives_what_cdi_says_and_runs_hooks() {
+async fn a_runtime_applies_cdi_edits_and_runs_hooks() {
     let Some(bench) = bench().await else { return };
     let file = bench.write("file", "mounted");
     let trace = bench.text("hook-was-here");
@@ -54,12 +54,12 @@ async fn a_runtime_gives_what_cdi_says_and_runs_hooks() {
 }
 
 #[tokio::test]
-async fn containers_of_a_runtime_can_be_stopped_entered_and_leave_nothing() {
+async fn containers_of_a_runtime_can_be_stopped_entered_and_leave_nothing_behind() {
     let Some(mut bench) = bench().await else { return };
     let script = "trap 'exit 3' TERM; echo up; while :; do sleep 0.01; done";
     let id = bench.runner().start(container(script, &[])).await.unwrap();
     bench.until_logged(&id, "up").await;
-    let output = bench.runner().exec(&id, &words(&["sh", "-c", "echo $HOSTNAME; exit 4"])).await.unwrap();
+    let output = bench.runner().exec(&id, &strings(&["sh", "-c", "echo $HOSTNAME; exit 4"])).await.unwrap();
     assert_eq!((output.stdout.as_slice(), output.status.code()), (&b"pod\n"[..], Some(4)));
     assert_eq!(bench.runner().stop(&id, Duration::from_secs(600)).await.unwrap().code, 3);
     let stubborn = bench.runner().start(container("trap '' TERM; echo up; sleep 1000", &[])).await.unwrap();
@@ -72,7 +72,7 @@ async fn containers_of_a_runtime_can_be_stopped_entered_and_leave_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_runtime_says_of_a_missing_source_is_the_error() {
+async fn the_runtimes_message_about_a_missing_source_is_the_error() {
     let Some(bench) = bench().await else { return };
     let missing = bench.text("missing");
     let device = bench.device("x", json!({ "mounts": [bind(&missing, "/x")] }));

@@ -1,4 +1,4 @@
-//! What is refused, and that the error says which mount or device it is about.
+//! Tests of what is refused, and that the error names the mount or device.
 
 use rstest::rstest;
 
@@ -9,23 +9,23 @@ async fn refused(bench: &Bench, devices: &[&str]) -> Error {
 }
 
 #[tokio::test]
-async fn a_device_that_is_not_there_fails_the_creation_and_leaves_nothing() {
+async fn a_missing_device_fails_the_creation_and_leaves_nothing_behind() {
     let bench = Bench::new(Isolation::Auto);
-    let there = bench.device("x", json!({ "env": ["A=1"] }));
-    let error = refused(&bench, &["example.com/x=9", &there, "example.com/y=0"]).await;
+    let known = bench.device("x", json!({ "env": ["A=1"] }));
+    let error = refused(&bench, &["example.com/x=9", &known, "example.com/y=0"]).await;
     let text = "container default/pod/main: CDI device injection failed: \
         unresolvable CDI devices example.com/x=9, example.com/y=0";
     assert_eq!(error.to_string(), text);
     assert!(!error.is_start_error());
     assert!(bench.runner().all().is_empty());
     let state = fs::read_dir(bench.path("state")).unwrap().next().unwrap().unwrap().path();
-    let mut left: Vec<_> = fs::read_dir(state).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    left.sort_unstable();
-    assert_eq!(left, ["root", "scratch"]);
+    let mut remaining: Vec<_> = fs::read_dir(state).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    remaining.sort_unstable();
+    assert_eq!(remaining, ["root", "scratch"]);
 }
 
 #[tokio::test]
-async fn a_device_in_two_files_cannot_be_had_and_the_error_names_the_files() {
+async fn a_device_in_two_files_is_unresolvable_and_the_error_names_the_files() {
     let bench = Bench::new(Isolation::Auto);
     let device = json!([{ "name": "0", "containerEdits": { "env": ["A=1"] } }]);
     bench.spec("one.json", "x", device.clone(), json!({}));
@@ -52,9 +52,9 @@ async fn a_mount_whose_source_is_missing_fails_the_start_as_containerd_does(#[ca
     let [info] = &bench.runner().all()[..] else { panic!("not in the list") };
     let State::Exited(exit) = &info.state else { panic!("runs") };
     assert_eq!((exit.code, exit.reason.as_str(), exit.message.as_str()), (128, "StartError", text.as_str()));
-    // And so does a program that is not there.
+    // A missing program fails the start, too.
     let mut spec = container("", &[]);
-    spec.command = words(&["no-such-program"]);
+    spec.command = strings(&["no-such-program"]);
     let error = bench.runner().start(spec).await.unwrap_err();
     assert!(error.to_string().contains("run \"no-such-program\": No such file"), "{error}");
     assert!(error.is_start_error());
@@ -85,8 +85,8 @@ async fn paths_that_lead_elsewhere_are_refused(#[case] path: &str, #[case] probl
     assert!(!error.is_start_error());
 }
 
-/// A directory of the host is mounted, and a link in it leads to the host's root: what is mounted or made "below" that
-/// link must be in the container.
+/// A mounted directory of the host has symbolic links that lead out of it: mounts and directories "below" such a link must
+/// be created in the container.
 #[rstest]
 #[case(Isolation::Root)]
 #[case(Isolation::UserNamespace)]
@@ -112,11 +112,11 @@ async fn links_in_mounted_directories_do_not_lead_out_of_the_container(#[case] i
     let device = bench.device("b", at("/tree/up/made-in-root"));
     assert_eq!(bench.script("cat /made-in-root", &[&device]).await, "mounted");
     assert!(!Path::new("/made-in-root").exists());
-    // There is no such directory in the container, and the link is not replaced.
+    // The directory does not exist in the container, and the link is not replaced.
     let device = bench.device("c", at("/tree/absolute/planted"));
     let error = refused(&bench, &[&device]).await;
-    assert!(error.to_string().contains("make directory /tree/absolute"), "{error}");
-    // Nothing is made in the host's own directories, although they are mounted to be written to.
+    assert!(error.to_string().contains("create directory /tree/absolute"), "{error}");
+    // Nothing is created in the host's directories, although they are mounted writable.
     let device = bench.device("d", at("/tree/planted"));
     let error = refused(&bench, &[&device]).await;
     assert!(error.to_string().contains("at /tree/planted: Read-only file system"), "{error}");
@@ -125,7 +125,7 @@ async fn links_in_mounted_directories_do_not_lead_out_of_the_container(#[case] i
 }
 
 #[tokio::test]
-async fn what_cannot_be_run_is_shown() {
+async fn a_container_that_is_not_run_is_shown() {
     let bench = Bench::new(Isolation::ShowOnly);
     let device = bench.device(
         "x",
@@ -139,7 +139,7 @@ async fn what_cannot_be_run_is_shown() {
         }),
     );
     let text = refused(&bench, &[&device]).await.to_string();
-    let shown = "container default/pod/main: not run: containers are not to be run; it would have\n\
+    let shown = "container default/pod/main: not run: containers are configured not to run; it would have\n\
         env     PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n\
         env     HOSTNAME=pod\n\
         env     A=1\n\
@@ -159,7 +159,7 @@ async fn what_cannot_be_run_is_shown() {
 }
 
 #[tokio::test]
-async fn no_command_and_no_such_container_are_told() {
+async fn a_missing_command_and_a_missing_container_are_errors() {
     let bench = Bench::new(Isolation::Auto);
     let error = bench.runner().start(ContainerSpec::default()).await.unwrap_err();
     assert!(matches!(error, Error::NoCommand { .. }), "{error}");

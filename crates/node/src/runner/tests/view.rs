@@ -1,4 +1,4 @@
-//! What a container sees: exactly what it is to see.
+//! Tests of what a container sees.
 
 use rstest::rstest;
 
@@ -8,12 +8,13 @@ use super::*;
 #[case(Isolation::Root)]
 #[case(Isolation::UserNamespace)]
 #[tokio::test]
-async fn two_containers_see_their_own_mounts_only_and_cannot_write_to_them(#[case] isolation: Isolation) {
+async fn two_containers_see_only_their_own_mounts_and_cannot_write_to_them(#[case] isolation: Isolation) {
     if skipped(&isolation) {
         return;
     }
     let bench = Bench::new(isolation);
-    let (a, b) = (bench.write("a", "file a"), bench.write("b", "file b"));
+    let a = bench.write("a", "file a");
+    let b = bench.write("b", "file b");
     let a = bench.device("a", json!({ "mounts": [bind(&a, "/var/run/dra/a/metadata.json")] }));
     let b = bench.device("b", json!({ "mounts": [bind(&b, "/run/dra/b/metadata.json")] }));
     let script = "cd /run/dra; find * | sort | tr '\\n' ' '; cat */*; \
@@ -41,10 +42,10 @@ async fn a_file_that_is_updated_in_place_changes_in_the_running_container(#[case
     bench.until_logged(&id, "one").await;
     bench.write("file", "two\n");
     bench.until_logged(&id, "two").await;
-    // A new file by that name is not the one that is mounted.
+    // A file that replaces it is not the mounted one.
     bench.write("new", "three\n");
     fs::rename(bench.path("new"), bench.path("file")).unwrap();
-    let output = bench.runner().exec(&id, &words(&["cat", "/x"])).await.unwrap();
+    let output = bench.runner().exec(&id, &strings(&["cat", "/x"])).await.unwrap();
     assert_eq!(output.stdout, b"two\n");
 }
 
@@ -52,14 +53,14 @@ async fn a_file_that_is_updated_in_place_changes_in_the_running_container(#[case
 #[case(Isolation::Root)]
 #[case(Isolation::UserNamespace)]
 #[tokio::test]
-async fn the_environment_is_that_of_pod_and_devices_and_nothing_else(#[case] isolation: Isolation) {
+async fn the_environment_has_only_variables_of_pod_and_devices(#[case] isolation: Isolation) {
     if skipped(&isolation) {
         return;
     }
     let bench = Bench::new(isolation);
     let device = bench.device("x", json!({ "env": ["MINE=device", "EMPTY=", "EQUALS=a=b"] }));
     let mut spec = container("", &[&device]);
-    spec.command = words(&["env"]);
+    spec.command = strings(&["env"]);
     spec.env = vec![("MINE".into(), "pod".into()), ("OTHER".into(), "pod".into())];
     let (exit, output) = bench.run(spec).await;
     assert_eq!(exit.code, 0);
@@ -73,7 +74,7 @@ async fn the_environment_is_that_of_pod_and_devices_and_nothing_else(#[case] iso
 #[case(Isolation::Root)]
 #[case(Isolation::UserNamespace)]
 #[tokio::test]
-async fn device_nodes_are_there_and_work(#[case] isolation: Isolation) {
+async fn device_nodes_exist_and_work(#[case] isolation: Isolation) {
     if skipped(&isolation) {
         return;
     }
@@ -95,7 +96,7 @@ async fn device_nodes_are_there_and_work(#[case] isolation: Isolation) {
         let device = bench.device(
             "y",
             json!({ "deviceNodes": [
-            // Not on the host: the numbers say it all.
+            // Not on the host: the numbers are sufficient.
             { "path": "/dev/y", "type": "c", "major": 1, "minor": 3, "fileMode": 0o640, "uid": 7, "gid": 8 }
         ], "additionalGids": [0, 42, 43] }),
         );
@@ -108,13 +109,13 @@ async fn device_nodes_are_there_and_work(#[case] isolation: Isolation) {
 #[case(Isolation::Root)]
 #[case(Isolation::UserNamespace)]
 #[tokio::test]
-async fn the_root_is_fresh_and_the_hosts_directories_cannot_be_written_to(#[case] isolation: Isolation) {
+async fn the_root_is_new_and_the_hosts_directories_are_read_only(#[case] isolation: Isolation) {
     if skipped(&isolation) {
         return;
     }
     let bench = Bench::new(isolation);
     let host = bench.text("cdi");
-    // Open files without the flag to close them: those of other code in the process.
+    // Files without close-on-exec, such as other code of the process may have.
     let _inheritable = rustix::pipe::pipe().unwrap();
     let script = format!(
         "for d in /usr /etc /opt /usr/lib; do touch $d/drakkar-was-here 2>/dev/null && echo wrote to $d; done; \
@@ -126,7 +127,7 @@ async fn the_root_is_fresh_and_the_hosts_directories_cannot_be_written_to(#[case
         assert!(output.lines().any(|line| line == name), "{output}");
     }
     assert!(!output.contains("wrote to") && !output.contains("sees the host"), "{output}");
-    // 0, 1, 2 and the directory itself.
+    // 0, 1, 2 and the listed directory.
     assert!(output.ends_with("wrote\n../run\n4\n0022\n"), "{output}");
     assert!(output.starts_with("/:\n") && output.contains("/run:\n\n/tmp:\n\n/var/tmp:\n"), "{output}");
 }
@@ -135,7 +136,7 @@ async fn the_root_is_fresh_and_the_hosts_directories_cannot_be_written_to(#[case
 #[case(Isolation::Root)]
 #[case(Isolation::UserNamespace)]
 #[tokio::test]
-async fn a_mount_can_be_in_a_directory_of_the_host_that_does_not_have_its_target(#[case] isolation: Isolation) {
+async fn the_target_of_a_mount_may_be_missing_in_a_directory_of_the_host(#[case] isolation: Isolation) {
     if skipped(&isolation) {
         return;
     }
@@ -150,7 +151,7 @@ async fn a_mount_can_be_in_a_directory_of_the_host_that_does_not_have_its_target
     let script = "cat /etc/drakkar-test/file /usr/lib/drakkar-test.so; test -e /etc/passwd";
     assert_eq!(bench.script(script, &[&device]).await, "mountedmounted");
     assert!(!Path::new("/etc/drakkar-test").exists() && !Path::new("/usr/lib/drakkar-test.so").exists());
-    // Where there is one it is hidden.
+    // An existing file is hidden by the mount.
     let device = bench.device("y", json!({ "mounts": [bind(&file, "/etc/passwd")] }));
     assert_eq!(bench.script("cat /etc/passwd", &[&device]).await, "mounted");
 }
@@ -164,7 +165,8 @@ async fn a_later_mount_replaces_one_at_the_same_path_and_deeper_ones_come_later(
         return;
     }
     let bench = Bench::new(isolation);
-    let (a, b) = (bench.write("a", "a"), bench.write("b", "b"));
+    let a = bench.write("a", "a");
+    let b = bench.write("b", "b");
     fs::create_dir_all(bench.path("tree/sub")).unwrap();
     bench.write("tree/sub/file", "in the tree");
     let device = bench.device(
@@ -187,7 +189,7 @@ async fn a_later_mount_replaces_one_at_the_same_path_and_deeper_ones_come_later(
 }
 
 #[tokio::test]
-async fn read_only_is_for_the_mount_itself_and_for_those_below_only_if_told() {
+async fn read_only_applies_to_submounts_only_with_rro() {
     let is_mount = mounts_of_host().lines().any(|line| line.contains(" /dev/shm "));
     if !is_root() || !is_mount {
         println!("skipped: needs root and a mount at /dev/shm");

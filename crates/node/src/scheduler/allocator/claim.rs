@@ -1,4 +1,4 @@
-//! What a claim asks for, with the classes looked up and both forms of requests made one.
+//! What a claim asks for, with its classes resolved and both forms of requests unified.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use super::in_use::InUse;
 use super::inventory::Inventory;
 use super::{MAX_RESULTS, Refusal, capacity};
 
-static NOTHING: BTreeMap<String, Quantity> = BTreeMap::new();
+static NO_CAPACITY: BTreeMap<String, Quantity> = BTreeMap::new();
 
-/// A claim that is to be allocated.
+/// A claim to be allocated.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     pub(super) claim: &'a ResourceClaim,
@@ -22,39 +22,39 @@ pub(super) struct Plan<'a> {
     pub(super) constraints: Vec<Constraint<'a>>,
 }
 
-/// One request: one of its wants must be had, the first if possible.
+/// A request. One of its alternatives must be allocated, the first if possible.
 #[derive(Debug)]
 pub(super) struct Request<'a> {
     pub(super) name: &'a str,
-    pub(super) wants: Vec<Want<'a>>,
+    pub(super) alternatives: Vec<Alternative<'a>>,
 }
 
 /// A request of the form `exactly`, or one of the subrequests of a request of the form `firstAvailable`.
 #[derive(Debug)]
-pub(super) struct Want<'a> {
-    /// What a result calls it: `request` or `request/subrequest`.
+pub(super) struct Alternative<'a> {
+    /// The name in allocation results: `request` or `request/subrequest`.
     pub(super) name: String,
     pub(super) class_name: &'a str,
     pub(super) class: &'a DeviceClass,
-    pub(super) selectors: Vec<Wanted<'a>>,
+    pub(super) selectors: Vec<RequestSelector<'a>>,
     pub(super) count: Count,
     pub(super) admin_access: bool,
     pub(super) tolerations: &'a [DeviceToleration],
     pub(super) capacity: &'a BTreeMap<String, Quantity>,
 }
 
-/// A selector and where it is written.
+/// A CEL selector of a request or of its class.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted<'a> {
+pub(super) struct RequestSelector<'a> {
     pub(super) expression: &'a str,
     pub(super) of_class: bool,
 }
 
-/// How many devices.
+/// The number of devices.
 #[derive(Debug)]
 pub(super) enum Count {
     Exactly(usize),
-    /// All that match: these candidates.
+    /// All matching candidates: these.
     All(Vec<usize>),
 }
 
@@ -67,8 +67,8 @@ impl Count {
     }
 }
 
-/// The parts in which the two forms of requests are alike.
-struct Form<'a> {
+/// The fields that both forms of requests have.
+struct RequestFields<'a> {
     name: String,
     class_name: &'a str,
     selectors: Option<&'a Vec<DeviceSelector>>,
@@ -79,42 +79,44 @@ struct Form<'a> {
     capacity: Option<&'a CapacityRequirements>,
 }
 
-/// Namespace and name of a claim.
-pub(super) fn title(claim: &ResourceClaim) -> String {
+/// Returns a claim's namespace and name.
+pub(super) fn full_name(claim: &ResourceClaim) -> String {
     let part = |part: &Option<String>| part.clone().unwrap_or_default();
     format!("{}/{}", part(&claim.metadata.namespace), part(&claim.metadata.name))
 }
 
-/// Reads a claim.
+/// Resolves a claim.
 pub(super) fn plan<'a>(
     claim: &'a ResourceClaim,
     classes: &'a BTreeMap<String, DeviceClass>,
     inventory: &Inventory,
     in_use: &InUse,
 ) -> Result<Plan<'a>, Refusal> {
-    let refused = |why: String| Refusal(format!("claim {}: {why}", title(claim)));
+    let refused = |reason: String| Refusal(format!("claim {}: {reason}", full_name(claim)));
     let devices = claim.spec.as_ref().and_then(|spec| spec.devices.as_ref());
     let mut requests = Vec::new();
     for request in devices.iter().flat_map(|devices| devices.requests.iter().flatten()) {
-        let wants = forms(request).into_iter().map(|form| want(form, classes, inventory, in_use));
-        let wants = wants.collect::<Result<Vec<_>, _>>().map_err(refused)?;
-        if wants.is_empty() {
-            return Err(refused(format!("request {}: it is of a kind that is not known here", request.name)));
+        let alternatives = fields_of(request).into_iter().map(|fields| resolve(fields, classes, inventory, in_use));
+        let alternatives = alternatives.collect::<Result<Vec<_>, _>>().map_err(refused)?;
+        if alternatives.is_empty() {
+            return Err(refused(format!("request {}: this kind of request is not supported", request.name)));
         }
-        requests.push(Request { name: &request.name, wants });
+        requests.push(Request { name: &request.name, alternatives });
     }
-    let least = |request: &Request<'_>| request.wants.iter().map(|want| want.count.devices()).min().unwrap_or(0);
-    let least: usize = requests.iter().map(least).sum();
-    if least > MAX_RESULTS {
-        return Err(refused(format!("it asks for {least} devices, and no claim can have more than {MAX_RESULTS}")));
+    let min_devices = |request: &Request<'_>| {
+        request.alternatives.iter().map(|alternative| alternative.count.devices()).min().unwrap_or(0)
+    };
+    let total: usize = requests.iter().map(min_devices).sum();
+    if total > MAX_RESULTS {
+        return Err(refused(format!("it asks for {total} devices, and no claim can have more than {MAX_RESULTS}")));
     }
     let constraints = devices.iter().flat_map(|devices| devices.constraints.iter().flatten()).map(Constraint::new);
     Ok(Plan { claim, requests, constraints: constraints.collect::<Result<_, _>>().map_err(refused)? })
 }
 
-fn forms(request: &DeviceRequest) -> Vec<Form<'_>> {
+fn fields_of(request: &DeviceRequest) -> Vec<RequestFields<'_>> {
     if let Some(exactly) = &request.exactly {
-        return vec![Form {
+        return vec![RequestFields {
             name: request.name.clone(),
             class_name: &exactly.device_class_name,
             selectors: exactly.selectors.as_ref(),
@@ -125,7 +127,7 @@ fn forms(request: &DeviceRequest) -> Vec<Form<'_>> {
             capacity: exactly.capacity.as_ref(),
         }];
     }
-    let subrequests = request.first_available.iter().flatten().map(|sub| Form {
+    let subrequests = request.first_available.iter().flatten().map(|sub| RequestFields {
         name: format!("{}/{}", request.name, sub.name),
         class_name: &sub.device_class_name,
         selectors: sub.selectors.as_ref(),
@@ -138,80 +140,86 @@ fn forms(request: &DeviceRequest) -> Vec<Form<'_>> {
     subrequests.collect()
 }
 
-fn want<'a>(
-    form: Form<'a>,
+fn resolve<'a>(
+    fields: RequestFields<'a>,
     classes: &'a BTreeMap<String, DeviceClass>,
     inventory: &Inventory,
     in_use: &InUse,
-) -> Result<Want<'a>, String> {
+) -> Result<Alternative<'a>, String> {
     let class = classes
-        .get(form.class_name)
-        .ok_or_else(|| format!("request {}: device class {} does not exist", form.name, form.class_name))?;
+        .get(fields.class_name)
+        .ok_or_else(|| format!("request {}: device class {} does not exist", fields.name, fields.class_name))?;
     let mut selectors = Vec::new();
-    let own = form.selectors.into_iter().flatten().map(|selector| (selector, false));
+    let own = fields.selectors.into_iter().flatten().map(|selector| (selector, false));
     let of_class = class.spec.iter().flat_map(|spec| spec.selectors.iter().flatten()).map(|selector| (selector, true));
     for (selector, of_class) in of_class.chain(own) {
         let Some(cel) = &selector.cel else {
-            return Err(format!("request {}: a selector is of a kind that is not known here", form.name));
+            return Err(format!("request {}: a selector is of an unsupported kind", fields.name));
         };
-        selectors.push(Wanted { expression: &cel.expression, of_class });
+        selectors.push(RequestSelector { expression: &cel.expression, of_class });
     }
-    let mut want = Want {
-        name: form.name,
-        class_name: form.class_name,
+    let mut alternative = Alternative {
+        name: fields.name,
+        class_name: fields.class_name,
         class,
         selectors,
         count: Count::Exactly(1),
-        admin_access: form.admin_access == Some(true),
-        tolerations: form.tolerations.map(Vec::as_slice).unwrap_or_default(),
-        capacity: form.capacity.and_then(|capacity| capacity.requests.as_ref()).unwrap_or(&NOTHING),
+        admin_access: fields.admin_access == Some(true),
+        tolerations: fields.tolerations.map(Vec::as_slice).unwrap_or_default(),
+        capacity: fields.capacity.and_then(|capacity| capacity.requests.as_ref()).unwrap_or(&NO_CAPACITY),
     };
-    want.count = match form.allocation_mode {
-        None | Some("ExactCount") => match usize::try_from(form.count.unwrap_or(1)) {
+    alternative.count = match fields.allocation_mode {
+        None | Some("ExactCount") => match usize::try_from(fields.count.unwrap_or(1)) {
             Ok(count) => Count::Exactly(count),
-            Err(_) => return Err(format!("request {}: it asks for an impossible number of devices", want.name)),
+            Err(_) => return Err(format!("request {}: the number of devices is invalid", alternative.name)),
         },
-        Some("All") => Count::All(all(&want, inventory, in_use)?),
-        Some(mode) => return Err(format!("request {}: allocation mode {mode} is not known here", want.name)),
+        Some("All") => Count::All(all_matching(&alternative, inventory, in_use)?),
+        Some(mode) => return Err(format!("request {}: allocation mode {mode} is not supported", alternative.name)),
     };
-    Ok(want)
+    Ok(alternative)
 }
 
-/// All candidates that match. Which those are cannot be said while a pool of the node changes.
-fn all(want: &Want<'_>, inventory: &Inventory, in_use: &InUse) -> Result<Vec<usize>, String> {
+/// Returns all matching candidates. Fails while a pool of the node is incomplete, since they are not known then.
+fn all_matching(alternative: &Alternative<'_>, inventory: &Inventory, in_use: &InUse) -> Result<Vec<usize>, String> {
     let unusable = inventory.pools.iter().find_map(|pool| Some((pool, pool.unusable.as_deref()?)));
-    if let Some((pool, why)) = unusable {
+    if let Some((pool, reason)) = unusable {
         return Err(format!(
-            "request {}: it asks for all devices, but pool {} of driver {} {why}",
-            want.name, pool.name, pool.driver
+            "request {}: it asks for all devices, but pool {} of driver {} {reason}",
+            alternative.name, pool.name, pool.driver
         ));
     }
     let mut matching = Vec::new();
     for (index, candidate) in inventory.candidates.iter().enumerate() {
         let consumed = |name: &str| in_use.consumed_of(&candidate.id, name);
-        if want.matches(inventory, index)? && capacity::wanted(want.capacity, candidate, consumed).is_ok() {
+        let has_capacity = || capacity::consumption(alternative.capacity, candidate, consumed).is_ok();
+        if alternative.matches(inventory, index)? && has_capacity() {
             matching.push(index);
         }
     }
     Ok(matching)
 }
 
-impl Want<'_> {
-    /// Whether all selectors are true of a candidate. An error is one of the claim, not of the candidate.
+impl Alternative<'_> {
+    /// Reports whether all selectors match a candidate. An error fails the claim, not the candidate.
     pub(super) fn matches(&self, inventory: &Inventory, candidate: usize) -> Result<bool, String> {
         Ok(self.mismatch(inventory, candidate)?.is_none())
     }
 
-    /// The first selector that is not true of a candidate.
-    pub(super) fn mismatch(&self, inventory: &Inventory, candidate: usize) -> Result<Option<Wanted<'_>>, String> {
+    /// Returns the first selector that does not match a candidate.
+    pub(super) fn mismatch(
+        &self,
+        inventory: &Inventory,
+        candidate: usize,
+    ) -> Result<Option<RequestSelector<'_>>, String> {
         for selector in &self.selectors {
             match inventory.matches(selector.expression, candidate) {
                 Ok(true) => {}
                 Ok(false) => return Ok(Some(*selector)),
                 Err(error) => {
                     let id = &inventory.candidates[candidate].id;
-                    let of = if selector.of_class { format!(" of class {}", self.class_name) } else { String::new() };
-                    return Err(format!("request {}{of}, device {id}: {error}", self.name));
+                    let class =
+                        if selector.of_class { format!(" of class {}", self.class_name) } else { String::new() };
+                    return Err(format!("request {}{class}, device {id}: {error}", self.name));
                 }
             }
         }

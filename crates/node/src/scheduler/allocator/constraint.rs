@@ -1,18 +1,18 @@
-//! Constraints of claims: attributes that devices must share, or must not.
+//! Constraints of claims: attributes whose values devices must share (match), or must not share (distinct).
 //!
-//! An attribute with several values stands for all of them: devices match while they have one value in common, and are
-//! distinct while they have none.
+//! An attribute can have several values: devices match while they have one value in common, and are distinct while they
+//! have none.
 
 use k8s_openapi::api::resource::v1::{DeviceAttribute, DeviceConstraint};
 
 use super::inventory::Candidate;
 
-/// One constraint of a claim.
+/// A constraint of a claim.
 #[derive(Debug)]
 pub(super) struct Constraint<'a> {
     kind: Kind,
     attribute: &'a str,
-    /// Requests, or subrequests, that it is about; all if there are none.
+    /// The requests or subrequests that it applies to; all if empty.
     requests: &'a [String],
 }
 
@@ -22,7 +22,7 @@ enum Kind {
     Distinct,
 }
 
-/// A value that attributes can have in common.
+/// A single value of an attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Scalar {
     Bool(bool),
@@ -31,8 +31,8 @@ pub(super) enum Scalar {
     Version(String),
 }
 
-/// What the devices chosen so far leave a constraint: after each of them the values that all have (match) or that any has
-/// (distinct).
+/// The state of a constraint during the search: after each chosen device, the values that all devices have (match) or that
+/// any device has (distinct).
 #[derive(Debug, Default)]
 pub(super) struct Progress(Vec<Vec<Scalar>>);
 
@@ -41,17 +41,17 @@ impl<'a> Constraint<'a> {
         let (kind, attribute) = match (&constraint.match_attribute, &constraint.distinct_attribute) {
             (Some(attribute), _) => (Kind::Match, attribute),
             (None, Some(attribute)) => (Kind::Distinct, attribute),
-            (None, None) => return Err("a constraint is of a kind that is not known here".to_owned()),
+            (None, None) => return Err("a constraint is of an unsupported kind".to_owned()),
         };
         Ok(Self { kind, attribute, requests: constraint.requests.as_deref().unwrap_or_default() })
     }
 
-    /// Whether it is about a request, or about `request/subrequest`.
-    pub(super) fn is_about(&self, request: &str, want: &str) -> bool {
-        self.requests.is_empty() || self.requests.iter().any(|name| name == request || name == want)
+    /// Reports whether the constraint applies to a request, or to `request/subrequest`.
+    pub(super) fn applies_to(&self, request: &str, alternative: &str) -> bool {
+        self.requests.is_empty() || self.requests.iter().any(|name| name == request || name == alternative)
     }
 
-    /// Takes one more device, if the constraint allows it.
+    /// Adds a device, if the constraint allows it.
     pub(super) fn push(&self, progress: &mut Progress, candidate: &Candidate) -> bool {
         let values = values(candidate, self.attribute);
         let next = match (self.kind, progress.0.last()) {
@@ -68,24 +68,24 @@ impl<'a> Constraint<'a> {
         allowed
     }
 
-    /// What it asks, in words.
+    /// Describes the constraint, for messages.
     pub(super) fn text(&self) -> String {
         let attribute = self.attribute;
         match self.kind {
             Kind::Match => format!("the same {attribute}"),
-            Kind::Distinct => format!("each another {attribute}"),
+            Kind::Distinct => format!("a different {attribute} each"),
         }
     }
 }
 
 impl Progress {
-    /// Gives the last device back.
+    /// Removes the last device.
     pub(super) fn pop(&mut self) {
         self.0.pop();
     }
 }
 
-/// The values of an attribute; none if the device does not have it.
+/// Returns the values of an attribute; none if the device does not have it.
 fn values(candidate: &Candidate, attribute: &str) -> Vec<Scalar> {
     let attributes = candidate.device.attributes.as_ref();
     let own = attribute.split_once('/').filter(|(domain, _)| *domain == candidate.id.driver());

@@ -1,4 +1,4 @@
-//! What allocated claims hold: whole devices, and shares of devices.
+//! The devices, and shares of devices, that allocated claims hold.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,7 +8,7 @@ use k8s_openapi::api::resource::v1::AllocationResult;
 use super::capacity::{self, Amounts};
 use super::inventory::DeviceId;
 
-/// The devices that claims have. A claim counts with what was last [set](Self::set) for it.
+/// The devices that claims hold. The last allocation [set](Self::set) for a claim counts.
 #[derive(Debug, Default)]
 pub(crate) struct InUse {
     claims: HashMap<String, Vec<Holding>>,
@@ -29,14 +29,14 @@ enum Holding {
 }
 
 impl InUse {
-    /// Notes what a claim has, in place of what it had. Says whether that made a difference.
+    /// Replaces what a claim holds by this allocation. Returns whether that changed anything.
     pub(crate) fn set(&mut self, claim_uid: &str, allocation: Option<&AllocationResult>) -> bool {
         let holdings = allocation.map(holdings).unwrap_or_default();
         if self.claims.get(claim_uid).map_or(holdings.is_empty(), |before| *before == holdings) {
             return false;
         }
         for holding in self.claims.remove(claim_uid).unwrap_or_default() {
-            self.drop_holding(holding);
+            self.release(holding);
         }
         for holding in &holdings {
             match holding {
@@ -54,7 +54,7 @@ impl InUse {
         true
     }
 
-    fn drop_holding(&mut self, holding: Holding) {
+    fn release(&mut self, holding: Holding) {
         match holding {
             Holding::Whole(id) => {
                 if let Some(count) = self.whole.get_mut(&id) {
@@ -76,24 +76,24 @@ impl InUse {
         }
     }
 
-    /// Whether a claim has all of the device.
+    /// Reports whether a claim holds the whole device.
     pub(crate) fn has_whole(&self, id: &DeviceId) -> bool {
         self.whole.contains_key(id)
     }
 
-    /// Whether a claim has the device or a part of it.
+    /// Reports whether a claim holds the device or a share of it.
     pub(crate) fn has_any(&self, id: &DeviceId) -> bool {
         self.whole.contains_key(id) || self.shares.contains_key(id)
     }
 
-    /// What all shares of the device take of one of its capacities.
+    /// Returns how much of a capacity all shares of the device consume.
     pub(crate) fn consumed_of(&self, id: &DeviceId, capacity: &str) -> Quantity {
         let consumed = self.shares.get(id).and_then(|shares| shares.consumed.get(capacity));
         consumed.cloned().unwrap_or_default()
     }
 }
 
-/// Access for administrators takes nothing from anybody.
+/// Returns what an allocation holds. Admin access holds nothing.
 fn holdings(allocation: &AllocationResult) -> Vec<Holding> {
     let results = allocation.devices.iter().flat_map(|devices| devices.results.iter().flatten());
     results

@@ -1,6 +1,6 @@
-//! The devices that can be had on a node: the newest generation of every pool, from the slices that are there.
+//! The devices that can be used on a node: the newest generation of every pool.
 //!
-//! Built anew when slices change; what selectors say of a device is asked once and kept.
+//! Rebuilt when slices change. The results of selectors are cached per device.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -15,7 +15,7 @@ use k8s_openapi::api::resource::v1::{Device, DeviceCounterConsumption, ResourceS
 
 use crate::scheduler::node::NodeInfo;
 
-/// A device's full name.
+/// A device's driver, pool and name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct DeviceId(Arc<(String, String, String)>);
 
@@ -43,7 +43,7 @@ impl fmt::Display for DeviceId {
     }
 }
 
-/// How much there is of each counter of each counter set.
+/// The amount of each counter, by counter set and name.
 pub(crate) type Counters = BTreeMap<(String, String), Quantity>;
 
 /// A device that can be used on the node.
@@ -54,31 +54,31 @@ pub(crate) struct Candidate {
     /// The index of its pool in [`Inventory::pools`].
     pub(crate) pool: usize,
     pub(crate) counters: Counters,
-    /// The one node that it is on, and those that it can be used from; neither if it can be used everywhere.
+    /// The node that the device is on, or a selector of the nodes that can use it; neither if all nodes can.
     pub(crate) node_name: Option<String>,
     pub(crate) node_selector: Option<NodeSelector>,
     value: Result<DeviceValue, String>,
 }
 
 impl Candidate {
-    /// Whether several claims can have it at once.
+    /// Reports whether several claims can hold it at once.
     pub(crate) fn is_shared(&self) -> bool {
         self.device.allow_multiple_allocations == Some(true)
     }
 }
 
-/// All slices of one name and driver.
+/// A pool of a driver.
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) driver: String,
     pub(crate) name: String,
-    /// Why no device can be taken from it.
+    /// Why the pool cannot be used.
     pub(crate) unusable: Option<String>,
-    /// Its candidates, as a part of [`Inventory::candidates`].
+    /// The range of its candidates in [`Inventory::candidates`].
     pub(crate) candidates: Range<usize>,
-    /// What its devices share.
+    /// The counters that its devices share.
     pub(crate) counters: Counters,
-    /// What its devices on other nodes take of the counters.
+    /// The counters that its devices on other nodes consume.
     pub(crate) elsewhere: Vec<(DeviceId, Counters)>,
 }
 
@@ -87,25 +87,25 @@ pub(crate) struct Pool {
 pub(crate) struct Inventory {
     pub(crate) pools: Vec<Pool>,
     pub(crate) candidates: Vec<Candidate>,
-    asked: RefCell<HashMap<String, Asked>>,
+    selectors: RefCell<HashMap<String, CachedSelector>>,
 }
 
-/// A selector, and what it said of each candidate.
+/// A compiled selector, and its result for each candidate.
 #[derive(Debug)]
-struct Asked {
+struct CachedSelector {
     selector: Result<Selector, SelectorError>,
-    answers: Vec<Option<Result<bool, SelectorError>>>,
+    results: Vec<Option<Result<bool, SelectorError>>>,
 }
 
 impl Inventory {
-    /// What the slices have for the node.
+    /// Collects the devices that the slices have for the node.
     pub(crate) fn new<'a>(slices: impl IntoIterator<Item = &'a ResourceSlice>, node: &NodeInfo) -> Self {
         let mut pools = BTreeMap::<(&str, &str), Vec<&ResourceSlice>>::new();
         for slice in slices {
             pools.entry((&slice.spec.pool.name, &slice.spec.driver)).or_default().push(slice);
         }
         let mut pools: Vec<_> = pools.into_values().map(newest).collect();
-        // Devices that have to be made ready first are the last choice. The sort is stable: the rest stays in order.
+        // Devices with binding conditions are the last choice. The sort is stable, so the order by name remains.
         pools.sort_by_key(|slices| slices.iter().any(|slice| has_binding_conditions(slice)));
 
         let mut inventory = Self::default();
@@ -118,7 +118,9 @@ impl Inventory {
     fn add_pool(&mut self, slices: &[&ResourceSlice], node: &NodeInfo) {
         let Some(first) = slices.first() else { return };
         let start = self.candidates.len();
-        let (mut relevant, mut names, mut duplicate) = (false, HashSet::new(), None);
+        let mut relevant = false;
+        let mut names = HashSet::new();
+        let mut duplicate = None;
         let mut pool = Pool {
             driver: first.spec.driver.clone(),
             name: first.spec.pool.name.clone(),
@@ -130,7 +132,7 @@ impl Inventory {
         for slice in slices {
             let spec = &slice.spec;
             let per_device = spec.per_device_node_selection == Some(true);
-            let here = node.is_meant_by(spec.node_name.as_deref(), spec.all_nodes, spec.node_selector.as_ref());
+            let here = node.is_matched_by(spec.node_name.as_deref(), spec.all_nodes, spec.node_selector.as_ref());
             relevant |= here;
             for set in spec.shared_counters.iter().flatten() {
                 pool.counters.extend(counters(&set.name, &set.counters));
@@ -146,7 +148,7 @@ impl Inventory {
                 } else {
                     (&spec.node_name, spec.all_nodes, &spec.node_selector)
                 };
-                if !node.is_meant_by(node_name.as_deref(), all, selector.as_ref()) {
+                if !node.is_matched_by(node_name.as_deref(), all, selector.as_ref()) {
                     pool.elsewhere.push((id, consumed));
                     continue;
                 }
@@ -166,33 +168,35 @@ impl Inventory {
             return;
         }
         pool.candidates = start..self.candidates.len();
-        let (have, want) = (slices.len(), first.spec.pool.resource_slice_count);
-        if i64::try_from(have).ok() != Some(want) {
-            pool.unusable = Some(format!("is being updated: {have} of {want} slices are there"));
+        let published = slices.len();
+        let expected = first.spec.pool.resource_slice_count;
+        if i64::try_from(published).ok() != Some(expected) {
+            pool.unusable = Some(format!("is being updated: {published} of {expected} slices are published"));
         } else if let Some(name) = duplicate {
             pool.unusable = Some(format!("is invalid: it has two devices with the name {name}"));
         }
         self.pools.push(pool);
     }
 
-    /// Whether a selector is true of a candidate.
+    /// Reports whether a selector matches a candidate.
     pub(crate) fn matches(&self, expression: &str, candidate: usize) -> Result<bool, SelectorError> {
-        let mut asked = self.asked.borrow_mut();
-        if !asked.contains_key(expression) {
-            let answers = vec![None; self.candidates.len()];
-            asked.insert(expression.to_owned(), Asked { selector: Selector::compile(expression), answers });
+        let mut selectors = self.selectors.borrow_mut();
+        if !selectors.contains_key(expression) {
+            let results = vec![None; self.candidates.len()];
+            selectors
+                .insert(expression.to_owned(), CachedSelector { selector: Selector::compile(expression), results });
         }
-        let Some(Asked { selector, answers }) = asked.get_mut(expression) else { return Ok(false) };
+        let Some(CachedSelector { selector, results }) = selectors.get_mut(expression) else { return Ok(false) };
         let selector = selector.as_ref().map_err(Clone::clone)?;
-        let answer = answers[candidate].get_or_insert_with(|| match &self.candidates[candidate].value {
+        let result = results[candidate].get_or_insert_with(|| match &self.candidates[candidate].value {
             Ok(value) => selector.matches(value),
             Err(message) => Err(SelectorError::Runtime { expression: expression.to_owned(), message: message.clone() }),
         });
-        answer.clone()
+        result.clone()
     }
 }
 
-/// The slices of the newest generation, in the order of their names.
+/// Returns the slices of the newest generation, ordered by name.
 fn newest(mut slices: Vec<&ResourceSlice>) -> Vec<&ResourceSlice> {
     let generation = slices.iter().map(|slice| slice.spec.pool.generation).max();
     slices.retain(|slice| Some(slice.spec.pool.generation) == generation);
@@ -209,7 +213,7 @@ fn consumed(consumption: &[DeviceCounterConsumption]) -> Counters {
     consumption.iter().flat_map(|set| counters(&set.counter_set, &set.counters)).collect()
 }
 
-/// A value that is no quantity counts as nothing; the API server lets none pass.
+/// Parses counters. An invalid quantity counts as zero; the API server rejects it anyway.
 fn counters(
     set: &str,
     counters: &BTreeMap<String, k8s_openapi::api::resource::v1::Counter>,

@@ -1,4 +1,4 @@
-//! What an allocation says: results, the configuration that goes with them, and where the claim can be used.
+//! Building an allocation: results, configuration, and the nodes where the claim can be used.
 
 use std::collections::HashMap;
 
@@ -8,12 +8,12 @@ use k8s_openapi::api::resource::v1::{
 };
 
 use super::capacity;
-use super::claim::{Plan, Want};
+use super::claim::{Alternative, Plan};
 use super::inventory::{Candidate, Inventory};
 use super::search::Chosen;
 use crate::scheduler::node::NodeInfo;
 
-/// The allocation of a claim with the devices that were chosen for it.
+/// Builds the allocation of a claim from the devices that were chosen for it.
 pub(super) fn build(
     plan: &Plan<'_>,
     chosen: &[Chosen],
@@ -23,7 +23,7 @@ pub(super) fn build(
 ) -> AllocationResult {
     let results = chosen.iter().map(|chosen| {
         let candidate = &inventory.candidates[chosen.candidate];
-        result(&plan.requests[chosen.request].wants[chosen.want], candidate, chosen, new_share_id)
+        result(&plan.requests[chosen.request].alternatives[chosen.alternative], candidate, chosen, new_share_id)
     });
     let results: Vec<_> = results.collect();
     let config = config(plan, chosen);
@@ -38,19 +38,19 @@ pub(super) fn build(
 }
 
 fn result(
-    want: &Want<'_>,
+    alternative: &Alternative<'_>,
     candidate: &Candidate,
     chosen: &Chosen,
     new_share_id: &mut dyn FnMut() -> String,
 ) -> DeviceRequestAllocationResult {
     let consumed = chosen.share.as_ref().map(|amounts| capacity::for_status(amounts, candidate));
     DeviceRequestAllocationResult {
-        request: want.name.clone(),
+        request: alternative.name.clone(),
         driver: candidate.id.driver().to_owned(),
         pool: candidate.id.pool().to_owned(),
         device: candidate.id.device().to_owned(),
-        admin_access: want.admin_access.then_some(true),
-        tolerations: (!want.tolerations.is_empty()).then(|| want.tolerations.to_vec()),
+        admin_access: alternative.admin_access.then_some(true),
+        tolerations: (!alternative.tolerations.is_empty()).then(|| alternative.tolerations.to_vec()),
         binding_conditions: candidate.device.binding_conditions.clone(),
         binding_failure_conditions: candidate.device.binding_failure_conditions.clone(),
         share_id: chosen.share.is_some().then(new_share_id),
@@ -59,29 +59,29 @@ fn result(
     }
 }
 
-/// First what classes say, each class once, then what the claim says. What is for all requests names none.
+/// Collects the configuration: first of the classes, each once, then of the claim. An entry for all requests names none.
 fn config(plan: &Plan<'_>, chosen: &[Chosen]) -> Vec<DeviceAllocationConfiguration> {
-    // A request without devices (a count of none) is still served by its first want.
-    let wants: Vec<&Want<'_>> = plan
+    // A request for zero devices has no chosen device; its first alternative counts.
+    let alternatives: Vec<&Alternative<'_>> = plan
         .requests
         .iter()
         .enumerate()
         .filter_map(|(number, request)| {
-            let want = chosen.iter().find(|chosen| chosen.request == number).map_or(0, |chosen| chosen.want);
-            request.wants.get(want)
+            let chosen = chosen.iter().find(|chosen| chosen.request == number);
+            request.alternatives.get(chosen.map_or(0, |chosen| chosen.alternative))
         })
         .collect();
-    let mut classes = Vec::<(&Want<'_>, Vec<String>)>::new();
-    let mut places = HashMap::new();
-    for want in &wants {
-        let place = *places.entry(want.class_name).or_insert_with(|| {
-            classes.push((want, Vec::new()));
+    let mut classes = Vec::<(&Alternative<'_>, Vec<String>)>::new();
+    let mut class_indexes = HashMap::new();
+    for alternative in &alternatives {
+        let index = *class_indexes.entry(alternative.class_name).or_insert_with(|| {
+            classes.push((alternative, Vec::new()));
             classes.len() - 1
         });
-        classes[place].1.push(want.name.clone());
+        classes[index].1.push(alternative.name.clone());
     }
-    let of_classes = classes.iter().flat_map(|(want, requests)| {
-        want.class.spec.iter().flat_map(|spec| spec.config.iter().flatten()).map(|config| {
+    let of_classes = classes.iter().flat_map(|(alternative, requests)| {
+        alternative.class.spec.iter().flat_map(|spec| spec.config.iter().flatten()).map(|config| {
             DeviceAllocationConfiguration {
                 opaque: config.opaque.clone(),
                 requests: Some(requests.clone()),
@@ -94,10 +94,11 @@ fn config(plan: &Plan<'_>, chosen: &[Chosen]) -> Vec<DeviceAllocationConfigurati
     let of_claim = configs
         .filter(|config| {
             let requests = config.requests.as_deref().unwrap_or_default();
-            let served = |name: &String| {
-                plan.requests.iter().any(|request| request.name == name) || wants.iter().any(|want| want.name == *name)
+            let allocated = |name: &String| {
+                plan.requests.iter().any(|request| request.name == name)
+                    || alternatives.iter().any(|alternative| alternative.name == *name)
             };
-            requests.is_empty() || requests.iter().any(served)
+            requests.is_empty() || requests.iter().any(allocated)
         })
         .map(|config| DeviceAllocationConfiguration {
             opaque: config.opaque.clone(),
@@ -112,7 +113,7 @@ fn config(plan: &Plan<'_>, chosen: &[Chosen]) -> Vec<DeviceAllocationConfigurati
     all
 }
 
-/// The nodes from which all of the devices can be used; nothing if that is every node.
+/// Selects the nodes from which all of the devices can be used; `None` for all nodes.
 fn node_selector<'a>(candidates: impl Iterator<Item = &'a Candidate>, node: &NodeInfo) -> Option<NodeSelector> {
     let mut merged = NodeSelectorTerm::default();
     for candidate in candidates {
@@ -125,7 +126,7 @@ fn node_selector<'a>(candidates: impl Iterator<Item = &'a Candidate>, node: &Nod
             let term = NodeSelectorTerm { match_fields: Some(vec![by_name]), match_expressions: None };
             return Some(NodeSelector { node_selector_terms: vec![term] });
         }
-        // Slices have one term at most.
+        // Slices have at most one term.
         for term in candidate.node_selector.iter().flat_map(|selector| selector.node_selector_terms.first()) {
             merge(&mut merged.match_fields, term.match_fields.as_deref());
             merge(&mut merged.match_expressions, term.match_expressions.as_deref());

@@ -1,32 +1,32 @@
-//! The search: devices for all requests of all claims, the first that fit, going back where the rest finds none.
+//! The search for devices for all requests of all claims: first fit, with backtracking.
 //!
-//! The devices of one request are taken in their order, so that no combination is tried twice; each request is free to
-//! look at all of them. Claims can be written that no search finishes, so this one gives up after a number of steps.
+//! The devices of one request are chosen in ascending order, so that no combination is tried twice; each request starts from
+//! the first device. Some claims would take exponential time, so the search gives up after a number of steps.
 
 use std::collections::HashMap;
 
 use super::capacity::{self, Amounts};
-use super::claim::{Count, Plan, Want, title};
+use super::claim::{Alternative, Count, Plan, full_name};
 use super::constraint::Progress;
 use super::in_use::InUse;
 use super::inventory::{Counters, Inventory};
 use super::{MAX_RESULTS, Refusal, taint};
 
-/// How many devices are looked at before the search gives up.
+/// The number of devices that are considered before the search gives up.
 const MAX_STEPS: usize = 200_000;
 
-/// A device for a request.
+/// A device chosen for a request.
 #[derive(Clone, Debug)]
 pub(super) struct Chosen {
     pub(super) candidate: usize,
-    /// The index of the request in the plan, and of the want in the request.
+    /// The index of the request in the plan, and of the alternative in the request.
     pub(super) request: usize,
-    pub(super) want: usize,
-    /// What is taken of its capacity, if it is one that is shared.
+    pub(super) alternative: usize,
+    /// The capacity that the request consumes, if the device is shared.
     pub(super) share: Option<Amounts>,
 }
 
-/// What came of it.
+/// The result of the search.
 pub(super) enum Outcome {
     /// The devices of each claim.
     Found(Vec<Vec<Chosen>>),
@@ -35,7 +35,7 @@ pub(super) enum Outcome {
     },
 }
 
-/// Looks for devices for all claims.
+/// Searches devices for all claims.
 pub(super) fn search(plans: &[Plan<'_>], inventory: &Inventory, in_use: &InUse) -> Result<Outcome, Refusal> {
     let mut search = Search {
         plans,
@@ -66,73 +66,73 @@ struct Search<'a> {
     inventory: &'a Inventory,
     in_use: &'a InUse,
     steps: usize,
-    /// The claims for which a candidate was taken whole.
+    /// The claims that hold a whole candidate.
     taken: HashMap<usize, Vec<usize>>,
-    /// What is taken of shared candidates, and in how many shares.
+    /// The number of shares of a shared candidate, and the capacity they consume.
     shares: HashMap<usize, (usize, Amounts)>,
-    /// What is left of the counters of a pool.
+    /// The available counters of a pool.
     counters: HashMap<usize, Counters>,
     chosen: Vec<Vec<Chosen>>,
     progress: Vec<Vec<Progress>>,
 }
 
-/// Where in the claims the search is.
+/// The position of the search in the claims.
 #[derive(Clone, Copy)]
-struct Place {
+struct Position {
     claim: usize,
     request: usize,
-    want: usize,
-    /// How many devices of the want were found already.
+    alternative: usize,
+    /// The number of devices that the alternative already has.
     device: usize,
 }
 
 impl<'a> Search<'a> {
-    /// Finds devices for a request and all that come after it.
+    /// Chooses devices for a request and all that follow it.
     fn request(&mut self, claim: usize, request: usize) -> Result<bool, Stop> {
         let plans = self.plans;
         let Some(plan) = plans.get(claim) else { return Ok(true) };
-        let Some(wants) = plan.requests.get(request).map(|request| &request.wants) else {
+        let Some(alternatives) = plan.requests.get(request).map(|request| &request.alternatives) else {
             return self.request(claim + 1, 0);
         };
-        for (want, wanted) in wants.iter().enumerate() {
-            let count = wanted.count.devices();
-            let all_of_none = count == 0 && matches!(wanted.count, Count::All(_));
+        for (index, alternative) in alternatives.iter().enumerate() {
+            let count = alternative.count.devices();
+            let all_of_none = count == 0 && matches!(alternative.count, Count::All(_));
             if all_of_none || self.chosen[claim].len() + count > MAX_RESULTS {
                 continue;
             }
-            if self.device(Place { claim, request, want, device: 0 }, 0)? {
+            if self.device(Position { claim, request, alternative: index, device: 0 }, 0)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Finds the next device of a want, from candidate `start` on, and all that come after it.
-    fn device(&mut self, place: Place, start: usize) -> Result<bool, Stop> {
+    /// Chooses the next device of an alternative, from candidate `start` on, and all that follow it.
+    fn device(&mut self, position: Position, start: usize) -> Result<bool, Stop> {
         let plans = self.plans;
-        let want = &plans[place.claim].requests[place.request].wants[place.want];
-        if place.device >= want.count.devices() {
-            return self.request(place.claim, place.request + 1);
+        let alternative = &plans[position.claim].requests[position.request].alternatives[position.alternative];
+        if position.device >= alternative.count.devices() {
+            return self.request(position.claim, position.request + 1);
         }
-        let next = Place { device: place.device + 1, ..place };
-        match &want.count {
-            // There is one choice only.
+        let next = Position { device: position.device + 1, ..position };
+        match &alternative.count {
+            // There is only one choice.
             Count::All(candidates) => {
-                let candidate = candidates[place.device];
-                let Some(undo) = self.take(place, want, candidate)? else { return Ok(false) };
+                let candidate = candidates[position.device];
+                let Some(undo) = self.choose(position, alternative, candidate)? else { return Ok(false) };
                 let found = self.device(next, 0)?;
                 if !found {
-                    self.give_back(place, undo);
+                    self.undo(position, undo);
                 }
                 Ok(found)
             }
             Count::Exactly(_) => {
                 for candidate in start..self.inventory.candidates.len() {
-                    if let Some(undo) = self.take(place, want, candidate)? {
+                    if let Some(undo) = self.choose(position, alternative, candidate)? {
                         if self.device(next, candidate + 1)? {
                             return Ok(true);
                         }
-                        self.give_back(place, undo);
+                        self.undo(position, undo);
                     }
                 }
                 Ok(false)
@@ -140,8 +140,13 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Takes a candidate for a want, if it can be had.
-    fn take(&mut self, place: Place, want: &Want<'_>, index: usize) -> Result<Option<Undo>, Stop> {
+    /// Chooses a candidate for an alternative, if it is available and matches.
+    fn choose(
+        &mut self,
+        position: Position,
+        alternative: &Alternative<'_>,
+        index: usize,
+    ) -> Result<Option<Undo>, Stop> {
         self.steps += 1;
         if self.steps > MAX_STEPS {
             return Err(Stop::GaveUp);
@@ -149,66 +154,67 @@ impl<'a> Search<'a> {
         let inventory = self.inventory;
         let candidate = &inventory.candidates[index];
         let taken = self.taken.get(&index).map(Vec::as_slice).unwrap_or_default();
-        let busy = if want.admin_access {
-            taken.contains(&place.claim)
+        let unavailable = if alternative.admin_access {
+            taken.contains(&position.claim)
         } else {
             !taken.is_empty() || self.in_use.has_whole(&candidate.id)
         };
-        if busy || inventory.pools[candidate.pool].unusable.is_some() {
+        if unavailable || inventory.pools[candidate.pool].unusable.is_some() {
             return Ok(None);
         }
-        let plan = &self.plans[place.claim];
-        let matches = want.matches(inventory, index);
-        if !matches.map_err(|why| Stop::Refused(Refusal(format!("claim {}, {why}", title(plan.claim)))))? {
+        let plan = &self.plans[position.claim];
+        let matches = alternative.matches(inventory, index);
+        let refused = |reason| Stop::Refused(Refusal(format!("claim {}, {reason}", full_name(plan.claim))));
+        if !matches.map_err(refused)? {
             return Ok(None);
         }
         let consumed = |name: &str| {
-            let taking = self.shares.get(&index).and_then(|(_, amounts)| amounts.get(name).cloned());
-            &self.in_use.consumed_of(&candidate.id, name) + &taking.unwrap_or_default()
+            let chosen = self.shares.get(&index).and_then(|(_, amounts)| amounts.get(name).cloned());
+            &self.in_use.consumed_of(&candidate.id, name) + &chosen.unwrap_or_default()
         };
-        let Ok(amounts) = capacity::wanted(want.capacity, candidate, consumed) else { return Ok(None) };
+        let Ok(amounts) = capacity::consumption(alternative.capacity, candidate, consumed) else { return Ok(None) };
         let taints = candidate.device.taints.as_deref().unwrap_or_default();
-        if taint::preventing(taints, want.tolerations).is_some() {
+        if taint::untolerated(taints, alternative.tolerations).is_some() {
             return Ok(None);
         }
-        // A device that several claims share takes its counters once.
+        // A shared device consumes its counters once.
         let counted = candidate.is_shared() && (self.in_use.has_any(&candidate.id) || self.shares.contains_key(&index));
         let counters = !counted && !candidate.counters.is_empty();
-        if counters && !self.take_counters(candidate.pool, &candidate.counters) {
+        if counters && !self.consume_counters(candidate.pool, &candidate.counters) {
             return Ok(None);
         }
-        let Some(constraints) = self.push_constraints(place, want, index) else {
+        let Some(constraints) = self.push_constraints(position, alternative, index) else {
             if counters {
-                self.give_counters_back(candidate.pool, &candidate.counters);
+                self.release_counters(candidate.pool, &candidate.counters);
             }
             return Ok(None);
         };
         let share = candidate.is_shared().then_some(amounts);
         if let Some(amounts) = &share {
-            let (count, taking) = self.shares.entry(index).or_default();
+            let (count, consumed) = self.shares.entry(index).or_default();
             *count += 1;
-            capacity::add(taking, amounts);
+            capacity::add(consumed, amounts);
         } else {
-            self.taken.entry(index).or_default().push(place.claim);
+            self.taken.entry(index).or_default().push(position.claim);
         }
-        let chosen = Chosen { candidate: index, request: place.request, want: place.want, share };
-        self.chosen[place.claim].push(chosen);
+        let chosen = Chosen { candidate: index, request: position.request, alternative: position.alternative, share };
+        self.chosen[position.claim].push(chosen);
         Ok(Some(Undo { index, counters, constraints }))
     }
 
-    fn give_back(&mut self, place: Place, undo: Undo) {
+    fn undo(&mut self, position: Position, undo: Undo) {
         let candidate = &self.inventory.candidates[undo.index];
         for constraint in undo.constraints {
-            self.progress[place.claim][constraint].pop();
+            self.progress[position.claim][constraint].pop();
         }
         if undo.counters {
-            self.give_counters_back(candidate.pool, &candidate.counters);
+            self.release_counters(candidate.pool, &candidate.counters);
         }
-        match self.chosen[place.claim].pop().and_then(|chosen| chosen.share) {
+        match self.chosen[position.claim].pop().and_then(|chosen| chosen.share) {
             Some(amounts) => {
-                if let Some((count, taking)) = self.shares.get_mut(&undo.index) {
+                if let Some((count, consumed)) = self.shares.get_mut(&undo.index) {
                     *count -= 1;
-                    capacity::subtract(taking, &amounts);
+                    capacity::subtract(consumed, &amounts);
                     if *count == 0 {
                         self.shares.remove(&undo.index);
                     }
@@ -222,14 +228,20 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The constraints that took the device; none of them keeps it if one does not take it.
-    fn push_constraints(&mut self, place: Place, want: &Want<'_>, index: usize) -> Option<Vec<usize>> {
-        let plan = &self.plans[place.claim];
-        let (request, candidate) = (plan.requests[place.request].name, &self.inventory.candidates[index]);
-        let progress = &mut self.progress[place.claim];
+    /// Adds the device to all constraints that apply, and returns them. If one refuses, none keeps the device.
+    fn push_constraints(
+        &mut self,
+        position: Position,
+        alternative: &Alternative<'_>,
+        index: usize,
+    ) -> Option<Vec<usize>> {
+        let plan = &self.plans[position.claim];
+        let request = plan.requests[position.request].name;
+        let candidate = &self.inventory.candidates[index];
+        let progress = &mut self.progress[position.claim];
         let mut pushed = Vec::new();
         for (number, constraint) in plan.constraints.iter().enumerate() {
-            if !constraint.is_about(request, &want.name) {
+            if !constraint.applies_to(request, &alternative.name) {
                 continue;
             }
             if !constraint.push(&mut progress[number], candidate) {
@@ -241,51 +253,52 @@ impl<'a> Search<'a> {
         Some(pushed)
     }
 
-    fn take_counters(&mut self, pool: usize, wanted: &Counters) -> bool {
-        let (inventory, in_use) = (self.inventory, self.in_use);
-        let left = self.counters.entry(pool).or_insert_with(|| left_of_counters(inventory, in_use, pool));
-        if wanted.iter().any(|(name, amount)| left.get(name).is_none_or(|left| left < amount)) {
+    fn consume_counters(&mut self, pool: usize, amounts: &Counters) -> bool {
+        let inventory = self.inventory;
+        let in_use = self.in_use;
+        let available = self.counters.entry(pool).or_insert_with(|| available_counters(inventory, in_use, pool));
+        if amounts.iter().any(|(name, amount)| available.get(name).is_none_or(|available| available < amount)) {
             return false;
         }
-        for (name, amount) in wanted {
-            if let Some(left) = left.get_mut(name) {
-                *left = &*left - amount;
+        for (name, amount) in amounts {
+            if let Some(available) = available.get_mut(name) {
+                *available = &*available - amount;
             }
         }
         true
     }
 
-    fn give_counters_back(&mut self, pool: usize, amounts: &Counters) {
-        let Some(left) = self.counters.get_mut(&pool) else { return };
+    fn release_counters(&mut self, pool: usize, amounts: &Counters) {
+        let Some(available) = self.counters.get_mut(&pool) else { return };
         for (name, amount) in amounts {
-            if let Some(left) = left.get_mut(name) {
-                *left = &*left + amount;
+            if let Some(available) = available.get_mut(name) {
+                *available = &*available + amount;
             }
         }
     }
 }
 
-/// What must be undone when a candidate is given back.
+/// What to undo when a choice is taken back.
 struct Undo {
     index: usize,
     counters: bool,
     constraints: Vec<usize>,
 }
 
-/// The counters of a pool without what allocated devices, here and on other nodes, take of them.
-pub(super) fn left_of_counters(inventory: &Inventory, in_use: &InUse, pool: usize) -> Counters {
+/// Returns the counters of a pool, less what its allocated devices, on this and other nodes, consume.
+pub(super) fn available_counters(inventory: &Inventory, in_use: &InUse, pool: usize) -> Counters {
     let pool = &inventory.pools[pool];
-    let mut left = pool.counters.clone();
+    let mut available = pool.counters.clone();
     let here =
         inventory.candidates[pool.candidates.clone()].iter().map(|candidate| (&candidate.id, &candidate.counters));
     for (id, consumed) in here.chain(pool.elsewhere.iter().map(|(id, counters)| (id, counters))) {
         if in_use.has_any(id) {
             for (name, amount) in consumed {
-                if let Some(left) = left.get_mut(name) {
-                    *left = &*left - amount;
+                if let Some(available) = available.get_mut(name) {
+                    *available = &*available - amount;
                 }
             }
         }
     }
-    left
+    available
 }

@@ -2,21 +2,21 @@
 
 use k8s_openapi::api::resource::v1::{DeviceTaint, DeviceToleration};
 
-/// The first taint that keeps a request without a fitting toleration from getting the device.
-pub(super) fn preventing<'a>(taints: &'a [DeviceTaint], tolerations: &[DeviceToleration]) -> Option<&'a DeviceTaint> {
+/// Returns the first taint that the tolerations do not tolerate.
+pub(super) fn untolerated<'a>(taints: &'a [DeviceTaint], tolerations: &[DeviceToleration]) -> Option<&'a DeviceTaint> {
     taints.iter().find(|taint| {
-        // Other effects, `None` among them, keep nobody away.
+        // Other effects, such as `None`, do not prevent allocation.
         matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
             && !tolerations.iter().any(|toleration| tolerates(toleration, taint))
     })
 }
 
 fn tolerates(toleration: &DeviceToleration, taint: &DeviceTaint) -> bool {
-    let all_or =
+    let empty_or_equal =
         |given: &Option<String>, own: &str| given.as_deref().is_none_or(|given| given.is_empty() || given == own);
-    let value = |of: &Option<String>| of.clone().unwrap_or_default();
-    all_or(&toleration.effect, &taint.effect)
-        && all_or(&toleration.key, &taint.key)
+    let value = |value: &Option<String>| value.clone().unwrap_or_default();
+    empty_or_equal(&toleration.effect, &taint.effect)
+        && empty_or_equal(&toleration.key, &taint.key)
         && match toleration.operator.as_deref().unwrap_or_default() {
             "Exists" => true,
             "" | "Equal" => value(&toleration.value) == value(&taint.value),
@@ -24,7 +24,7 @@ fn tolerates(toleration: &DeviceToleration, taint: &DeviceTaint) -> bool {
         }
 }
 
-/// `key=value:effect`.
+/// Formats a taint as `key=value:effect`.
 pub(super) fn text(taint: &DeviceTaint) -> String {
     match taint.value.as_deref() {
         None | Some("") => format!("{}:{}", taint.key, taint.effect),

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{InUse, Inventory, Refusal, allocate};
 use crate::scheduler::node::NodeInfo;
 
-/// A node with everything that an allocation looks at.
+/// The slices, classes, devices in use and node of an allocation.
 struct World {
     slices: Vec<ResourceSlice>,
     classes: BTreeMap<String, DeviceClass>,
@@ -22,7 +22,7 @@ struct World {
 }
 
 impl World {
-    /// A node `worker` with the devices of driver `gpu.example.com`, class `gpu` for them and class `any` for all.
+    /// Creates the node `worker` with devices of the driver `gpu.example.com`, a class `gpu` for them and a class `any`.
     fn with_devices(devices: &Value) -> Self {
         let mut world = Self {
             slices: Vec::new(),
@@ -47,14 +47,14 @@ impl World {
         self.classes.insert(name.to_owned(), class.unwrap());
     }
 
-    /// A slice with these fields in its spec; the others are those of the one slice of a pool on the node.
+    /// Adds a slice with these fields in its spec; the defaults are those of the only slice of a pool on the node.
     fn slice(&mut self, spec: &Value) {
         let mut full = json!({
             "driver": "gpu.example.com",
             "pool": {"name": "worker", "generation": 1, "resourceSliceCount": 1},
         });
-        let somewhere = ["nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"];
-        if somewhere.iter().all(|field| spec.get(field).is_none()) {
+        let node_fields = ["nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"];
+        if node_fields.iter().all(|field| spec.get(field).is_none()) {
             full["nodeName"] = json!("worker");
         }
         full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
@@ -81,7 +81,7 @@ impl World {
         self.allocate_all(&[claim]).map(|mut all| all.remove(0))
     }
 
-    /// Allocates a claim and notes what it got.
+    /// Allocates a claim and records the devices as in use.
     fn hold(&mut self, uid: &str, claim: &ResourceClaim) -> AllocationResult {
         let allocation = self.allocate(claim).unwrap();
         self.in_use.set(uid, Some(&allocation));
@@ -93,7 +93,7 @@ impl World {
     }
 }
 
-/// A claim with `spec.devices` as given.
+/// Returns a claim with this `spec.devices`.
 fn claim(devices: &Value) -> ResourceClaim {
     serde_json::from_value(json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
@@ -102,14 +102,14 @@ fn claim(devices: &Value) -> ResourceClaim {
     .unwrap()
 }
 
-/// A claim with one request, `gpu`, of the form `exactly`.
+/// Returns a claim with one request, `gpu`, of the form `exactly`.
 fn exactly(request: &Value) -> ResourceClaim {
     let mut full = json!({"deviceClassName": "gpu"});
     full.as_object_mut().unwrap().extend(request.as_object().unwrap().clone());
     claim(&json!({"requests": [{"name": "gpu", "exactly": full}]}))
 }
 
-/// `request=device` for each result.
+/// Formats each result as `request=device`.
 fn devices(allocation: &AllocationResult) -> Vec<String> {
     let results = allocation.devices.as_ref().and_then(|devices| devices.results.as_ref()).unwrap();
     results.iter().map(|result| format!("{}={}", result.request, result.device)).collect()

@@ -1,4 +1,4 @@
-//! From the creation of pods to the end of their claims.
+//! Tests from the creation of pods to the end of their claims.
 
 use serde_json::json;
 
@@ -14,7 +14,7 @@ async fn a_pod_without_claims_is_bound() {
 }
 
 #[tokio::test]
-async fn a_claim_is_made_from_a_template_and_goes_with_its_pod() {
+async fn a_claim_is_generated_from_a_template_and_deleted_with_its_pod() {
     let cluster = Cluster::start().await;
     cluster.gpus(2).await;
     cluster.template("gpu", &json!({"deviceClassName": "gpu"})).await;
@@ -48,7 +48,7 @@ async fn a_claim_is_made_from_a_template_and_goes_with_its_pod() {
 }
 
 #[tokio::test]
-async fn pods_wait_for_devices_and_get_them_when_they_are_freed() {
+async fn pods_wait_for_devices_until_they_are_freed() {
     let cluster = Cluster::start().await;
     cluster.gpus(1).await;
     cluster.template("gpu", &json!({"deviceClassName": "gpu"})).await;
@@ -58,9 +58,9 @@ async fn pods_wait_for_devices_and_get_them_when_they_are_freed() {
     let message = cluster.unschedulable("second", "in use").await;
     assert_eq!(
         message,
-        "0/1 nodes are available: cannot allocate all claims: claim: request gpu wants 1 of class gpu, and of 1 device looked at: 1 in use"
+        "0/1 nodes are available: cannot allocate all claims: claim: request gpu asks for 1 of class gpu, and of 1 device considered: 1 in use"
     );
-    // A pod that is over frees its devices, and its generated claim goes.
+    // A pod that is done frees its devices, and its generated claim is deleted.
     cluster.phase("first", "Succeeded").await;
     cluster.bound("second").await;
     eventually("one claim", async || (cluster.claim_list().await.len() == 1).then_some(())).await;
@@ -112,13 +112,13 @@ async fn pods_share_a_claim_and_the_last_one_frees_it() {
     let free = |claim: &super::ResourceClaim| reserved(claim).is_empty() && finalizers(claim).is_empty();
     let claim = cluster.claim_when("shared", "is free", free).await;
     assert!(devices(&claim).is_empty());
-    // Nobody deletes a claim that somebody made.
+    // A claim that was not generated is not deleted.
     cluster.pod("d", &json!([{"name": "my-gpu", "resourceClaimName": "shared"}])).await;
     cluster.bound("d").await;
 }
 
 #[tokio::test]
-async fn a_claim_in_use_is_deleted_when_its_pod_is_over() {
+async fn a_claim_in_use_is_deleted_when_its_pod_is_done() {
     let cluster = Cluster::start().await;
     cluster.gpus(1).await;
     cluster.claim("shared").await;
@@ -135,7 +135,7 @@ async fn a_claim_in_use_is_deleted_when_its_pod_is_over() {
 }
 
 #[tokio::test]
-async fn a_pod_with_a_node_gets_claims_made_and_reserved_but_not_allocated() {
+async fn a_pod_created_with_a_node_name_gets_claims_generated_and_reserved_but_not_allocated() {
     let cluster = Cluster::start().await;
     cluster.gpus(2).await;
     cluster.template("gpu", &json!({"deviceClassName": "gpu"})).await;
@@ -159,7 +159,7 @@ async fn a_pod_with_a_node_gets_claims_made_and_reserved_but_not_allocated() {
 }
 
 #[tokio::test]
-async fn pods_of_other_schedulers_and_with_gates_are_left_alone() {
+async fn pods_of_other_schedulers_and_with_gates_are_ignored() {
     let cluster = Cluster::start().await;
     cluster.pod_with("other", &json!(null), &json!({"schedulerName": "mine"})).await;
     cluster.pod_with("gated", &json!(null), &json!({"schedulingGates": [{"name": "example.com/later"}]})).await;
@@ -174,7 +174,7 @@ async fn pods_of_other_schedulers_and_with_gates_are_left_alone() {
 }
 
 #[tokio::test]
-async fn a_pod_waits_until_its_device_is_made_ready() {
+async fn a_pod_waits_for_the_binding_conditions_of_its_device() {
     let cluster = Cluster::start().await;
     let conditions = |name: &str| json!({"name": name, "bindingConditions": ["example.com/ready"], "bindingFailureConditions": ["example.com/failed"]});
     cluster.slice("fabric", 1, &json!([conditions("one"), conditions("two")])).await;
@@ -182,7 +182,7 @@ async fn a_pod_waits_until_its_device_is_made_ready() {
     cluster.pod("train", &json!([{"name": "my-gpu", "resourceClaimName": "shared"}])).await;
     cluster.claim_when("shared", "has a device", |claim| devices(claim) == ["one"]).await;
     assert!(cluster.pods().get("train").await.unwrap().spec.unwrap().node_name.is_none());
-    let say = async |device: &str, condition: &str| {
+    let report = async |device: &str, condition: &str| {
         let condition = json!({
             "type": condition, "status": "True", "reason": "Done", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z",
@@ -191,18 +191,18 @@ async fn a_pod_waits_until_its_device_is_made_ready() {
         let patch = kube::api::Patch::Merge(json!({"status": {"devices": [entry]}}));
         cluster.claims().patch_status("shared", &kube::api::PatchParams::default(), &patch).await.unwrap();
     };
-    // A device that cannot be made ready is given back, and the claim allocated anew.
-    say("one", "example.com/failed").await;
+    // A device with a failure condition is released, and the claim is allocated again.
+    report("one", "example.com/failed").await;
     let again = |claim: &super::ResourceClaim| {
         devices(claim) == ["one"] && claim.status.as_ref().is_some_and(|status| status.devices.is_none())
     };
-    cluster.claim_when("shared", "is allocated anew", again).await;
-    say("one", "example.com/ready").await;
+    cluster.claim_when("shared", "is allocated again", again).await;
+    report("one", "example.com/ready").await;
     cluster.bound("train").await;
 }
 
 #[tokio::test]
-async fn a_pod_costs_no_more_requests_than_it_must() {
+async fn a_pod_takes_no_more_requests_than_necessary() {
     let cluster = Cluster::start().await;
     cluster.gpus(1).await;
     cluster.template("gpu", &json!({"deviceClassName": "gpu"})).await;

@@ -28,7 +28,7 @@ impl Kubelet {
 
     /// The same in v1beta1 of the service.
     pub fn older(&self) -> Self {
-        Self(self.0.speaking(DraService::V1beta1))
+        Self(self.0.with_service(DraService::V1beta1))
     }
 
     /// Prepares claims, and gives devices or error of each, by UID.
@@ -43,7 +43,7 @@ impl Kubelet {
 
     /// Prepares a claim, with a deadline as a kubelet has one.
     pub async fn prepare_within(&self, deadline: Duration, claim: &TestClaim) -> Result<Answers<Vec<Device>>, Status> {
-        self.0.prepare_within(deadline, [claim]).await
+        self.0.prepare_with_timeout(deadline, [claim]).await
     }
 
     /// Prepares nothing, which says whether calls arrive.

@@ -1,4 +1,4 @@
-//! Taints, counters, shared devices and their capacity.
+//! Tests of taints, counters, shared devices and their capacity.
 
 use rstest::rstest;
 use serde_json::json;
@@ -25,18 +25,21 @@ fn taints_must_be_tolerated(#[case] tolerations: serde_json::Value, #[case] allo
         }
         Err(refusal) => {
             assert!(!allowed);
-            assert!(refusal.to_string().contains("1 with the taint example.com/broken=fan:NoExecute"), "{refusal}");
+            assert!(
+                refusal.to_string().contains("1 with the untolerated taint example.com/broken=fan:NoExecute"),
+                "{refusal}"
+            );
         }
     }
 }
 
 #[test]
-fn a_taint_without_effect_keeps_nobody_away() {
+fn a_taint_without_effect_does_not_prevent_allocation() {
     let taint = json!({"key": "example.com/note", "effect": "None"});
     World::with_devices(&json!([{"name": "gpu-0", "taints": [taint]}])).allocate(&exactly(&json!({}))).unwrap();
 }
 
-/// One card with 40Gi that can be had whole or in two halves.
+/// A card with 40Gi that can be allocated whole or as two halves.
 fn partitions() -> World {
     let part = |name: &str, memory: &str| json!({"name": name, "consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": memory}}}]});
     let mut world =
@@ -57,7 +60,7 @@ fn partitions_share_their_counters() {
     let mut world = partitions();
     assert_eq!(devices(&world.hold("a", &exactly(&json!({})))), ["gpu=whole"]);
     let refusal = world.refusal(&exactly(&json!({})));
-    assert!(refusal.contains("2 for which too little is left of counter memory in counter set card"), "{refusal}");
+    assert!(refusal.contains("2 exceeding counter memory of counter set card"), "{refusal}");
     world.in_use.set("a", None);
     world.hold("b", &half);
     assert!(world.allocate(&exactly(&json!({}))).is_err());
@@ -78,7 +81,7 @@ fn a_partition_in_use_on_another_node_counts() {
         {"request": "gpu", "driver": "gpu.example.com", "pool": "worker", "device": "whole"},
     ]}});
     world.in_use.set("elsewhere", Some(&serde_json::from_value(whole).unwrap()));
-    assert!(world.refusal(&claim).contains("too little is left"));
+    assert!(world.refusal(&claim).contains("exceeding counter"));
 }
 
 fn shared(policy: &serde_json::Value) -> World {
@@ -96,7 +99,7 @@ fn of_bandwidth(amount: &str) -> k8s_openapi::api::resource::v1::ResourceClaim {
 #[case(json!({"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi"}}), "1500Mi", Ok("2Gi"))]
 #[case(json!({"default": "1Gi", "validRange": {"min": "1Gi"}}), "1500Mi", Ok("1500Mi"))]
 #[case(json!({"default": "2Gi", "validRange": {"min": "2Gi", "max": "4Gi"}}), "1", Ok("2Gi"))]
-#[case(json!({"default": "2Gi", "validRange": {"min": "2Gi", "max": "4Gi"}}), "5Gi", Err("5Gi is more than the 4Gi"))]
+#[case(json!({"default": "2Gi", "validRange": {"min": "2Gi", "max": "4Gi"}}), "5Gi", Err("5Gi is more than the maximum of 4Gi"))]
 #[case(json!({"default": "1Gi", "validValues": ["1Gi", "4Gi"]}), "2Gi", Ok("4Gi"))]
 #[case(json!({"default": "1Gi", "validValues": ["1Gi", "4Gi"]}), "5Gi", Err("more than any amount"))]
 #[case(json!({"default": "1Gi"}), "11Gi", Err("not enough of capacity gpu.example.com/bandwidth"))]
@@ -117,12 +120,12 @@ fn requests_are_rounded_up_by_the_policy(
 }
 
 #[test]
-fn shares_are_given_until_the_capacity_is_gone() {
+fn shares_are_allocated_until_the_capacity_is_used_up() {
     let mut world = shared(&json!({"default": "1Gi", "validRange": {"min": "1Gi"}}));
     world.hold("a", &of_bandwidth("6Gi"));
     assert!(world.refusal(&of_bandwidth("5Gi")).contains("not enough of capacity"));
     world.hold("b", &of_bandwidth("3Gi"));
-    // Who asks for nothing gets the default.
+    // A request without an amount consumes the default.
     world.hold("c", &exactly(&json!({})));
     assert!(world.allocate(&exactly(&json!({}))).is_err());
     world.in_use.set("b", None);
@@ -130,7 +133,7 @@ fn shares_are_given_until_the_capacity_is_gone() {
 }
 
 #[test]
-fn without_a_policy_who_asks_for_nothing_gets_all() {
+fn without_a_policy_a_request_without_an_amount_consumes_everything() {
     let mut world = shared(&serde_json::Value::Null);
     let result = world.hold("a", &exactly(&json!({}))).devices.unwrap().results.unwrap().remove(0);
     assert_eq!(result.consumed_capacity.unwrap()["bandwidth"].0, "10Gi");
@@ -138,7 +141,7 @@ fn without_a_policy_who_asks_for_nothing_gets_all() {
 }
 
 #[test]
-fn a_device_that_is_not_shared_must_have_what_is_asked() {
+fn a_device_that_is_not_shared_must_have_the_requested_capacity() {
     let world = World::with_devices(&json!([
         {"name": "small", "capacity": {"memory": {"value": "10Gi"}}},
         {"name": "large", "capacity": {"gpu.example.com/memory": {"value": "80Gi"}}},
@@ -150,7 +153,7 @@ fn a_device_that_is_not_shared_must_have_what_is_asked() {
 }
 
 #[test]
-fn devices_that_must_be_made_ready_are_the_last_choice() {
+fn devices_with_binding_conditions_are_the_last_choice() {
     let mut world = World::with_devices(&json!([{
         "name": "attachable", "bindingConditions": ["example.com/ready"], "bindingFailureConditions": ["example.com/failed"],
     }]));

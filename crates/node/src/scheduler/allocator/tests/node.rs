@@ -1,4 +1,4 @@
-//! Pools, their generations, and the nodes that slices are for.
+//! Tests of pools, their generations, and node selection.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -21,14 +21,14 @@ fn term(field: &str, key: &str, operator: &str, values: &[&str]) -> Value {
 #[case(json!({"nodeSelector": term("matchExpressions", "cores", "Lt", &["8"])}), false)]
 #[case(json!({"nodeSelector": term("matchFields", "metadata.name", "In", &["worker"])}), true)]
 #[case(json!({"nodeSelector": {"nodeSelectorTerms": [{}]}}), false)]
-fn slices_are_for_some_nodes(#[case] place: Value, #[case] here: bool) {
+fn slices_apply_to_the_nodes_they_select(#[case] selection: Value, #[case] here: bool) {
     let mut world = World::gpus(0);
     world.slices.clear();
     for (label, value) in [("zone", "a"), ("cores", "16")] {
         world.node.labels.insert(label.to_owned(), value.to_owned());
     }
     let mut spec = json!({"devices": [{"name": "gpu-0"}]});
-    spec.as_object_mut().unwrap().extend(place.as_object().unwrap().clone());
+    spec.as_object_mut().unwrap().extend(selection.as_object().unwrap().clone());
     world.slice(&spec);
     let outcome = world.allocate(&exactly(&json!({})));
     assert_eq!(outcome.is_ok(), here, "{outcome:?}");
@@ -38,13 +38,13 @@ fn slices_are_for_some_nodes(#[case] place: Value, #[case] here: bool) {
 }
 
 #[test]
-fn an_allocation_says_where_it_can_be_used() {
-    let selector_of = |place: Value| {
+fn an_allocation_selects_the_nodes_where_it_can_be_used() {
+    let selector_of = |selection: Value| {
         let mut world = World::gpus(0);
         world.slices.clear();
         world.node.labels.insert("zone".to_owned(), "a".to_owned());
         let mut spec = json!({"devices": [{"name": "gpu-0"}, {"name": "gpu-1"}]});
-        spec.as_object_mut().unwrap().extend(place.as_object().unwrap().clone());
+        spec.as_object_mut().unwrap().extend(selection.as_object().unwrap().clone());
         world.slice(&spec);
         let allocation = world.allocate(&exactly(&json!({"count": 2}))).unwrap();
         serde_json::to_value(allocation.node_selector).unwrap()
@@ -68,7 +68,7 @@ fn only_the_newest_generation_counts_and_only_if_complete() {
     world.slice(&json!({"pool": pool(2), "devices": [{"name": "new-0"}]}));
     let refusal = world.refusal(&exactly(&json!({})));
     assert!(
-        refusal.contains("pool worker of driver gpu.example.com is being updated: 1 of 2 slices are there"),
+        refusal.contains("pool worker of driver gpu.example.com is being updated: 1 of 2 slices are published"),
         "{refusal}"
     );
     let refusal = world.refusal(&exactly(&json!({"allocationMode": "All"})));
@@ -88,14 +88,14 @@ fn slices_of_other_nodes_count_for_completeness() {
 }
 
 #[test]
-fn a_pool_with_two_devices_of_one_name_is_not_used() {
+fn a_pool_with_duplicate_device_names_is_not_used() {
     let world = World::with_devices(&json!([{"name": "gpu-0"}, {"name": "gpu-0"}]));
     let refusal = world.refusal(&exactly(&json!({})));
     assert!(refusal.contains("is invalid: it has two devices with the name gpu-0"), "{refusal}");
 }
 
 #[test]
-fn pools_go_by_name_and_slices_too() {
+fn pools_and_slices_are_ordered_by_name() {
     let mut world = World::gpus(0);
     world.slices.clear();
     let pool = |name: &str, count: i64| json!({"name": name, "generation": 1, "resourceSliceCount": count});

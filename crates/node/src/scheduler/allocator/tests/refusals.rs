@@ -1,11 +1,11 @@
-//! What people are told.
+//! Tests of the messages for refused claims.
 
 use serde_json::json;
 
 use super::{World, claim, exactly, selector};
 
 #[test]
-fn everything_that_is_against_devices_is_told() {
+fn a_refusal_lists_every_reason_against_devices() {
     let mut world = World::with_devices(&json!([
         {"name": "used"}, {"name": "also-used"},
         {"name": "tainted", "taints": [{"key": "broken", "effect": "NoSchedule"}]},
@@ -17,18 +17,18 @@ fn everything_that_is_against_devices_is_told() {
     world.hold("a", &exactly(&json!({"count": 2})));
     assert_eq!(
         world.refusal(&exactly(&json!({}))),
-        "claim default/train: request gpu wants 1 of class gpu, and of 4 devices looked at: \
-         1 not matching selector `device.driver == 'gpu.example.com'` of class gpu, 2 in use, \
-         1 with the taint broken:NoSchedule that is not tolerated"
+        "claim default/train: request gpu asks for 1 of class gpu, and of 4 devices considered: \
+             1 not matching selector `device.driver == 'gpu.example.com'` of class gpu, 2 in use, \
+             1 with the untolerated taint broken:NoSchedule"
     );
 }
 
 #[test]
-fn what_can_be_had_is_told_too() {
+fn a_refusal_counts_the_available_devices() {
     let refusal = World::gpus(1).refusal(&exactly(&json!({"count": 2})));
     assert_eq!(
         refusal,
-        "claim default/train: request gpu wants 2 of class gpu, and of 1 device looked at: 1 can be had"
+        "claim default/train: request gpu asks for 2 of class gpu, and of 1 device considered: 1 available"
     );
 }
 
@@ -39,7 +39,7 @@ fn a_missing_class_is_named() {
 }
 
 #[test]
-fn a_selector_that_cannot_be_read_is_shown() {
+fn an_invalid_selector_is_shown() {
     let refusal = World::gpus(1).refusal(&exactly(&json!({"selectors": selector("device.name == 'x'")})));
     assert!(
         refusal.contains("CEL compile error in selector `device.name == 'x'`: undefined field 'name'"),
@@ -48,11 +48,11 @@ fn a_selector_that_cannot_be_read_is_shown() {
 }
 
 #[test]
-fn every_subrequest_is_told() {
+fn every_subrequest_is_explained() {
     let refusal = World::gpus(1).refusal(&claim(&json!({"requests": [{"name": "gpu", "firstAvailable": [
         {"name": "a", "deviceClassName": "gpu", "count": 3}, {"name": "b", "deviceClassName": "gpu", "count": 2},
     ]}]})));
-    assert!(refusal.contains("request gpu/a wants 3") && refusal.contains("request gpu/b wants 2"), "{refusal}");
+    assert!(refusal.contains("request gpu/a asks for 3") && refusal.contains("request gpu/b asks for 2"), "{refusal}");
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn more_devices_than_a_claim_can_have_are_refused() {
 }
 
 #[test]
-fn a_search_without_end_is_given_up() {
+fn an_endless_search_is_given_up() {
     let devices: Vec<_> = (0..40)
         .map(|number| json!({"name": format!("gpu-{number}"), "attributes": {"root": {"int": number / 12}}}))
         .collect();

@@ -13,7 +13,7 @@ fn the_first_free_device_is_taken() {
 }
 
 #[test]
-fn a_claim_is_counted_once_however_often_it_is_noted() {
+fn setting_a_claim_repeatedly_counts_it_once() {
     let mut world = World::gpus(1);
     let allocation = world.hold("a", &exactly(&json!({})));
     assert!(!world.in_use.set("a", Some(&allocation)));
@@ -23,7 +23,7 @@ fn a_claim_is_counted_once_however_often_it_is_noted() {
 }
 
 #[test]
-fn selectors_of_class_and_request_both_count() {
+fn selectors_of_class_and_request_both_apply() {
     let world = World::with_devices(&json!([
         {"name": "small", "attributes": {"size": {"int": 1}}},
         {"name": "large", "attributes": {"size": {"int": 8}}},
@@ -33,7 +33,7 @@ fn selectors_of_class_and_request_both_count() {
 }
 
 #[test]
-fn an_error_in_a_selector_ends_the_allocation_unless_a_device_before_it_fits() {
+fn an_error_in_a_selector_fails_the_allocation_unless_an_earlier_device_matches() {
     let world = World::with_devices(&json!([
         {"name": "known", "attributes": {"size": {"int": 1}}},
         {"name": "unknown"},
@@ -48,7 +48,7 @@ fn an_error_in_a_selector_ends_the_allocation_unless_a_device_before_it_fits() {
 }
 
 #[test]
-fn all_devices_that_match_and_at_least_one() {
+fn all_takes_every_matching_device_and_at_least_one() {
     let mut world = World::with_devices(&json!([
         {"name": "a", "attributes": {"kind": {"string": "x"}}},
         {"name": "b", "attributes": {"kind": {"string": "y"}}},
@@ -62,24 +62,24 @@ fn all_devices_that_match_and_at_least_one() {
     assert!(world.refusal(&all("z")).contains("3 not matching selector"));
     world.hold("one", &exactly(&json!({})));
     let refusal = world.refusal(&all("x"));
-    assert!(refusal.contains("wants all of class gpu") && refusal.contains("1 in use"), "{refusal}");
+    assert!(refusal.contains("asks for all of class gpu") && refusal.contains("1 in use"), "{refusal}");
 }
 
 #[test]
-fn admin_access_gets_what_others_use_but_nothing_twice() {
+fn admin_access_gets_devices_in_use_but_none_twice() {
     let mut world = World::gpus(2);
     world.hold("a", &exactly(&json!({"count": 2})));
     let allocation = world.hold("admin", &exactly(&json!({"count": 2, "adminAccess": true})));
     assert_eq!(devices(&allocation), ["gpu=gpu-0", "gpu=gpu-1"]);
     assert_eq!(allocation.devices.unwrap().results.unwrap()[0].admin_access, Some(true));
     assert!(world.allocate(&exactly(&json!({"count": 3, "adminAccess": true}))).is_err());
-    // What administrators have is not taken from others.
+    // Admin access does not take devices from others.
     world.in_use.set("a", None);
     world.allocate(&exactly(&json!({"count": 2}))).unwrap();
 }
 
 #[test]
-fn the_first_subrequest_that_can_be_served_is() {
+fn the_first_subrequest_that_can_be_allocated_is_chosen() {
     let world = World::with_devices(&json!([
         {"name": "small-0", "attributes": {"large": {"bool": false}}},
         {"name": "small-1", "attributes": {"large": {"bool": false}}},
@@ -114,7 +114,7 @@ fn several_requests_never_get_the_same_device() {
 }
 
 #[test]
-fn a_greedy_first_choice_is_taken_back() {
+fn a_first_choice_that_leaves_nothing_is_undone() {
     // The first request could take either, the second only `b`... and `b` comes first.
     let world = World::with_devices(&json!([
         {"name": "b", "attributes": {"good": {"bool": true}}},
@@ -128,7 +128,7 @@ fn a_greedy_first_choice_is_taken_back() {
 }
 
 #[test]
-fn match_attribute_looks_for_devices_that_agree() {
+fn match_attribute_finds_devices_with_a_common_value() {
     let device = |name: &str, driver_root: &str| json!({"name": name, "attributes": {"resource.kubernetes.io/pcieRoot": {"string": driver_root}}});
     let mut world = World::with_devices(&json!([device("gpu-0", "root-0"), device("gpu-1", "root-1")]));
     world.slice(&json!({
@@ -152,7 +152,7 @@ fn match_attribute_looks_for_devices_that_agree() {
 }
 
 #[test]
-fn constraints_know_names_without_the_drivers_domain_and_lists() {
+fn constraints_support_names_without_domain_and_lists() {
     let device = |name: &str, links: &[&str]| json!({"name": name, "attributes": {"links": {"strings": links}}});
     let world = World::with_devices(&json!([
         device("a", &["1", "2"]),
@@ -197,7 +197,7 @@ fn class_config_comes_first_and_once_for_each_class() {
 }
 
 #[test]
-fn a_class_of_all_requests_names_none() {
+fn config_of_a_class_for_all_requests_names_none() {
     let mut world = World::gpus(1);
     world.class("gpu", &json!({"config": [{"opaque": {"driver": "gpu.example.com", "parameters": {}}}]}));
     let config = world.allocate(&exactly(&json!({}))).unwrap().devices.unwrap().config.unwrap();

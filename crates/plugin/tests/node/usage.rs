@@ -1,4 +1,4 @@
-//! What driver authors do with a node in their tests.
+//! Tests of what driver authors do with a node in their tests.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,14 +11,14 @@ use futures::future::join_all;
 
 use crate::support::{DRIVER, TestDriver, from_environment, kep_path, plugin, publish, read};
 
-/// An OCI runtime of this machine. If there is none, says so.
+/// Returns an OCI runtime of this machine; prints a message if there is none.
 pub fn oci_runtime() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let find = |name: &str| std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file());
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
     let found = find("crun").or_else(|| find("runc")).filter(|_| is_root);
     if found.is_none() {
-        eprintln!("skipped: there is no crun or runc here, or no root to run it");
+        eprintln!("skipped: needs crun or runc, and root");
     }
     found
 }
@@ -35,7 +35,7 @@ fn pod(name: &str) -> Pod {
     Pod::new(name).claim("gpus", "my-claim").container(Container::new("main", ["sleep", "infinity"]).claim("gpus"))
 }
 
-/// Nodes have nothing in common: no port, no directory, no name that must differ. `DRAKKAR_CHAOS_NODES` says how many.
+/// Nodes share nothing: no port, no directory, no name. `DRAKKAR_CHAOS_NODES` sets the number of nodes.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_nodes_in_one_process() {
     let count = from_environment("DRAKKAR_CHAOS_NODES", 20);
@@ -62,7 +62,7 @@ async fn many_nodes_in_one_process() {
     assert!(directories.iter().all(|directory| !directory.exists()));
 }
 
-/// Objects come from YAML as people have it, and what is wrong with it is said.
+/// Objects can be created from YAML, and errors name the problem.
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_from_yaml() {
     let node = Node::start().await.unwrap();
@@ -84,7 +84,7 @@ async fn objects_from_yaml() {
     }
 }
 
-/// The kubelet may go and come back at any time: containers stay, and claims are prepared again when somebody new comes.
+/// The kubelet may be restarted at any time: containers keep running, and claims are prepared again for new pods.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_kubelet_restarts() {
     let node = Node::start().await.unwrap();
@@ -99,7 +99,7 @@ async fn the_kubelet_restarts() {
     node.kill_kubelet().await;
     node.start_kubelet().await.unwrap();
     node.wait_registered(DRIVER).await.unwrap();
-    assert_eq!(first.process("main"), process, "the container has not been touched");
+    assert_eq!(first.process("main"), process, "the container keeps running");
     let second = node.create_pod(pod("second")).await.unwrap();
     second.running().await.unwrap();
     assert_eq!(*driver.calls.lock().unwrap(), ["prepare my-claim", "prepare my-claim"]);
@@ -110,9 +110,9 @@ async fn the_kubelet_restarts() {
     assert_eventually!(node.leftovers(DRIVER).await.unwrap().is_empty());
 }
 
-/// A kubelet deletes all slices of its node when it starts. That is not for what is published after that.
+/// A kubelet deletes all slices of its node when it starts, but none that is published after that.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_published_after_the_start_of_a_kubelet_stays() {
+async fn slices_published_after_the_start_of_a_kubelet_stay() {
     let node = Node::start().await.unwrap();
     node.publish(DRIVER, &["gpu-0"]).await.unwrap();
     node.stop_kubelet().await;
@@ -126,7 +126,7 @@ async fn what_is_published_after_the_start_of_a_kubelet_stays() {
     assert_eq!(devices.iter().map(|device| device.name.as_str()).collect::<Vec<_>>(), ["gpu-1"]);
 }
 
-/// After a reboot the CDI specs are gone; pods are started again, and have their metadata.
+/// A reboot removes the CDI specs; pods are started again, and have their metadata.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_machine_reboots() {
     let node = Node::start().await.unwrap();
@@ -143,9 +143,9 @@ async fn the_machine_reboots() {
     assert!(read(&pod, "main", &kep_path("my-claim", "gpu")).await.is_some());
 }
 
-/// Whoever waits for a pod in vain learns why.
+/// The error of a wait for a pod has the reason why the pod does not run.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_cannot_be_scheduled_says_why() {
+async fn waiting_for_an_unschedulable_pod_fails_with_the_reason() {
     let node = Node::start().await.unwrap();
     node.create(drakkar_node::device_class(DRIVER)).await.unwrap();
     node.create(claim()).await.unwrap();
@@ -154,15 +154,15 @@ async fn a_pod_that_cannot_be_scheduled_says_why() {
         pod.and_then(|pod| pod.status?.conditions).is_some_and(|conditions| !conditions.is_empty())
     };
     assert_eventually!(has_condition(pod.object().await.unwrap()));
-    let pod = pod.within(Duration::from_millis(1));
-    let Err(error @ NodeError::Pod { .. }) = pod.running().await else { panic!("it runs") };
+    let pod = pod.with_timeout(Duration::from_millis(1));
+    let Err(error @ NodeError::Pod { .. }) = pod.running().await else { panic!("the pod runs") };
     let message = error.to_string();
     assert!(message.contains("PodScheduled is False"), "{message}");
 }
 
-/// A driver that is a process finds the node in its variables, and is gone when it is ended, with all that it started.
+/// A driver process gets the node in environment variables, and is terminated with all processes that it has started.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_driver_as_a_command_is_told_of_the_node() {
+async fn a_driver_process_gets_the_node_in_its_environment() {
     let node = Node::start().await.unwrap();
     let mut command = Command::new("sh");
     command.args(["-c", "echo $NODE_NAME $KUBELET_ROOT_DIR $CDI_DIR; test -s $KUBECONFIG && echo ok; sleep 60"]);

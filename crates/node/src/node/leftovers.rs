@@ -1,4 +1,4 @@
-//! What there is on a node when claims are gone, and whose it is.
+//! Leftovers: the files, containers and claims on a node that remain when claims are gone.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
@@ -9,28 +9,28 @@ use drakkar_client::ClaimRef;
 use super::{Node, NodeError};
 use crate::runner::State;
 
-/// What stays for as long as a driver is installed: locks, and the generations that it has published.
-const OF_DRIVER: [&str; 3] = ["serialize.lock", "publish.lock", "slice-generations.json"];
-/// The directory of KEP-5304 in a plugin's own: all in it is of claims.
+/// Files that stay for as long as a driver is installed: locks, and the generations of its published slices.
+const DRIVER_FILES: [&str; 3] = ["serialize.lock", "publish.lock", "slice-generations.json"];
+/// The directory of KEP-5304 in a plugin's directory: everything in it belongs to claims.
 const METADATA: &str = "dra-device-metadata";
-/// A file that is larger is not searched for claims.
+/// The size above which a file is not searched for claims.
 const MAX_SEARCHED: u64 = 1 << 20;
 
-/// What there is on a node when claims are gone, by whose it is.
+/// What remains on a node when claims are gone, by owner.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leftovers {
-    /// What belongs to the claims: metadata, files and CDI specs that name a claim or that a claim is named in, containers,
-    /// and claims that the kubelet knows.
+    /// What belongs to the claims: metadata, files and CDI specs whose path or content names a claim, running containers, and
+    /// claims in the kubelet's cache.
     pub of_claims: Vec<String>,
-    /// What the driver keeps for itself: a checkpoint without these claims, a CDI spec for all claims and the like.
+    /// What the driver keeps for itself, such as a checkpoint without these claims, or a CDI spec for all claims.
     pub of_driver: Vec<String>,
 }
 
 impl Node {
-    /// All that there is of claims: the driver's files, the CDI specs, claims that the kubelet knows while it runs,
-    /// containers. Sockets of drivers that run are not among it. Empty when the last claim has been unprepared, unless a
-    /// driver keeps files for itself, which [`leftovers_of`](Self::leftovers_of) tells apart.
+    /// Returns everything that belongs to claims: the driver's files, CDI specs, claims in the cache of a running kubelet, and
+    /// running containers; not the sockets of drivers. Empty after the last claim is unprepared, unless the driver keeps
+    /// files of its own, which [`leftovers_of`](Self::leftovers_of) tells apart.
     pub async fn leftovers(&self, driver: &str) -> Result<Vec<String>, NodeError> {
         let mut found = self.files(driver)?;
         found.extend(self.in_use().await);
@@ -38,23 +38,27 @@ impl Node {
         Ok(found)
     }
 
-    /// What is left of these claims, and what the driver keeps that is not theirs. A file is a claim's if its path or its
-    /// content has the claim's UID, or namespace and name as KEP-5304 has them in paths.
+    /// Returns what remains of these claims, and what the driver keeps for itself. A file belongs to a claim if its path or
+    /// its content has the claim's UID, or namespace and name in the form of KEP-5304's paths.
     pub async fn leftovers_of(&self, driver: &str, claims: &[ClaimRef]) -> Result<Leftovers, NodeError> {
-        let claims: Vec<Names> = claims.iter().map(Names::new).collect();
-        let mut left = Leftovers { of_claims: self.in_use().await, ..Leftovers::default() };
+        let claims: Vec<ClaimNames> = claims.iter().map(ClaimNames::new).collect();
+        let mut leftovers = Leftovers { of_claims: self.in_use().await, ..Leftovers::default() };
         for file in self.files(driver)? {
             let is_metadata = Path::new(&file).components().any(|part| part.as_os_str() == METADATA);
-            let is_of = |claim: &Names| claim.is_in_path(&file) || claim.is_in_file(&self.directory().join(&file));
-            let of = if is_metadata || claims.iter().any(is_of) { &mut left.of_claims } else { &mut left.of_driver };
-            of.push(file);
+            let names = |claim: &ClaimNames| claim.is_in_path(&file) || claim.is_in_file(&self.directory().join(&file));
+            let owner = if is_metadata || claims.iter().any(names) {
+                &mut leftovers.of_claims
+            } else {
+                &mut leftovers.of_driver
+            };
+            owner.push(file);
         }
-        left.of_claims.sort();
-        left.of_driver.sort();
-        Ok(left)
+        leftovers.of_claims.sort();
+        leftovers.of_driver.sort();
+        Ok(leftovers)
     }
 
-    /// The sockets in the kubelet's registry and of all drivers.
+    /// Returns the sockets in the kubelet's registry and of all drivers.
     pub fn sockets(&self) -> Result<Vec<String>, NodeError> {
         let mut found = Vec::new();
         sockets(&self.kubelet_root(), self.directory(), &mut found)?;
@@ -62,7 +66,7 @@ impl Node {
         Ok(found)
     }
 
-    /// Files of a driver and CDI specs, relative to the node's directory.
+    /// Returns a driver's files and the CDI specs, relative to the node's directory.
     fn files(&self, driver: &str) -> Result<Vec<String>, NodeError> {
         let mut found = Vec::new();
         walk(&self.kubelet_root().join("plugins").join(driver), self.directory(), &mut found)?;
@@ -70,25 +74,26 @@ impl Node {
         Ok(found)
     }
 
-    /// Containers that run, and claims that the kubelet knows.
+    /// Returns the running containers and the claims in the kubelet's cache.
     async fn in_use(&self) -> Vec<String> {
-        let running = self.runner.all().into_iter().filter(|one| matches!(one.state, State::Running { .. }));
-        let containers = running.map(|one| format!("container {} of pod {}/{}", one.name, one.namespace, one.pod_name));
+        let running = self.runner.all().into_iter().filter(|info| matches!(info.state, State::Running { .. }));
+        let containers =
+            running.map(|info| format!("container {} of pod {}/{}", info.name, info.namespace, info.pod_name));
         let claims = self.kubelet_claims().await.into_iter().map(|claim| format!("kubelet: claim {claim:?}"));
         containers.chain(claims).collect()
     }
 }
 
-/// What a claim is known by in files.
-struct Names {
+/// The texts that identify a claim in paths and files.
+struct ClaimNames {
     uid: String,
-    /// As in the KEP's path on the host.
+    /// The claim's directory in the KEP's path on the host.
     path: String,
-    /// As Kubernetes writes it, and as in paths in containers.
+    /// The claim as Kubernetes writes it, and in paths inside containers.
     texts: [String; 3],
 }
 
-impl Names {
+impl ClaimNames {
     fn new(claim: &ClaimRef) -> Self {
         let ClaimRef { namespace, name, uid } = claim;
         Self {
@@ -106,21 +111,21 @@ impl Names {
         path.contains(&self.uid) || has_word(path, &self.path)
     }
 
-    /// Logs are no state: whatever they say, nothing is left of it.
+    /// Reports whether a file names the claim. Logs are not state: what they mention is no leftover.
     fn is_in_file(&self, path: &Path) -> bool {
         let is_log = path.extension().is_some_and(|extension| extension == "log");
         let is_searched = fs::symlink_metadata(path).is_ok_and(|file| file.is_file() && file.len() <= MAX_SEARCHED);
         if is_log || !is_searched {
             return false;
         }
-        // It may be gone by now.
+        // The file may have been removed since it was listed.
         let content = fs::read(path).unwrap_or_default();
         let content = String::from_utf8_lossy(&content);
         self.is_in_path(&content) || self.texts.iter().any(|text| has_word(&content, text))
     }
 }
 
-/// Whether the text has this word, and not only as a part of a longer name.
+/// Reports whether the text has this word, and not only as a part of a longer name.
 fn has_word(text: &str, word: &str) -> bool {
     let is_name = |next: char| next.is_ascii_alphanumeric() || next == '-';
     text.match_indices(word).any(|(start, _)| {
@@ -131,14 +136,14 @@ fn has_word(text: &str, word: &str) -> bool {
 }
 
 fn walk(directory: &Path, root: &Path, found: &mut Vec<String>) -> Result<(), NodeError> {
-    each(directory, &mut |entry, kind| {
+    for_each_entry(directory, &mut |entry, kind| {
         let path = entry.path();
         if kind.is_dir() {
             walk(&path, root, found)?;
         }
-        // The directory for all claims is not the claims'.
-        let is_of_all = kind.is_dir() && entry.file_name() == METADATA;
-        if !kind.is_socket() && !is_of_all && !OF_DRIVER.iter().any(|name| entry.file_name() == *name) {
+        // The directory that holds the claims' directories belongs to no claim.
+        let is_metadata_root = kind.is_dir() && entry.file_name() == METADATA;
+        if !kind.is_socket() && !is_metadata_root && !DRIVER_FILES.iter().any(|name| entry.file_name() == *name) {
             found.push(path.strip_prefix(root).unwrap_or(&path).display().to_string());
         }
         Ok(())
@@ -146,7 +151,7 @@ fn walk(directory: &Path, root: &Path, found: &mut Vec<String>) -> Result<(), No
 }
 
 fn sockets(directory: &Path, root: &Path, found: &mut Vec<String>) -> Result<(), NodeError> {
-    each(directory, &mut |entry, kind| {
+    for_each_entry(directory, &mut |entry, kind| {
         let path = entry.path();
         if kind.is_dir() {
             sockets(&path, root, found)?;
@@ -157,10 +162,10 @@ fn sockets(directory: &Path, root: &Path, found: &mut Vec<String>) -> Result<(),
     })
 }
 
-/// Everything in a directory; nothing if there is no directory, or while it is just being removed.
-fn each(
+/// Visits the entries of a directory; none if the directory does not exist, or is just being removed.
+fn for_each_entry(
     directory: &Path,
-    look: &mut dyn FnMut(&fs::DirEntry, fs::FileType) -> Result<(), NodeError>,
+    visit: &mut dyn FnMut(&fs::DirEntry, fs::FileType) -> Result<(), NodeError>,
 ) -> Result<(), NodeError> {
     let is_gone = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
     let entries = match fs::read_dir(directory) {
@@ -171,7 +176,7 @@ fn each(
         let entry = entry.map_err(NodeError::Directory)?;
         match entry.file_type() {
             Err(error) if is_gone(&error) => {}
-            kind => look(&entry, kind.map_err(NodeError::Directory)?)?,
+            kind => visit(&entry, kind.map_err(NodeError::Directory)?)?,
         }
     }
     Ok(())

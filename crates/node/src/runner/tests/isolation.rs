@@ -1,14 +1,14 @@
-//! What keeps a container's processes from the host's: namespaces, capabilities, system calls, files of the kernel.
+//! Tests of isolation from the host: namespaces, capabilities, system calls, kernel files.
 
 use rstest::rstest;
 
 use super::*;
 
-/// The capabilities that processes in a container may have at most, as the kernel prints them: chown, `dac_override`, fowner,
-/// fsetid, kill, setgid, setuid, setpcap, `net_bind_service`, `sys_chroot` and setfcap.
+/// The most capabilities of processes in a container, as the kernel prints them: chown, `dac_override`, fowner, fsetid, kill,
+/// setgid, setuid, setpcap, `net_bind_service`, `sys_chroot` and setfcap.
 const CAPABILITIES: u64 = 0x8004_05fb;
 
-/// The namespaces of a process, as `/proc/PID/ns` names them.
+/// Returns a namespace of this process, as in `/proc/PID/ns`.
 fn namespace(kind: &str) -> String {
     fs::read_link(format!("/proc/self/ns/{kind}")).unwrap().to_str().unwrap().to_owned()
 }
@@ -24,9 +24,9 @@ async fn a_container_has_namespaces_of_its_own(#[case] isolation: Isolation, #[c
     let bench = Bench::new(isolation);
     let id = bench.runner().start(container("echo up; exec sleep 1000", &[])).await.unwrap();
     bench.until_logged(&id, "up").await;
-    let look = words(&["sh", "-c", "for n in user mnt pid ipc uts cgroup net; do readlink /proc/self/ns/$n; done"]);
+    let list = strings(&["sh", "-c", "for n in user mnt pid ipc uts cgroup net; do readlink /proc/self/ns/$n; done"]);
     let first = bench.script("for n in user mnt pid ipc uts cgroup net; do readlink /proc/self/ns/$n; done", &[]).await;
-    let inside = String::from_utf8(bench.runner().exec(&id, &look).await.unwrap().stdout).unwrap();
+    let inside = String::from_utf8(bench.runner().exec(&id, &list).await.unwrap().stdout).unwrap();
     for kind in ["user", "mnt", "pid", "ipc", "uts", "cgroup", "net"] {
         let of = |text: &str| text.lines().find(|line| line.starts_with(&format!("{kind}:"))).unwrap().to_owned();
         let is_own = own.contains(&kind);
@@ -40,14 +40,14 @@ async fn a_container_has_namespaces_of_its_own(#[case] isolation: Isolation, #[c
 #[case(Isolation::Root)]
 #[case(Isolation::UserNamespace)]
 #[tokio::test]
-async fn a_container_has_few_capabilities_and_cannot_get_more(#[case] isolation: Isolation) {
+async fn a_container_has_few_capabilities_and_cannot_gain_more(#[case] isolation: Isolation) {
     if skipped(&isolation) {
         return;
     }
     let bench = Bench::new(isolation);
     let id = bench.runner().start(container("cat /proc/self/status; echo up; exec sleep 1000", &[])).await.unwrap();
     bench.until_logged(&id, "up").await;
-    let status = words(&["cat", "/proc/self/status"]);
+    let status = strings(&["cat", "/proc/self/status"]);
     let inside = String::from_utf8(bench.runner().exec(&id, &status).await.unwrap().stdout).unwrap();
     for status in [bench.log(&id), inside] {
         let field = |name: &str| {
@@ -69,7 +69,7 @@ async fn a_container_has_few_capabilities_and_cannot_get_more(#[case] isolation:
 }
 
 #[tokio::test]
-async fn a_container_of_root_sees_no_process_but_its_own_and_has_its_pods_host_name() {
+async fn a_container_of_root_sees_only_its_own_processes_and_has_its_pods_host_name() {
     if skipped(&Isolation::Root) {
         return;
     }
@@ -81,11 +81,11 @@ async fn a_container_of_root_sees_no_process_but_its_own_and_has_its_pods_host_n
     let lines: Vec<&str> = log.lines().collect();
     assert_eq!(lines[0], "1", "{log}");
     assert!(lines[1].starts_with("sh -c echo $$"), "{log}");
-    // The shell, and those that list and count.
+    // The shell, `ls` and `grep`.
     assert_eq!(lines[2], "3", "{log}");
     assert_eq!(lines[3], "pod", "{log}");
-    let output = bench.runner().exec(&id, &words(&["cat", "/proc/1/comm"])).await.unwrap();
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), "sh\n", "a program inside is among the container's");
+    let output = bench.runner().exec(&id, &strings(&["cat", "/proc/1/comm"])).await.unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "sh\n", "the program is in the container's pid namespace");
     assert_ne!(rustix::system::uname().nodename().to_bytes(), b"pod");
 }
 
@@ -93,12 +93,12 @@ async fn a_container_of_root_sees_no_process_but_its_own_and_has_its_pods_host_n
 #[case(Isolation::Root)]
 #[case(Isolation::UserNamespace)]
 #[tokio::test]
-async fn a_container_cannot_change_mounts_namespaces_or_the_kernels_settings(#[case] isolation: Isolation) {
+async fn a_container_cannot_change_mounts_namespaces_or_kernel_settings(#[case] isolation: Isolation) {
     if skipped(&isolation) {
         return;
     }
     let bench = Bench::new(isolation);
-    // All of it harmless should it work: nothing is set but to what it is.
+    // Harmless if it succeeds: settings are only set to their current values.
     let script = "try() { \"$@\" >/dev/null 2>&1 && echo \"could: $*\"; }; \
         try mount -t tmpfs none /tmp; try umount /proc; try unshare --mount true; try unshare --user true; \
         try unshare --user --map-root-user --mount true; try mknod /tmp/disk b 8 0; try hostname $(uname -n); \
@@ -107,6 +107,6 @@ async fn a_container_cannot_change_mounts_namespaces_or_the_kernels_settings(#[c
         try sh -c 'touch /proc/sys/kernel/core_pattern'; \
         sh -c 'sleep 0 & wait' && echo processes; seq 300000 | sort -n --parallel=2 | tail -n 1";
     let output = bench.script(script, &[]).await;
-    // Processes and threads can be made.
+    // Processes and threads can be created.
     assert_eq!(output, "processes\n300000\n");
 }

@@ -1,5 +1,5 @@
-//! A runner that has its directory for as long as anybody has the runner. Tasks of a kubelet that was killed end a little
-//! later than the kubelet, and with them the last containers.
+//! The container runner as the kubelet uses it. It keeps the node's directory: the tasks of a killed kubelet, and with them
+//! the last containers, can end a little later than the node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use super::directory::Directory;
 use crate::kubelet::{Containers, StartError};
 use crate::runner::{ContainerId, ContainerInfo, ContainerSpec, Runner};
 
-/// A runner and its directory. The order of these is the order in which they end.
+/// The container runner and the directory it works in. Fields are dropped in this order.
 #[derive(Debug)]
-pub(super) struct Housed {
+pub(super) struct NodeContainers {
     pub(super) runner: Arc<Runner>,
     pub(super) _directory: Arc<Directory>,
 }
 
-impl Containers for Housed {
+impl Containers for NodeContainers {
     fn start(&self, spec: ContainerSpec) -> BoxFuture<'_, Result<ContainerId, StartError>> {
         Containers::start(&*self.runner, spec)
     }

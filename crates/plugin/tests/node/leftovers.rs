@@ -1,4 +1,4 @@
-//! What is left of a claim, and what a driver keeps for itself: a checkpoint, a CDI spec for all claims.
+//! Tests of leftovers: what remains of a claim, and what a driver keeps for itself, such as a checkpoint or a CDI spec.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,19 +9,19 @@ use serde_json::json;
 
 use crate::support::{DRIVER, plugin, publish};
 
-/// A driver that keeps files as the official example driver does, by other means than the framework's.
+/// A driver with files of its own, like the official example driver, besides those of the framework.
 #[derive(Clone)]
-struct Keeping {
+struct CheckpointDriver {
     directory: PathBuf,
     cdi: PathBuf,
-    /// Whether it forgets to clean up.
-    forgets: bool,
+    /// Whether it does not clean up after a claim.
+    leaks: bool,
 }
 
-impl Keeping {
-    fn new(node: &Node, forgets: bool) -> Self {
+impl CheckpointDriver {
+    fn new(node: &Node, leaks: bool) -> Self {
         let directory = node.kubelet_root().join("plugins").join(DRIVER);
-        let driver = Self { directory, cdi: node.cdi_directory(), forgets };
+        let driver = Self { directory, cdi: node.cdi_directory(), leaks };
         fs::create_dir_all(&driver.directory).unwrap();
         fs::create_dir_all(&driver.cdi).unwrap();
         driver.checkpoint(None);
@@ -43,7 +43,7 @@ impl Keeping {
     }
 }
 
-impl DraPlugin for Keeping {
+impl DraPlugin for CheckpointDriver {
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, BoxError> {
         let uid = claim.reference().uid.to_string();
         self.checkpoint(Some(&uid));
@@ -56,7 +56,7 @@ impl DraPlugin for Keeping {
     }
 
     async fn unprepare(&self, claim: &ClaimRef) -> Result<(), BoxError> {
-        if !self.forgets {
+        if !self.leaks {
             self.checkpoint(None);
             fs::remove_file(self.spec_of(claim.uid.as_ref()))?;
         }
@@ -64,10 +64,10 @@ impl DraPlugin for Keeping {
     }
 }
 
-/// A pod with a claim comes and goes; gives the claim and what is left.
-async fn after_a_pod(node: &Node, forgets: bool) -> (ClaimRef, Leftovers) {
-    let driver = Keeping::new(node, forgets);
-    let helper = plugin(&node).device_metadata(true).start(driver).await.unwrap();
+/// Creates and deletes a pod with a claim; returns the claim and the leftovers.
+async fn after_a_pod(node: &Node, leaks: bool) -> (ClaimRef, Leftovers) {
+    let driver = CheckpointDriver::new(node, leaks);
+    let helper = plugin(node).device_metadata(true).start(driver).await.unwrap();
     publish(node, &["gpu-0"]).await;
     node.create(ClaimSpec::default().request("gpu", DRIVER, 1).claim("my-claim")).await.unwrap();
     let main = Container::new("main", ["sleep", "infinity"]).claim("gpus");
@@ -78,25 +78,25 @@ async fn after_a_pod(node: &Node, forgets: bool) -> (ClaimRef, Leftovers) {
     let metadata = format!("kubelet/plugins/{DRIVER}/dra-device-metadata/default_my-claim");
     assert!(during.of_claims.contains(&metadata), "{during:?}");
     pod.delete().await.unwrap();
-    let left = node.leftovers_of(DRIVER, std::slice::from_ref(&claim)).await.unwrap();
+    let leftovers = node.leftovers_of(DRIVER, std::slice::from_ref(&claim)).await.unwrap();
     helper.stop().await.unwrap();
-    (claim, left)
+    (claim, leftovers)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_driver_keeps_for_itself_is_not_left_of_a_claim() {
+async fn files_that_a_driver_keeps_for_itself_are_not_leftovers_of_a_claim() {
     let node = Node::start().await.unwrap();
-    let (_, left) = after_a_pod(&node, false).await;
-    assert_eq!(left.of_claims, Vec::<String>::new());
+    let (_, leftovers) = after_a_pod(&node, false).await;
+    assert_eq!(leftovers.of_claims, Vec::<String>::new());
     let own = ["checkpoint.json", "driver.log"].map(|file| format!("kubelet/plugins/{DRIVER}/{file}"));
     let common = "cdi/k8s.gpu.example.com-common.json".to_owned();
-    assert_eq!(left.of_driver, [common].into_iter().chain(own).collect::<Vec<_>>());
+    assert_eq!(leftovers.of_driver, [common].into_iter().chain(own).collect::<Vec<_>>());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_driver_forgets_of_a_claim_is_left_of_it() {
+async fn files_that_a_driver_leaks_are_leftovers_of_the_claim() {
     let node = Node::start().await.unwrap();
-    let (claim, left) = after_a_pod(&node, true).await;
+    let (claim, leftovers) = after_a_pod(&node, true).await;
     let spec = format!("cdi/k8s.gpu.example.com-claim_{}.json", claim.uid);
-    assert_eq!(left.of_claims, [spec, format!("kubelet/plugins/{DRIVER}/checkpoint.json")]);
+    assert_eq!(leftovers.of_claims, [spec, format!("kubelet/plugins/{DRIVER}/checkpoint.json")]);
 }
