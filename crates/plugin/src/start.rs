@@ -40,7 +40,7 @@ use crate::publishing::PublishObserver;
 use crate::registration::{Services, SupportedServices};
 use crate::server::{EndpointSettings, Endpoints, Watch};
 use crate::service::wire::{DraV1, DraV1beta1};
-use crate::service::{Rooms, Service, ServiceSettings, chain};
+use crate::service::{ClaimContext, Service, ServiceSettings, chain};
 use crate::socket::{PodUid, dra_socket, ensure_not_live};
 use crate::status::StatusReports;
 use crate::store::{Delivery, PLUGIN_DIRECTORY_MODE, RecoveredClaim, Settings, Store, SystemFiles, make_directories};
@@ -176,7 +176,7 @@ impl PluginBuilder {
             serialize: self.serialize,
             concurrency: self.concurrency,
             guard: self.guard,
-            device_patience: self.device_patience,
+            device_timeout: self.device_patience,
         };
         let client = DraClient::new(client);
         let publisher = {
@@ -204,8 +204,8 @@ impl PluginBuilder {
         let status = StatusReports::start(claims.clone(), &checked.driver, patience, tell, metrics.clone());
         let published = self.metadata_from_published.then(|| publisher.attributes());
         let disk = Disk::on(medium);
-        let rooms = Rooms { claims, ledger, locks, store, disk, reporter: status.reporter(), published };
-        let service = Arc::new(Service::new(plugin.clone(), settings, rooms, metrics.clone()));
+        let context = ClaimContext { claims, ledger, locks, store, disk, reporter: status.reporter(), published };
+        let service = Arc::new(Service::new(plugin.clone(), settings, context, metrics.clone()));
         let health = hub(&plugin, &background)?;
         if let Some(health) = &health {
             let health = Arc::downgrade(health);
