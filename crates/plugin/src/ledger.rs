@@ -100,7 +100,7 @@ pub(crate) enum Unpreparer {
     /// The kubelet.
     Kubelet,
     /// None: all of the claim's devices are published with `skipNodeOperations`.
-    Nobody,
+    None,
 }
 
 impl Unpreparer {
@@ -109,7 +109,7 @@ impl Unpreparer {
             let skipped = result.skip_node_operations.as_deref().unwrap_or_default();
             skipped.iter().any(|operation| SKIP_UNPREPARE.contains(&operation.as_str()))
         });
-        if is_skipped { Self::Nobody } else { Self::Kubelet }
+        if is_skipped { Self::None } else { Self::Kubelet }
     }
 }
 
@@ -312,7 +312,7 @@ impl DeviceLedger {
     /// Returns the claims that the kubelet never unprepares.
     pub(crate) fn abandoned(&self) -> Vec<ClaimRef> {
         let entries = self.lock();
-        let abandoned = entries.claims.values().filter(|entry| entry.unpreparer == Unpreparer::Nobody);
+        let abandoned = entries.claims.values().filter(|entry| entry.unpreparer == Unpreparer::None);
         abandoned.map(|entry| entry.claim.clone()).collect()
     }
 

@@ -286,11 +286,11 @@ impl<P: DraPlugin> Service<P> {
             self.metrics.claim(operation, response.as_ref().err().map_or(Outcome::Success, ClaimError::outcome));
             let claim = claims.get(uid).map(ToString::to_string).unwrap_or_else(|| format!("(uid {uid})"));
             match response {
-                Ok(_) => tracing::debug!(?operation, claim, "done"),
+                Ok(_) => tracing::debug!(?operation, claim, "claim operation succeeded"),
                 // The author of the claim may control part of the error's text: it must not break the log line.
                 Err(error) => {
                     let error = error.to_string();
-                    tracing::warn!(?operation, claim, error = %Printable::whole(&error), "failed");
+                    tracing::warn!(?operation, claim, error = %Printable::whole(&error), "claim operation failed");
                 }
             }
         }
@@ -321,7 +321,8 @@ impl Drop for PendingCall<'_> {
         }
         for claim in self.claims.values() {
             let operation = self.operation;
-            tracing::warn!(?operation, %claim, "cancelled: the kubelet's deadline passed, or the driver stops");
+            // Dropped because the kubelet's deadline has passed, or because the driver stops.
+            tracing::warn!(?operation, %claim, "claim operation cancelled");
         }
     }
 }

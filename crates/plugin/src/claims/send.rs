@@ -67,7 +67,7 @@ impl ClaimSource {
 
     async fn exchange(&self, request: Request<Body>) -> Result<Answer, ApiError> {
         let get = self.metrics.api_get();
-        self.timer.keep();
+        self.timer.ensure_set();
         let answer = self.client.exchange(request, MAX_BODY).await;
         match &answer {
             Ok((status, _)) => get.finish(ApiAnswer::of_status(status.as_u16())),

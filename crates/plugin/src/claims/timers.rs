@@ -17,7 +17,7 @@ pub(super) struct EarlyTimer(Arc<AtomicBool>);
 
 impl EarlyTimer {
     /// Sets the timer, unless it is set. Must be called within a runtime.
-    pub(super) fn keep(&self) {
+    pub(super) fn ensure_set(&self) {
         if self.0.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -40,12 +40,12 @@ mod tests {
         let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
         let before = tasks();
         for _ in 0..100 {
-            timer.keep();
+            timer.ensure_set();
         }
         assert_eq!(tasks(), before + 1);
         tokio::time::sleep(2 * EARLY).await;
         assert_eq!(tasks(), before);
-        timer.keep();
+        timer.ensure_set();
         assert_eq!(tasks(), before + 1);
     }
 }

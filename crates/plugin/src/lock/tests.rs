@@ -69,7 +69,8 @@ async fn a_claim_lock_is_exclusive() {
     let node = Node::new();
     for (title, one, other) in pairs(&node) {
         let held = granted(one.claim(&namespace(), &name("train"))).await;
-        let (namespace, train) = (namespace(), name("train"));
+        let namespace = namespace();
+        let train = name("train");
         let mut waiting = Box::pin(other.claim(&namespace, &train));
         assert!((&mut waiting).now_or_never().is_none(), "{title}");
         drop(held);
@@ -108,7 +109,8 @@ async fn the_driver_call_lock_is_exclusive() {
 #[tokio::test]
 async fn dropping_a_guard_unlocks_one_claim_and_no_other() {
     let node = Node::new();
-    let (one, other) = (node.instance(), node.instance());
+    let one = node.instance();
+    let other = node.instance();
     let names: Vec<ClaimName> = (0..64).map(|number| name(&format!("claim-{number}"))).collect();
     let mut guards = Vec::new();
     for name in &names {
@@ -130,7 +132,8 @@ async fn dropping_a_guard_unlocks_one_claim_and_no_other() {
 async fn a_cancelled_wait_leaves_nothing_locked() {
     let node = Node::new();
     for (title, one, other) in pairs(&node) {
-        let (namespace, train) = (namespace(), name("train"));
+        let namespace = namespace();
+        let train = name("train");
         let claim = granted(one.claim(&namespace, &train)).await;
         let driver_call = granted(one.driver_call()).await;
         assert!(tokio::time::timeout(Duration::from_millis(5), other.claim(&namespace, &train)).await.is_err());
@@ -157,7 +160,8 @@ async fn many_concurrent_tasks_exclude_each_other_and_leave_an_empty_table() {
         let tasks: Vec<_> = (0..400)
             .map(|number| {
                 let locks = if number % 2 == 0 { one.clone() } else { other.clone() };
-                let (at_claim, in_driver) = (Arc::clone(&at_claim), Arc::clone(&in_driver));
+                let at_claim = Arc::clone(&at_claim);
+                let in_driver = Arc::clone(&in_driver);
                 tokio::spawn(async move {
                     let claim = number % at_claim.len();
                     let _claim = granted(locks.claim(&namespace(), &name(&format!("claim-{claim}")))).await;
@@ -184,8 +188,10 @@ async fn many_concurrent_tasks_exclude_each_other_and_leave_an_empty_table() {
 #[tokio::test]
 async fn a_claim_passed_on_within_a_process_stays_locked_for_the_other_process() {
     let node = Node::new();
-    let (one, other) = (node.instance(), node.instance());
-    let (namespace, train) = (namespace(), name("train"));
+    let one = node.instance();
+    let other = node.instance();
+    let namespace = namespace();
+    let train = name("train");
     let first = granted(one.claim(&namespace, &train)).await;
     let mut second = Box::pin(one.claim(&namespace, &train));
     assert!((&mut second).now_or_never().is_none());
@@ -213,7 +219,8 @@ impl Wake for Probe {
 async fn the_byte_is_unlocked_before_the_next_task_of_the_process_is_woken() {
     let node = Node::new();
     let locks = node.instance();
-    let (namespace, train) = (namespace(), name("train"));
+    let namespace = namespace();
+    let train = name("train");
     let probe = || Arc::new(Probe { file: go_instance(&node.path()), was_free: Mutex::default() });
 
     let claim_probe = probe();
@@ -239,7 +246,8 @@ async fn an_instance_of_the_go_framework_excludes_all_of_ours_and_ours_exclude_i
     let ours = node.instance();
     let go = go_instance(&node.path());
     go.set(libc::F_WRLCK, WHOLE_FILE).unwrap();
-    let (namespace, train) = (namespace(), name("train"));
+    let namespace = namespace();
+    let train = name("train");
     let mut claim = Box::pin(ours.claim(&namespace, &train));
     let mut driver_call = Box::pin(ours.driver_call());
     assert!((&mut claim).now_or_never().is_none());
@@ -262,7 +270,8 @@ async fn an_instance_of_the_go_framework_excludes_all_of_ours_and_ours_exclude_i
 #[tokio::test]
 async fn a_start_waits_for_all_work_of_the_other_instance_and_delays_its_new_work() {
     let node = Node::new();
-    let (running, starting) = (node.instance(), node.instance());
+    let running = node.instance();
+    let starting = node.instance();
     let claim = granted(running.claim(&namespace(), &name("train"))).await;
     let mut everything = Box::pin(starting.everything());
     assert!((&mut everything).now_or_never().is_none());
@@ -288,7 +297,8 @@ async fn the_only_instance_does_not_wait_at_its_start() {
 #[tokio::test]
 async fn a_guard_lasts_as_long_as_the_thread_that_it_was_moved_to() {
     let node = Node::new();
-    let (one, other) = (node.instance(), node.instance());
+    let one = node.instance();
+    let other = node.instance();
     let guards = (granted(one.claim(&namespace(), &name("train"))).await, granted(one.driver_call()).await);
     let (done, work) = std::sync::mpsc::channel::<()>();
     let thread = tokio::task::spawn_blocking(move || {
@@ -333,7 +343,8 @@ async fn another_process_excludes_this_one_until_it_dies() {
 
     let ours = node.instance();
     drop(granted(ours.claim(&namespace(), &name("serve"))).await);
-    let (namespace, train) = (namespace(), name("train"));
+    let namespace = namespace();
+    let train = name("train");
     let mut claim = Box::pin(ours.claim(&namespace, &train));
     let mut driver_call = Box::pin(ours.driver_call());
     assert!((&mut claim).now_or_never().is_none());
@@ -360,9 +371,9 @@ fn the_file_is_created_once_and_never_truncated() {
     let kind = fs::symlink_metadata(node.path()).unwrap();
     assert!(kind.is_file());
     assert_eq!(kind.permissions().mode() & 0o111, 0);
-    fs::write(node.path(), "what somebody wrote").unwrap();
+    fs::write(node.path(), "foreign content").unwrap();
     drop(node.instance());
-    assert_eq!(fs::read_to_string(node.path()).unwrap(), "what somebody wrote");
+    assert_eq!(fs::read_to_string(node.path()).unwrap(), "foreign content");
 }
 
 #[test]

@@ -20,12 +20,12 @@ impl<P: DraPlugin> Service<P> {
     /// Fetches claims and prepares them.
     pub(super) async fn prepare_references(
         &self,
-        wanted: Vec<&ClaimRef>,
+        references: Vec<&ClaimRef>,
         responses: &mut Responses<Vec<PreparedDevice>>,
     ) {
-        let mut claims = Vec::with_capacity(wanted.len());
-        let fetched = join_all(wanted.iter().map(|claim| self.claims.fetch(claim))).await;
-        for (reference, fetched) in wanted.into_iter().zip(fetched) {
+        let mut claims = Vec::with_capacity(references.len());
+        let fetched = join_all(references.iter().map(|reference| self.claims.fetch(reference))).await;
+        for (reference, fetched) in references.into_iter().zip(fetched) {
             match fetched {
                 Ok(claim) => claims.push(claim),
                 Err(error) => drop(responses.insert(reference.uid.to_string(), Err(error.into()))),

@@ -177,7 +177,7 @@ impl<P: DraPlugin> Service<P> {
 
     /// Whether the kubelet's time to unprepare a holder is over.
     fn has_timed_out(&self, wait: &DeviceWait<'_>, holder: &Holder) -> bool {
-        holder.unpreparer() == Unpreparer::Nobody || self.unprepare_deadline(wait, holder) <= Instant::now()
+        holder.unpreparer() == Unpreparer::None || self.unprepare_deadline(wait, holder) <= Instant::now()
     }
 
     fn unprepare_deadline(&self, wait: &DeviceWait<'_>, holder: &Holder) -> Instant {

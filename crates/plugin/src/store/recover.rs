@@ -1,6 +1,6 @@
 //! Recovers the store at start: completes or removes what a crash has left, and restores CDI specs that a reboot has deleted.
 //!
-//! Files of a claim in use are not touched: a valid record means that the claim is prepared, until a caller who can ask the API
+//! Files of a claim in use are not touched: a valid record means that the claim is prepared, until a caller that can ask the API
 //! server finds that it is gone. An entry that cannot be handled is reported and left alone, and does not stop the recovery.
 
 use std::collections::HashSet;
