@@ -1,17 +1,17 @@
-//! A `ResourceClaim`, as a driver sees it: allocated, checked, and narrowed down to what concerns that driver.
+//! A `ResourceClaim` as a driver sees it: allocated, checked, and reduced to the devices of that driver.
 
+use drakkar_client::ClaimRef;
 use drakkar_metadata::name::{ClaimName, ClaimUid, DriverName, NameError, Namespace, PodClaimName};
 use k8s_openapi::api::resource::v1::{
     DeviceAllocationConfiguration, DeviceAllocationResult, DeviceRequestAllocationResult, ResourceClaim,
 };
 
 use crate::driver::Device;
-use drakkar_client::ClaimRef;
 
-/// What the claim controller notes on a claim that it made from a template: the entry of `pod.spec.resourceClaims`.
+/// The annotation with the entry of `pod.spec.resourceClaims`, on claims that the claim controller creates from a template.
 const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
 
-/// An allocated claim, of which at least one device is the driver's.
+/// An allocated claim with at least one device of the driver.
 #[derive(Debug, Clone)]
 pub struct Claim {
     reference: ClaimRef,
@@ -19,21 +19,21 @@ pub struct Claim {
     object: ResourceClaim,
 }
 
-/// Parameters that somebody has for a device.
+/// Opaque configuration parameters for a device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Parameters<'a> {
-    /// Who.
+    /// Where the parameters come from.
     pub source: ParameterSource,
-    /// What, in a form that the driver defines.
+    /// The opaque value, in a format that the driver defines.
     pub value: &'a serde_json::Value,
 }
 
-/// Who chose parameters.
+/// Where configuration parameters come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParameterSource {
-    /// The administrator, in a device class.
+    /// A device class, written by an administrator.
     Class,
-    /// Whoever made the claim, which is any user: not to be trusted with what only administrators may do.
+    /// The claim, written by any user: do not trust it with settings that are reserved for administrators.
     Claim,
 }
 
@@ -42,7 +42,7 @@ impl Claim {
         Self { reference, driver, object }
     }
 
-    /// A claim as a driver of that name would see it, for tests of a driver's own code.
+    /// Creates a claim as the named driver would receive it, for unit tests of a driver.
     ///
     /// ```
     /// # use drakkar_plugin::Claim;
@@ -66,24 +66,24 @@ impl Claim {
         Ok(Self::new(reference, DriverName::new(driver)?, object))
     }
 
-    /// Which claim.
+    /// Returns the claim's namespace, name and UID.
     pub fn reference(&self) -> &ClaimRef {
         &self.reference
     }
 
-    /// The whole object as the API server has it, without its managed fields.
+    /// Returns the whole object as stored in the API server, without its managed fields.
     pub fn object(&self) -> &ResourceClaim {
         &self.object
     }
 
-    /// The devices that were allocated from this driver, one for each request that got it.
+    /// Returns the allocation results of this driver: one for each request and device.
     pub fn results(&self) -> impl Iterator<Item = &DeviceRequestAllocationResult> {
         let results = self.devices().and_then(|devices| devices.results.as_deref()).unwrap_or_default();
         results.iter().filter(|result| result.driver == self.driver.as_str())
     }
 
-    /// The parameters for this driver that apply to a device: those of its class first, then those of the claim.
-    /// Later ones are meant to override earlier ones, as far as a driver lets users override administrators.
+    /// Returns the parameters for this driver that apply to an allocation result: those of the class first, then those of the
+    /// claim. Later ones override earlier ones, as far as the driver lets users override administrators.
     pub fn parameters<'a>(&'a self, result: &'a DeviceRequestAllocationResult) -> impl Iterator<Item = Parameters<'a>> {
         self.configurations().filter(|configuration| applies(configuration, &result.request)).filter_map(
             |configuration| {
@@ -97,9 +97,9 @@ impl Claim {
         )
     }
 
-    /// The entry of `pod.spec.resourceClaims` that the claim was made for, if it was made from a template.
+    /// Returns the entry of `pod.spec.resourceClaims` for which the claim was created, if it was created from a template.
     ///
-    /// Whoever may write a claim may write this annotation. It becomes part of a path, so it has to be a DNS label.
+    /// Every user who can write a claim can write this annotation. It becomes part of a path, so it must be a DNS label.
     pub(crate) fn pod_claim_name(&self) -> Result<Option<PodClaimName>, NameError> {
         let annotations = self.object.metadata.annotations.as_ref();
         match annotations.and_then(|annotations| annotations.get(POD_CLAIM_NAME)).map(String::as_str) {
@@ -118,19 +118,19 @@ impl Claim {
     }
 }
 
-/// A configuration without requests is for all of them; one that names a request is for its subrequests too.
+/// Whether a configuration applies to a request reference. Without requests it applies to all of them; with the name of a
+/// request it applies to its subrequests too.
 fn applies(configuration: &DeviceAllocationConfiguration, reference: &str) -> bool {
     let requests = configuration.requests.as_deref().unwrap_or_default();
     requests.is_empty() || requests.iter().any(|request| request == reference || request == base(reference))
 }
 
-/// The request of a reference, without a subrequest.
+/// Returns the request of a reference, without the subrequest.
 pub(crate) fn base(reference: &str) -> &str {
     reference.split('/').next().unwrap_or_default()
 }
 
-/// The device that was allocated, for its request. What is missing is how it gets into containers and what they are
-/// told of it.
+/// Returns the allocated device for its request, without CDI device IDs and metadata.
 impl From<&DeviceRequestAllocationResult> for Device {
     fn from(result: &DeviceRequestAllocationResult) -> Self {
         Self {

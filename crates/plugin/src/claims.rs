@@ -1,10 +1,9 @@
-//! Fetching claims from the API server: one GET for each, all of a batch at once, each with an outcome of its own.
+//! Fetches claims from the API server: one GET for each, all claims of a batch concurrently, each with its own outcome.
 //!
-//! The API of claims is `resource.k8s.io`, in the newest version that the server has: v1 is tried first, and only where
-//! the server answers that it does not know that version is it asked for those that it does. A claim that does not
-//! exist costs one request, not one for each version. A transient failure (connection, 401, 429, 5xx) is retried a few
-//! times, because a kubelet that gets an error comes back after a minute at the earliest; not before the server wants it, if
-//! it says when. An API server that is only slow is waited for ([`send`]) as long as the kubelet's deadline allows.
+//! The API group is `resource.k8s.io`, in the newest version that the server has: v1 is tried first, and discovery is used only
+//! if the server does not know that version. A claim that does not exist costs one request, not one for each version. A
+//! transient failure (connection, 401, 429, 5xx) is retried a few times, because the kubelet retries after a minute at the
+//! earliest; `Retry-After` is honoured. A slow API server ([`send`]) gets as much time as the kubelet's deadline allows.
 
 mod decode;
 mod send;
@@ -15,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drakkar_client::backoff::jittered;
-use drakkar_client::{ApiError, DraClient, DraVersion};
+use drakkar_client::{ApiError, ClaimRef, DraClient, DraVersion};
 use drakkar_metadata::name::DriverName;
 use http::StatusCode;
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -27,41 +26,41 @@ pub(crate) use self::status::Applied;
 use self::timers::EarlyTimer;
 use crate::claim::Claim;
 use crate::metrics::Metrics;
-use drakkar_client::ClaimRef;
 
-/// How many requests may be on their way at once.
+/// The maximum number of concurrent requests.
 const CONCURRENCY: usize = 64;
-/// The time limit for getting a claim, with all tries. A kubelet gives a call 45 s: the rest is for the driver and its files,
-/// and the claims that were fetched must not fail with the one that was not.
+/// The time limit for fetching a claim, with all retries. The kubelet gives a call 45 s: the rest is for the driver and the
+/// files, so that one claim that cannot be fetched does not fail the others.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(40);
-/// The pauses between tries, each lengthened by up to as much again.
-const PAUSES: [Duration; 4] =
+/// The delays between retries, before jitter, which at most doubles them.
+const RETRY_DELAYS: [Duration; 4] =
     [Duration::from_millis(50), Duration::from_millis(150), Duration::from_millis(500), Duration::from_millis(1000)];
-/// Why a claim could not be had.
+
+/// Why a claim could not be fetched or cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
     #[error("get resourceclaim {claim}: it does not exist")]
     NotFound { claim: Box<ClaimRef> },
-    #[error("get resourceclaim {claim}: the claim of that name is now another, with uid {found}")]
+    #[error("get resourceclaim {claim}: another claim has that name now, with uid {found}")]
     WrongUid { claim: Box<ClaimRef>, found: String },
     #[error("resourceclaim {claim} is not allocated")]
     NotAllocated { claim: Box<ClaimRef> },
-    #[error("resourceclaim {claim} is allocated, but no device of it is from driver {driver}")]
+    #[error("resourceclaim {claim} is allocated, but has no device of driver {driver}")]
     NothingForDriver { claim: Box<ClaimRef>, driver: DriverName },
     #[error("get resourceclaim {claim}: {source}")]
     Api { claim: Box<ClaimRef>, source: ApiError },
 }
 
-/// What a GET of a claim found.
+/// The result of a GET of a claim.
 enum Found {
     Claim(Box<ResourceClaim>),
-    /// There is no such claim.
+    /// The claim does not exist.
     NoClaim,
-    /// There is no such version of the API.
+    /// The server does not have this version of the API.
     NoVersion,
 }
 
-/// Where claims are fetched from.
+/// Fetches claims from the API server.
 #[derive(Clone)]
 pub(crate) struct ClaimSource {
     client: DraClient,
@@ -82,7 +81,7 @@ impl ClaimSource {
         Self { client, driver, slots: Arc::new(Semaphore::new(CONCURRENCY)), timer: EarlyTimer::default(), metrics }
     }
 
-    /// The claim, if it is the one that is meant, is allocated, and has devices of the driver.
+    /// Fetches a claim, and checks that it has the expected UID, is allocated, and has devices of the driver.
     pub(crate) async fn fetch(&self, reference: &ClaimRef) -> Result<Claim, FetchError> {
         let claim = || Box::new(reference.clone());
         let object = match self.get(reference).await {
@@ -104,27 +103,27 @@ impl ClaimSource {
         Ok(fetched)
     }
 
-    /// The object of that name, if there is one.
+    /// Returns the claim with that name, if it exists.
     async fn get(&self, claim: &ClaimRef) -> Result<Option<ResourceClaim>, ApiError> {
         let deadline = Instant::now() + FETCH_TIMEOUT;
-        let patiently = |slot, first| {
-            let getting = timeout_at(deadline, self.get_with_patience(claim, slot, first, deadline));
-            // Rare, and large: whoever does not need it does not carry it around.
+        let with_retries = |slot, first| {
+            let getting = timeout_at(deadline, self.get_with_retries(claim, slot, first, deadline));
+            // Boxed because it is rare and large: the usual future stays small.
             Box::pin(async { getting.await.unwrap_or(Err(ApiError::Timeout(FETCH_TIMEOUT))) })
         };
-        // Nearly always one try is enough. That has a time limit of its own, and another is only set where it is not: each is two
-        // system calls more.
-        let Ok(slot) = self.slots.try_acquire() else { return patiently(None, None).await };
+        // Nearly always one attempt is enough. It has a time limit of its own; another one, which costs two system calls, is
+        // only set for retries.
+        let Ok(slot) = self.slots.try_acquire() else { return with_retries(None, None).await };
         let version = self.client.version();
         match self.get_once(claim, version, deadline).await {
             Ok(Found::Claim(object)) => Ok(Some(*object)),
             Ok(Found::NoClaim) => Ok(None),
-            other => patiently(Some(slot), Some((version, other))).await,
+            other => with_retries(Some(slot), Some((version, other))).await,
         }
     }
 
-    /// Goes on from what the first GET found, and in which version, if there has been one.
-    async fn get_with_patience(
+    /// Retries transient failures. `first` is the version and the result of the first GET, if there has been one.
+    async fn get_with_retries(
         &self,
         claim: &ClaimRef,
         slot: Option<SemaphorePermit<'_>>,
@@ -136,19 +135,19 @@ impl ClaimSource {
             // The semaphore is never closed.
             None => self.slots.acquire().await.ok(),
         };
-        let mut pauses = PAUSES.iter();
+        let mut delays = RETRY_DELAYS.iter();
         loop {
             let error = match self.get_in_version(claim, first.take(), deadline).await {
                 Ok(found) => return Ok(found),
                 Err(error) => error,
             };
-            let Some(pause) = pauses.next().filter(|_| error.is_transient()) else { return Err(error) };
-            let next = Instant::now() + error.retry_delay(jittered(*pause, 1.0..=2.0));
-            // A server that wants to be left alone for longer has said so, and the kubelet comes back.
+            let Some(delay) = delays.next().filter(|_| error.is_transient()) else { return Err(error) };
+            let next = Instant::now() + error.retry_delay(jittered(*delay, 1.0..=2.0));
+            // The server asks for a longer delay than there is time for. The kubelet retries later.
             if next >= deadline {
                 return Err(error);
             }
-            tracing::debug!(%claim, %error, "getting the claim failed, and is tried again");
+            tracing::debug!(%claim, %error, "fetching the claim failed, retrying");
             tokio::time::sleep_until(next).await;
         }
     }
@@ -194,7 +193,7 @@ fn path(claim: &ClaimRef, version: DraVersion) -> String {
     format!("/apis/{}/namespaces/{namespace}/resourceclaims/{name}", version.api_version())
 }
 
-/// Whether an answer that something was not found is about the claim: a server that has the resource names it.
+/// Whether a 404 response is about the claim and not about the API version: a server that has the resource names the claim.
 fn is_about(claim: &ClaimRef, body: &[u8]) -> bool {
     let details = serde_json::from_slice::<Status>(body).ok().and_then(|status| status.details);
     details.is_some_and(|details| details.name.as_deref() == Some(claim.name.as_str()))

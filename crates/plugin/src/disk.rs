@@ -1,15 +1,15 @@
-//! Where file work runs: on threads of its own, for which the runtime's thread waits a moment and no longer.
+//! Runs file work on its own threads, and blocks the runtime's thread only for a moment.
 //!
-//! Nothing on the way of a call syncs, so the files of a claim are a few system calls into the page cache. But any of them can
-//! wait for a disk for as long as that takes, or for a lock that a container holds, and most drivers have one thread for
-//! everything. So work is handed to a [`worker`]. The thread that asks waits for it at most [`WAIT`], which is cheaper
-//! than to be woken through the runtime, and then goes on with other tasks until the work is done.
+//! No call syncs files, so the files of a claim take a few system calls into the page cache. But any of these can block on a
+//! disk for an unlimited time, or on a lock that a container holds, and most drivers have a single runtime thread. So work is
+//! passed to a [`worker`]. The calling thread blocks for at most [`MAX_BLOCKING_WAIT`], which is cheaper than being woken through
+//! the runtime, and then runs other tasks until the work is done.
 //!
-//! Where all files are in memory (tmpfs) there is no disk to wait for, and work that takes no lock is done right where it is
-//! asked for ([`Disk::run_brief`]), which saves the way to another thread.
+//! If all files are in memory (tmpfs) there is no disk to wait for, and work that takes no lock runs directly on the calling
+//! thread ([`Disk::run_brief`]), without the cost of switching threads.
 //!
-//! While a piece of work is late, and for [`DISTRUST`] after one that had to wait, the disk is not trusted: work is handed
-//! over without any waiting. Each piece has a thread for itself, up to [`THREADS`], so none is behind one that hangs.
+//! While a job is late, and for [`SLOW_PERIOD`] after a job that blocked, the disk counts as slow: work is passed on without
+//! blocking at all. Each job has its own thread, up to [`MAX_THREADS`], so no job queues behind one that hangs.
 
 mod medium;
 #[cfg(test)]
@@ -29,33 +29,33 @@ pub(crate) use self::medium::Medium;
 use self::worker::{Work, Workers};
 use crate::driver::Panicked;
 
-/// The longest time for which the thread that asks stands still: ten times what the files of a claim need.
-const WAIT: Duration = Duration::from_millis(1);
-/// How long the disk is not trusted after a piece of work that had to wait for longer than that.
-const DISTRUST: Duration = Duration::from_secs(2);
-/// The number of pieces of work that run, or hang, at once. More wait for their turn.
-const THREADS: usize = 32;
-/// The standing still that uses up one of the 128 units of a task's budget, after which others have their turn.
+/// The maximum time for which the calling thread blocks: ten times what the files of a claim take.
+const MAX_BLOCKING_WAIT: Duration = Duration::from_millis(1);
+/// How long the disk counts as slow after a job that blocked for longer than [`MAX_BLOCKING_WAIT`].
+const SLOW_PERIOD: Duration = Duration::from_secs(2);
+/// The maximum number of jobs that run, or hang, concurrently. Further jobs wait.
+const MAX_THREADS: usize = 32;
+/// The blocking time that is charged as one of the 128 units of a task's cooperative budget.
 const BUDGET_UNIT: Duration = Duration::from_micros(16);
 
-/// Runs file work.
+/// Runs file work on worker threads.
 #[derive(Debug)]
 pub(crate) struct Disk {
     medium: Medium,
     workers: Workers,
     threads: Arc<Semaphore>,
-    trust: Arc<Trust>,
+    latency: Arc<LatencyMonitor>,
 }
 
-/// File work did not come to its end.
+/// File work that did not complete.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DiskError {
     #[error("file work of the claim panicked: {0}")]
     Panicked(#[source] Panicked),
-    #[error("hand file work of the claim to a thread: {0}")]
+    #[error("pass file work of the claim to a thread: {0}")]
     Thread(#[source] io::Error),
-    #[error("file work of the claim was given up")]
-    GivenUp,
+    #[error("file work of the claim was dropped")]
+    Dropped,
 }
 
 impl Default for Disk {
@@ -65,94 +65,100 @@ impl Default for Disk {
 }
 
 impl Disk {
-    /// For files on a medium.
+    /// Creates a runner for files on a medium.
     pub(crate) fn on(medium: Medium) -> Self {
-        Self { medium, workers: Workers::default(), threads: Arc::new(Semaphore::new(THREADS)), trust: Arc::default() }
+        Self {
+            medium,
+            workers: Workers::default(),
+            threads: Arc::new(Semaphore::new(MAX_THREADS)),
+            latency: Arc::default(),
+        }
     }
 
-    /// Runs work that takes no lock which a container may hold; at once and on this thread, if all files are in memory.
+    /// Runs work that takes no lock that a container may hold. Runs it directly on this thread if all files are in memory.
     pub(crate) async fn run_brief<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, DiskError> {
-        if self.medium == Medium::Disk || !self.trust.is_given(Instant::now()) {
+        if self.medium == Medium::Disk || !self.latency.is_fast(Instant::now()) {
             return self.run(work).await;
         }
-        let done = self.trust.watch(work);
-        // Many claims in one call do not keep everybody else waiting.
+        let done = self.latency.measure(work);
+        // A call with many claims must not starve other tasks.
         tokio::task::consume_budget().await;
         done
     }
 
-    /// Runs work to its end, also if the caller goes away after it has begun.
+    /// Runs work to completion, even if the returned future is dropped after the work has started.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, DiskError> {
-        // Many claims in one call do not keep everybody else waiting.
+        // A call with many claims must not starve other tasks.
         tokio::task::consume_budget().await;
         let thread = match self.threads.clone().try_acquire_owned() {
             Ok(thread) => thread,
             // The semaphore is never closed.
-            Err(_all_work) => self.threads.clone().acquire_owned().await.map_err(|_closed| DiskError::GivenUp)?,
+            Err(_all_work) => self.threads.clone().acquire_owned().await.map_err(|_closed| DiskError::Dropped)?,
         };
         let (done, mut outcome) = oneshot::channel();
-        let piece = Piece { work: Some(work), outcome: None, done, trust: self.trust.clone(), thread: Some(thread) };
+        let job = Job { work: Some(work), outcome: None, done, latency: self.latency.clone(), thread: Some(thread) };
         let worker = self.workers.take().map_err(DiskError::Thread)?;
-        let begun = Instant::now();
-        if !self.trust.is_given(begun) {
-            worker.run(Box::new(piece), self.trust.late()).map_err(DiskError::Thread)?;
-        } else if let Some(worker) =
-            worker.run_within(Box::new(piece), WAIT, || self.trust.late()).map_err(DiskError::Thread)?
+        let started = Instant::now();
+        if !self.latency.is_fast(started) {
+            worker.run(Box::new(job), self.latency.mark_late()).map_err(DiskError::Thread)?;
+        } else if let Some(worker) = worker
+            .run_within(Box::new(job), MAX_BLOCKING_WAIT, || self.latency.mark_late())
+            .map_err(DiskError::Thread)?
         {
             self.workers.give_back(worker);
             let finished = outcome.try_recv();
-            for _ in 0..begun.elapsed().as_micros() / BUDGET_UNIT.as_micros() {
+            for _ in 0..started.elapsed().as_micros() / BUDGET_UNIT.as_micros() {
                 tokio::task::consume_budget().await;
             }
-            return finished.unwrap_or(Err(DiskError::GivenUp));
+            return finished.unwrap_or(Err(DiskError::Dropped));
         }
-        outcome.await.unwrap_or(Err(DiskError::GivenUp))
+        outcome.await.unwrap_or(Err(DiskError::Dropped))
     }
 }
 
-/// A piece of work, and who is to have its outcome.
-struct Piece<W, T> {
+/// A unit of work with the channel for its outcome.
+struct Job<W, T> {
     work: Option<W>,
     outcome: Option<Result<T, DiskError>>,
     done: oneshot::Sender<Result<T, DiskError>>,
-    trust: Arc<Trust>,
-    /// The permit for the thread that it runs on.
+    latency: Arc<LatencyMonitor>,
+    /// The permit for its thread.
     thread: Option<OwnedSemaphorePermit>,
 }
 
-impl<T: Send, W: FnOnce() -> T + Send> Work for Piece<W, T> {
+impl<T: Send, W: FnOnce() -> T + Send> Work for Job<W, T> {
     fn run(&mut self) {
-        self.outcome = self.work.take().map(|work| self.trust.watch(work));
+        self.outcome = self.work.take().map(|work| self.latency.measure(work));
         self.thread = None;
     }
 
     fn deliver(self: Box<Self>) {
         if let Some(outcome) = self.outcome {
-            // Nobody may be there any more.
+            // The caller may be gone.
             self.done.send(outcome).ok();
         }
     }
 }
 
-/// Whether the disk can be expected to answer at once.
+/// Tracks whether file work can be expected to complete without blocking.
 #[derive(Debug)]
-struct Trust {
+struct LatencyMonitor {
     since: Instant,
-    /// Until when it is not trusted, in milliseconds after `since`.
-    distrusted_until: AtomicU64,
-    /// The number of pieces of work that run and that no thread waits for.
+    /// Until when the disk counts as slow, in milliseconds after `since`.
+    slow_until: AtomicU64,
+    /// The number of running jobs that no thread is blocked on.
     late: AtomicUsize,
 }
 
-/// A piece of work that runs and that no thread waits for.
+/// A running job that no thread is blocked on.
 #[derive(Debug)]
-struct Late(Arc<Trust>);
+struct Late(Arc<LatencyMonitor>);
 
 impl Drop for Late {
     fn drop(&mut self) {
@@ -160,40 +166,41 @@ impl Drop for Late {
     }
 }
 
-impl Default for Trust {
+impl Default for LatencyMonitor {
     fn default() -> Self {
-        Self { since: Instant::now(), distrusted_until: AtomicU64::new(0), late: AtomicUsize::new(0) }
+        Self { since: Instant::now(), slow_until: AtomicU64::new(0), late: AtomicUsize::new(0) }
     }
 }
 
-impl Trust {
-    fn is_given(&self, now: Instant) -> bool {
-        self.late.load(Ordering::Relaxed) == 0 && self.millis(now) >= self.distrusted_until.load(Ordering::Relaxed)
+impl LatencyMonitor {
+    fn is_fast(&self, now: Instant) -> bool {
+        self.late.load(Ordering::Relaxed) == 0 && self.millis(now) >= self.slow_until.load(Ordering::Relaxed)
     }
 
-    fn late(self: &Arc<Self>) -> Late {
+    fn mark_late(self: &Arc<Self>) -> Late {
         self.late.fetch_add(1, Ordering::Relaxed);
         Late(self.clone())
     }
 
-    /// Does work, and looks whether it had to wait. Work that only took long because others had the processor had not.
-    fn watch<T>(&self, work: impl FnOnce() -> T) -> Result<T, DiskError> {
-        let begun = Instant::now();
+    /// Runs work, and marks the disk as slow if the work blocked. Work that was only slow because the CPU was busy does not
+    /// count.
+    fn measure<T>(&self, work: impl FnOnce() -> T) -> Result<T, DiskError> {
+        let started = Instant::now();
         let waits_before = waits();
         let done = catch_unwind(AssertUnwindSafe(work)).map_err(|panic| DiskError::Panicked(Panicked::from(&*panic)));
-        let took = begun.elapsed();
-        if took > WAIT && waits() != waits_before {
-            self.distrust(took);
+        let took = started.elapsed();
+        if took > MAX_BLOCKING_WAIT && waits() != waits_before {
+            self.mark_slow(took);
         }
         done
     }
 
-    fn distrust(&self, took: Duration) {
+    fn mark_slow(&self, took: Duration) {
         let now = Instant::now();
-        let until = self.millis(now + DISTRUST);
-        if self.distrusted_until.fetch_max(until, Ordering::Relaxed) <= self.millis(now) {
+        let until = self.millis(now + SLOW_PERIOD);
+        if self.slow_until.fetch_max(until, Ordering::Relaxed) <= self.millis(now) {
             let millis = took.as_millis();
-            tracing::debug!(millis, "file work waited, not waiting for more of it for a while");
+            tracing::debug!(millis, "file work blocked, the disk counts as slow");
         }
     }
 
@@ -202,7 +209,7 @@ impl Trust {
     }
 }
 
-/// How often this thread has waited for something. The call cannot fail on Linux; if it did, nothing would be seen to wait.
+/// Returns how often this thread has blocked. The call cannot fail on Linux; if it did, work would never count as blocked.
 fn waits() -> i64 {
     getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.voluntary_context_switches())
 }

@@ -1,17 +1,17 @@
-//! Which claim has which device: the last line of defence against one device in two claims.
+//! Records which claim holds which device: the last line of defence against one device in two claims.
 //!
-//! From the first call of the driver's `prepare` for a claim until a successful `unprepare`, its devices stay with the claim,
-//! whatever became of the prepare: an error, a panic, a deadline, metadata that could not be written. The kubelet unprepares
-//! such a claim too. A claim goes through these states:
+//! A claim holds its devices from the first call of the driver's `prepare` until a successful `unprepare`, even if the prepare
+//! fails, panics, is cancelled or cannot write the metadata: the kubelet unprepares such a claim too. A claim goes through
+//! these states:
 //!
 //! | state | begins with | ends with |
 //! |---|---|---|
-//! | reserved | [`DeviceLedger::reserve`] | the call of the driver; or a dropped [`Reservation`], which restores what was there before |
-//! | unfinished | [`Reservation::driver_is_called`] | a prepare that succeeds, or an unprepare |
-//! | prepared | [`Reservation::prepared`], or a record on disk | the next prepare, or an unprepare |
+//! | reserved | [`DeviceLedger::reserve`] | the driver call; or a dropped [`Reservation`], which restores the previous state |
+//! | unfinished | [`Reservation::mark_driver_called`] | a successful prepare, or an unprepare |
+//! | prepared | [`Reservation::commit`], or a record on disk | the next prepare, or an unprepare |
 //!
-//! Devices with admin access are not counted, and a device that may be shared has one holder for each share. The ledger only
-//! remembers: what becomes of a conflict is decided in [`crate::service`].
+//! Devices with admin access are not recorded, and a shared device has one holder for each share. The ledger only records:
+//! [`crate::service`] decides how a conflict is resolved.
 
 mod entries;
 #[cfg(test)]
@@ -19,22 +19,22 @@ mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use drakkar_client::ClaimRef;
 use drakkar_metadata::name::ClaimUid;
 use tokio::sync::watch;
 
-use self::entries::{Entries, Holding, State};
+use self::entries::{Entries, LedgerEntry, State};
 use crate::claim::Claim;
 use crate::store::{DeviceUse, RecoveredClaim};
-use drakkar_client::ClaimRef;
 
-/// What the kubelet writes into an allocation for a device that it does not unprepare.
+/// The values of `skipNodeOperations` in an allocation with which the kubelet does not unprepare the device.
 const SKIP_UNPREPARE: [&str; 2] = ["NodeUnprepareResources", "*"];
 
-/// Devices that other claims have.
+/// A claim needs devices that other claims hold.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error(
     "device {}/{} is still prepared for claim {}, which the kubelet unprepares when its pods are gone; claim {claim} can \
-     have it after that",
+     be prepared after that",
     .first.pool, .first.device, .first.claim
 )]
 pub(crate) struct Conflict {
@@ -44,63 +44,63 @@ pub(crate) struct Conflict {
 }
 
 impl Conflict {
-    /// The claim that cannot have them.
+    /// Returns the claim that needs the devices.
     pub(crate) fn claim(&self) -> &ClaimRef {
         &self.claim
     }
 
-    /// The claims that have one of the devices, each once.
+    /// Returns the claims that hold one of the devices, each once.
     pub(crate) fn holders(&self) -> impl Iterator<Item = &Holder> {
         std::iter::once(&*self.first).chain(&self.rest)
     }
 }
 
-/// A claim that has a device which another one needs, as it was when that was noticed.
+/// A claim that holds a device which another claim needs, as of the moment when the conflict was found.
 #[derive(Debug, Clone)]
 pub(crate) struct Holder {
     claim: ClaimRef,
     pool: String,
     device: String,
     share_id: Option<String>,
-    number: u64,
+    entry_id: u64,
     unpreparer: Unpreparer,
     is_on_disk: bool,
 }
 
 impl Holder {
-    /// The claim that has the device.
+    /// Returns the claim that holds the device.
     pub(crate) fn claim(&self) -> &ClaimRef {
         &self.claim
     }
 
-    /// Tells this holding from earlier and later ones of the same claim.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
+    /// Returns the ID of the ledger entry, which differs between successive prepares of the same claim.
+    pub(crate) fn entry_id(&self) -> u64 {
+        self.entry_id
     }
 
-    /// Who unprepares the claim.
+    /// Returns which program unprepares the claim.
     pub(crate) fn unpreparer(&self) -> Unpreparer {
         self.unpreparer
     }
 
-    /// Whether there is a record of it on disk, unless another instance has unprepared it.
+    /// Whether the claim has a record on disk. If that record is gone, another instance has unprepared the claim.
     pub(crate) fn is_on_disk(&self) -> bool {
         self.is_on_disk
     }
 
-    /// Whether the device is allocated to the claim as it is now.
+    /// Whether the device is allocated to the claim in its current state.
     pub(crate) fn is_allocated_in(&self, claim: &Claim) -> bool {
         is_allocated(&self.pool, &self.device, self.share_id.as_deref(), claim)
     }
 }
 
-/// Who unprepares a claim when its pods are gone.
+/// The program that unprepares a claim when its pods are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unpreparer {
     /// The kubelet.
     Kubelet,
-    /// Nobody: all of the claim's devices are published with `skipNodeOperations`.
-    Nobody,
+    /// None: all of the claim's devices are published with `skipNodeOperations`.
+    None,
 }
 
 impl Unpreparer {
@@ -109,52 +109,53 @@ impl Unpreparer {
             let skipped = result.skip_node_operations.as_deref().unwrap_or_default();
             skipped.iter().any(|operation| SKIP_UNPREPARE.contains(&operation.as_str()))
         });
-        if is_skipped { Self::Nobody } else { Self::Kubelet }
+        if is_skipped { Self::None } else { Self::Kubelet }
     }
 }
 
-/// What a successful prepare left on disk.
+/// The files that a successful prepare has written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Files {
-    /// Nothing.
+pub(crate) enum ClaimFiles {
+    /// None.
     None,
     /// Metadata files and the claim's record.
     Written,
 }
 
-/// How many claims there are.
+/// The numbers of claims in the ledger.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ClaimCounts {
-    /// Those that are prepared.
+    /// The number of prepared claims.
     pub(crate) prepared: usize,
-    /// Those that have devices: also the ones whose prepare goes on, failed or was cut off.
+    /// The number of claims that hold devices, including those whose prepare is running, failed or was cancelled.
     pub(crate) held: usize,
 }
 
-/// The claims that have devices, and which.
+/// The claims that hold devices.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceLedger {
     entries: Mutex<Entries>,
-    /// Changes whenever a claim has fewer devices than before.
+    /// Notified whenever a claim releases devices.
     releases: watch::Sender<()>,
 }
 
-/// Devices that a claim is about to have. Dropped before the driver is called, it restores what the claim had before.
+/// The devices of a claim that is being prepared. If it is dropped before the driver is called, the claim's previous state is
+/// restored.
 #[derive(Debug)]
-#[must_use = "the devices are not the claim's any more when the reservation is dropped"]
+#[must_use = "the devices are released when the reservation is dropped before the driver is called"]
 pub(crate) struct Reservation {
     ledger: Arc<DeviceLedger>,
     uid: ClaimUid,
     uses: Box<[DeviceUse]>,
-    number: u64,
+    entry_id: u64,
 }
 
-/// What of a device a claim with these results uses.
+/// Returns the devices, or shares of devices, that are allocated to a claim for its exclusive use.
 fn uses(claim: &Claim) -> Vec<DeviceUse> {
     let mut uses: Vec<DeviceUse> = Vec::new();
     for result in claim.results().filter(|result| result.admin_access != Some(true)) {
-        let (pool, device, share_id) = (result.pool.clone(), result.device.clone(), result.share_id.clone());
-        let one = DeviceUse { pool, device, share_id };
+        let one =
+            DeviceUse { pool: result.pool.clone(), device: result.device.clone(), share_id: result.share_id.clone() };
         if !uses.contains(&one) {
             uses.push(one);
         }
@@ -162,7 +163,7 @@ fn uses(claim: &Claim) -> Vec<DeviceUse> {
     uses
 }
 
-/// Whether a device is among those that are allocated to a claim. A share that one side does not know may be any.
+/// Whether a device is allocated to a claim. An unknown share ID on either side matches any share.
 fn is_allocated(pool: &str, device: &str, share_id: Option<&str>, claim: &Claim) -> bool {
     claim.results().filter(|result| result.pool == pool && result.device == device).any(|result| {
         let allocated = result.share_id.as_deref();
@@ -171,7 +172,8 @@ fn is_allocated(pool: &str, device: &str, share_id: Option<&str>, claim: &Claim)
 }
 
 impl DeviceLedger {
-    /// Gives a claim the devices that are allocated to it, beside those that it has, unless another claim has one of them.
+    /// Reserves the devices that are allocated to a claim, in addition to those that it holds. Fails if `is_guarded` is set and
+    /// another claim holds one of them.
     pub(crate) fn reserve(self: &Arc<Self>, claim: &Claim, is_guarded: bool) -> Result<Reservation, Conflict> {
         let wanted = uses(claim);
         let reference = claim.reference();
@@ -183,78 +185,78 @@ impl DeviceLedger {
         }
         let before = entries.remove(&reference.uid).map(Box::new);
         let mut all = wanted.clone();
-        // Until the prepare has succeeded, the driver may still have what it was prepared with before.
+        // Until the prepare succeeds, the driver may still have the devices of the previous prepare set up.
         let earlier = before.iter().flat_map(|before| before.uses.iter());
         all.extend(earlier.filter(|earlier| !wanted.contains(earlier)).cloned());
-        let number = entries.insert(reference, all, State::Reserved { before }, Unpreparer::of(claim));
-        Ok(Reservation { ledger: self.clone(), uid: reference.uid.clone(), uses: wanted.into(), number })
+        let entry_id = entries.insert(reference, all, State::Reserved { before }, Unpreparer::of(claim));
+        Ok(Reservation { ledger: self.clone(), uid: reference.uid.clone(), uses: wanted.into(), entry_id })
     }
 
-    /// Notes a claim that was prepared by an earlier process.
+    /// Adds a claim that was prepared by an earlier process.
     pub(crate) fn restore(&self, claim: &ClaimRef, uses: &[DeviceUse]) {
-        self.lock().insert(claim, uses.to_vec(), State::Prepared(Files::Written), Unpreparer::Kubelet);
+        self.lock().insert(claim, uses.to_vec(), State::Prepared(ClaimFiles::Written), Unpreparer::Kubelet);
     }
 
-    /// Notes which claims have records on disk, whoever wrote them.
+    /// Updates the ledger from the records on disk, which another instance may have written.
     ///
-    /// What is known of a locked claim, on which nobody else works, is replaced by its record, unless the record is older than a
-    /// prepare that has not succeeded here. Any other claim may be in the hands of another instance: it has what is known
-    /// and what its record says.
-    pub(crate) fn learn(&self, found: &[RecoveredClaim], locked: &[&ClaimRef]) {
+    /// The record of a locked claim, which no other instance can be working on, replaces the claim's entry, unless the record is
+    /// older than an unfinished prepare of this instance. Any other claim may be changing in another instance: it holds both
+    /// the devices of its entry and those of its record.
+    pub(crate) fn refresh(&self, found: &[RecoveredClaim], locked: &[&ClaimRef]) {
         let mut entries = self.lock();
-        entries.forget_replaced(found);
+        entries.mark_replaced_records(found);
         for RecoveredClaim { claim, uses, .. } in found {
             let is_locked = locked.iter().any(|locked| locked.uid == claim.uid);
             let is_replaced = match entries.claims.get(&claim.uid) {
                 None => true,
-                // All of it is this instance's, and its record is of before.
-                Some(Holding { state: State::Reserved { .. }, .. }) => continue,
-                Some(Holding { state: State::Unfinished { earlier }, .. }) => {
-                    is_locked && *earlier != Some(Files::Written)
+                // This instance is preparing the claim, and the record is older than that.
+                Some(LedgerEntry { state: State::Reserved { .. }, .. }) => continue,
+                Some(LedgerEntry { state: State::Unfinished { earlier }, .. }) => {
+                    is_locked && *earlier != Some(ClaimFiles::Written)
                 }
-                Some(Holding { state: State::Prepared(files), uses: known, .. }) => {
-                    is_locked && (*files == Files::None || **known != **uses)
+                Some(LedgerEntry { state: State::Prepared(files), uses: known, .. }) => {
+                    is_locked && (*files == ClaimFiles::None || **known != **uses)
                 }
             };
             if is_replaced {
-                entries.insert(claim, uses.clone(), State::Prepared(Files::Written), Unpreparer::Kubelet);
+                entries.insert(claim, uses.clone(), State::Prepared(ClaimFiles::Written), Unpreparer::Kubelet);
             } else {
                 entries.add_uses(&claim.uid, uses);
             }
         }
     }
 
-    /// What has to be unprepared before a claim is prepared: the claim itself, if it has a device that is not allocated to it any
-    /// more, and earlier claims of its name, which the kubelet has forgotten when it prepares another one.
+    /// Returns what must be unprepared before a claim is prepared: the claim itself, if it holds a device that is no longer
+    /// allocated to it, and earlier claims with the same name, which the kubelet has forgotten when it prepares a new one.
     pub(crate) fn outdated(&self, claim: &Claim) -> Vec<ClaimRef> {
         let entries = self.lock();
-        let is_outdated = |holding: &&Holding| holding.claim.uid != claim.reference().uid || holding.is_outdated(claim);
-        entries.of_name(claim.reference()).filter(is_outdated).map(|holding| holding.claim.clone()).collect()
+        let is_outdated = |entry: &&LedgerEntry| entry.claim.uid != claim.reference().uid || entry.is_outdated(claim);
+        entries.with_name(claim.reference()).filter(is_outdated).map(|entry| entry.claim.clone()).collect()
     }
 
-    /// Whether a claim has a device here that is not allocated to it any more.
+    /// Whether a claim holds a device that is no longer allocated to it.
     pub(crate) fn is_outdated(&self, claim: &Claim) -> bool {
-        self.lock().claims.get(&claim.reference().uid).is_some_and(|holding| holding.is_outdated(claim))
+        self.lock().claims.get(&claim.reference().uid).is_some_and(|entry| entry.is_outdated(claim))
     }
 
-    /// A claim as a holder, if it is one.
+    /// Returns a claim as a holder, if it is in the ledger.
     pub(crate) fn holder(&self, uid: &ClaimUid) -> Option<Holder> {
         let entries = self.lock();
-        let holding = entries.claims.get(uid)?;
-        Some(holding.as_holder(holding.uses.first()))
+        let entry = entries.claims.get(uid)?;
+        Some(entry.as_holder(entry.uses.first()))
     }
 
-    /// Notes the shares of a holder's devices, which a record may not tell, as its allocation has them. Says whether that was
-    /// news.
-    pub(crate) fn correct(&self, holder: &Holder, fetched: &Claim) -> bool {
+    /// Fills in the share IDs of a holder's devices from its allocation, because a record may not have them. Returns whether
+    /// the entry changed.
+    pub(crate) fn correct_shares(&self, holder: &Holder, fetched: &Claim) -> bool {
         let mut entries = self.lock();
-        let Some(holding) = entries.same(holder).filter(|holding| matches!(holding.state, State::Prepared(_))) else {
+        let Some(entry) = entries.entry_of(holder).filter(|entry| matches!(entry.state, State::Prepared(_))) else {
             return false;
         };
         let allocated = uses(fetched);
-        let mut known = Vec::with_capacity(holding.uses.len());
-        for held in &holding.uses {
-            // What is not allocated to it any more it has until it is unprepared.
+        let mut known = Vec::with_capacity(entry.uses.len());
+        for held in &entry.uses {
+            // A device that is no longer allocated is held until the claim is unprepared.
             if held.share_id.is_some() || !is_allocated(&held.pool, &held.device, None, fetched) {
                 known.push(held.clone());
             } else {
@@ -262,7 +264,7 @@ impl DeviceLedger {
                 known.extend(allocated.iter().filter(same).cloned());
             }
         }
-        if known[..] == holding.uses[..] {
+        if known[..] == entry.uses[..] {
             return false;
         }
         entries.replace_uses(&holder.claim.uid, known.into());
@@ -271,85 +273,85 @@ impl DeviceLedger {
         true
     }
 
-    /// Notes that a claim is unprepared.
+    /// Removes a claim that has been unprepared.
     pub(crate) fn release(&self, uid: &ClaimUid) {
         self.lock().remove(uid);
         self.releases.send_replace(());
     }
 
-    /// Notes that a holder is unprepared, as the disk says; unless it has been prepared again since.
+    /// Removes a holder whose record is gone from disk, unless it has been prepared again since.
     pub(crate) fn release_holder(&self, holder: &Holder) {
         let mut entries = self.lock();
-        if entries.same(holder).is_some_and(Holding::is_on_disk) {
+        if entries.entry_of(holder).is_some_and(LedgerEntry::is_on_disk) {
             entries.remove(&holder.claim.uid);
             drop(entries);
             self.releases.send_replace(());
         }
     }
 
-    /// Tells of claims that have fewer devices from now on.
+    /// Subscribes to releases of devices from now on.
     pub(crate) fn releases(&self) -> watch::Receiver<()> {
         self.releases.subscribe()
     }
 
-    /// Whether a holder still has what it had.
+    /// Whether the ledger entry of a holder still exists.
     pub(crate) fn still_holds(&self, holder: &Holder) -> bool {
-        self.lock().same(holder).is_some()
+        self.lock().entry_of(holder).is_some()
     }
 
-    /// Whether the claim has files of ours.
+    /// Whether the claim has metadata files on disk.
     pub(crate) fn has_files(&self, uid: &ClaimUid) -> bool {
-        self.lock().claims.get(uid).is_some_and(|holding| holding.files() == Some(Files::Written))
+        self.lock().claims.get(uid).is_some_and(|entry| entry.files() == Some(ClaimFiles::Written))
     }
 
-    /// Whether the claim has a record on disk, unless another instance has unprepared it.
+    /// Whether the claim has a record on disk. If that record is gone, another instance has unprepared the claim.
     pub(crate) fn is_on_disk(&self, uid: &ClaimUid) -> bool {
-        self.lock().claims.get(uid).is_some_and(Holding::is_on_disk)
+        self.lock().claims.get(uid).is_some_and(LedgerEntry::is_on_disk)
     }
 
-    /// The claims that no kubelet unprepares.
+    /// Returns the claims that the kubelet never unprepares.
     pub(crate) fn abandoned(&self) -> Vec<ClaimRef> {
         let entries = self.lock();
-        let abandoned = entries.claims.values().filter(|holding| holding.unpreparer == Unpreparer::Nobody);
-        abandoned.map(|holding| holding.claim.clone()).collect()
+        let abandoned = entries.claims.values().filter(|entry| entry.unpreparer == Unpreparer::None);
+        abandoned.map(|entry| entry.claim.clone()).collect()
     }
 
-    /// How many claims are prepared, and how many have devices.
+    /// Counts the claims that are prepared, and those that hold devices.
     pub(crate) fn counts(&self) -> ClaimCounts {
         let entries = self.lock();
-        let prepared = entries.claims.values().filter(|holding| holding.files().is_some()).count();
+        let prepared = entries.claims.values().filter(|entry| entry.files().is_some()).count();
         ClaimCounts { prepared, held: entries.claims.len() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {
-        // Nothing panics while it is locked.
+        // Ignores poisoning: nothing panics while it is locked.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Reservation {
-    /// The devices, or shares of them, that are the claim's.
+    /// Returns the devices, or shares of devices, that are allocated to the claim.
     pub(crate) fn uses(&self) -> &[DeviceUse] {
         &self.uses
     }
 
-    /// Notes that the driver is called: from now on the devices are the claim's until it is unprepared.
-    pub(crate) fn driver_is_called(&self) {
+    /// Records that the driver is being called: from now on the claim holds the devices until it is unprepared.
+    pub(crate) fn mark_driver_called(&self) {
         let mut entries = self.ledger.lock();
-        if let Some(holding) = entries.claims.get_mut(&self.uid).filter(|holding| holding.number == self.number) {
-            holding.state = State::Unfinished { earlier: holding.files() };
+        if let Some(entry) = entries.claims.get_mut(&self.uid).filter(|entry| entry.id == self.entry_id) {
+            entry.state = State::Unfinished { earlier: entry.files() };
         }
     }
 
-    /// Notes that the prepare has succeeded, and what it has written.
-    pub(crate) fn prepared(self, files: Files) {
+    /// Records that the prepare has succeeded, and which files it has written.
+    pub(crate) fn commit(self, files: ClaimFiles) {
         let mut entries = self.ledger.lock();
-        let Some(holding) = entries.claims.get_mut(&self.uid).filter(|holding| holding.number == self.number) else {
+        let Some(entry) = entries.claims.get_mut(&self.uid).filter(|entry| entry.id == self.entry_id) else {
             return;
         };
-        let is_written = files == Files::Written || holding.files() == Some(Files::Written);
-        holding.state = State::Prepared(if is_written { Files::Written } else { Files::None });
-        let has_fewer = holding.uses.len() > self.uses.len();
+        let is_written = files == ClaimFiles::Written || entry.files() == Some(ClaimFiles::Written);
+        entry.state = State::Prepared(if is_written { ClaimFiles::Written } else { ClaimFiles::None });
+        let has_fewer = entry.uses.len() > self.uses.len();
         if has_fewer {
             entries.replace_uses(&self.uid, self.uses.clone());
         }
@@ -363,13 +365,12 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         let mut entries = self.ledger.lock();
-        let is_ours =
-            |holding: &Holding| holding.number == self.number && matches!(holding.state, State::Reserved { .. });
+        let is_ours = |entry: &LedgerEntry| entry.id == self.entry_id && matches!(entry.state, State::Reserved { .. });
         if !entries.claims.get(&self.uid).is_some_and(is_ours) {
             return;
         }
-        if let Some(Holding { state: State::Reserved { before: Some(before) }, .. }) = entries.remove(&self.uid) {
-            entries.put_back(*before);
+        if let Some(LedgerEntry { state: State::Reserved { before: Some(before) }, .. }) = entries.remove(&self.uid) {
+            entries.insert_entry(*before);
         }
         drop(entries);
         self.ledger.releases.send_replace(());

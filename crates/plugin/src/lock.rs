@@ -1,30 +1,31 @@
-//! Who may work on a claim, and whose turn it is in the driver's code: within the process and, in a rolling update,
-//! across the two processes of a driver that share a node.
+//! Locks for claims and for driver calls: within the process and, during a rolling update, across the two instances of a
+//! driver on one node.
 //!
-//! There are three kinds of locks, to be taken in this order, all claims of a task in one go:
+//! There are three kinds of locks. They are taken in this order, and all claims of a task at once:
 //!
 //! | lock | excludes | in the shared file |
 //! |---|---|---|
-//! | [`Locks::everything`] | all claims and turns of all processes; held while a start brings the disk in order | the whole file |
-//! | [`Locks::turn`] | others in the driver's code, where that may not be entered twice at a time | byte 0 |
-//! | [`Locks::claims`] | others at the same claim | the byte of the claim's slot |
+//! | [`Locks::everything`] | all claims and driver calls of all processes; held while a start recovers the disk | the whole file |
+//! | [`Locks::driver_call`] | other driver calls, where the driver's calls are serialized | byte 0 |
+//! | [`Locks::claims`] | other work on the same claim | the byte of the claim's slot |
 //!
-//! The turn comes before the claims, so that whoever waits for it, for as long as the driver takes, keeps nobody from the claims:
-//! an update of a claim needs no turn. Whoever has a claim never waits for the turn, so two cannot wait for each other. A turn
-//! is given back while a claim is locked, at least a few times, so that one claim does not keep the driver from all others.
-//! No request to the API server is made while one of them is held.
+//! The driver call lock comes before the claims: a task that waits for it, for as long as the driver takes, must not block
+//! the claims, because an update of a claim needs no driver call. A task that holds a claim never waits for the driver call
+//! lock, so there is no deadlock. While a claim is locked by another task, the driver call lock is released, at least a few
+//! times, so that one claim does not block the driver for all others. No request to the API server is made while one of these
+//! locks is held.
 //!
-//! The file is `serialize.lock` in the driver's directory, the same that the Go framework uses. An instance that is
-//! built on Go locks the whole file around each of its calls, so it excludes all of ours, and each of ours excludes it.
+//! The file is `serialize.lock` in the driver's directory, the same that the Go framework uses. An instance built with the Go
+//! framework locks the whole file around each of its calls, so it excludes all of our locks, and each of ours excludes it.
 //!
-//! Locks of the file belong to the open file description. They are always tried, never waited for in the kernel: whoever
-//! does not get one tries again, after 1 ms at first and up to 50 ms later. So a wait ends when its future is dropped,
-//! nothing is held after that, and no thread is blocked (G12: the Go framework's lock blocks a thread without a way to
-//! cancel it, and its flavour depends on what file descriptor 0 is). The price is that the file knows no queue: who waits
-//! for the whole of it gets it when nobody else holds a byte. Nothing waits with a deadline here; callers have theirs.
+//! The file locks belong to the open file description. They are polled, and never waited for in the kernel: a failed attempt is
+//! repeated after 1 ms, and later after up to 50 ms. So dropping the future ends the wait, leaves nothing locked, and no thread
+//! is ever blocked (G12: the Go framework's lock blocks a thread and cannot be cancelled, and its kind depends on what file
+//! descriptor 0 is). The price is that the file has no queue: the whole file is granted only when no other process holds a
+//! byte. There are no deadlines here; callers set theirs.
 //!
 //! A guard can be moved to another thread, for example into the closure that does the work, so that the lock lasts as long
-//! as the work, also when nobody waits for its outcome any more. What a process that dies has held is free.
+//! as the work even if the caller is gone. The locks of a process that dies are released.
 
 #[cfg(test)]
 mod tests;
@@ -47,69 +48,69 @@ use tokio::sync::OwnedMutexGuard;
 /// The name of the shared file in the driver's directory.
 pub(crate) const FILE: &str = "serialize.lock";
 
-/// How long a lock of the file that another process has is left alone before it is tried again.
-const FIRST_WAIT: Duration = Duration::from_millis(1);
-/// What that time grows to.
-const LONGEST_WAIT: Duration = Duration::from_millis(50);
-/// The byte of the driver's turn. No claim has it.
-const TURN: Range = Range { start: 0, length: 1 };
-/// All bytes that a file can have.
-const WHOLE: Range = Range { start: 0, length: 0 };
+/// The delay after the first failed attempt to lock a part of the file.
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(1);
+/// The limit to which the delay doubles.
+const MAX_RETRY_DELAY: Duration = Duration::from_millis(50);
+/// The byte of the driver call lock. No claim has it.
+const DRIVER_CALL: Range = Range { start: 0, length: 1 };
+/// Every byte of the file.
+const WHOLE_FILE: Range = Range { start: 0, length: 0 };
 
-/// Why a lock cannot be had, other than that somebody else has it.
+/// An error of the lock file. A lock that is held by another task or process is not an error.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LockError {
-    /// Something else has the file's name.
+    /// The path is not a regular file.
     #[error("lock file {}: is a {kind}, not a regular file: move it away", .path.display())]
     NotAFile { path: PathBuf, kind: &'static str },
-    /// The system refused.
+    /// A system call failed.
     #[error("{action} lock file {}: {source}", .path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
 }
 
-/// The locks of one process; clones are the same locks.
+/// The locks of one process. Clones share the same locks.
 #[derive(Debug, Clone)]
 pub(crate) struct Locks {
-    claims: Arc<Table>,
-    turn: Arc<tokio::sync::Mutex<()>>,
+    claims: Arc<SlotTable>,
+    driver_call: Arc<tokio::sync::Mutex<()>>,
     file: Option<Arc<LockFile>>,
 }
 
-/// A claim is ours. Dropping it lets the next one have it.
+/// The lock on a claim, released on drop.
 #[derive(Debug)]
-#[must_use = "the claim is free again when the guard is dropped"]
+#[must_use = "the claim is unlocked when the guard is dropped"]
 pub(crate) struct ClaimGuard {
-    // Dropped from top to bottom: the next in this process must not find the byte still locked, since that lock would
-    // be taken for its own.
+    // Dropped from top to bottom: the next task of this process must not get the claim before the byte is unlocked. To the
+    // kernel both have the same owner, so the late unlock would release the byte that the next task has just locked.
     _byte: Option<RangeLock>,
     _claim: OwnedMutexGuard<()>,
-    _seat: Seat,
+    _user: SlotUser,
 }
 
-/// It is our turn in the driver's code. Dropping it lets the next one in.
+/// The lock on driver calls, released on drop.
 #[derive(Debug)]
-#[must_use = "the turn is over when the guard is dropped"]
-pub(crate) struct TurnGuard {
+#[must_use = "another task may call the driver when the guard is dropped"]
+pub(crate) struct DriverCallGuard {
     _byte: Option<RangeLock>,
-    _turn: OwnedMutexGuard<()>,
+    _driver_call: OwnedMutexGuard<()>,
 }
 
-/// No other process works on any claim. Dropping it lets them.
+/// The lock that keeps other processes from all claims, released on drop.
 #[derive(Debug)]
-#[must_use = "others may work again when the guard is dropped"]
+#[must_use = "other processes may work on claims when the guard is dropped"]
 pub(crate) struct EverythingGuard {
     _whole: Option<RangeLock>,
 }
 
 impl Locks {
-    /// Locks for a process that has its node to itself.
+    /// Creates locks for a process that is the only instance of the driver on its node.
     pub(crate) fn in_process() -> Self {
-        Self { claims: Arc::default(), turn: Arc::default(), file: None }
+        Self { claims: Arc::default(), driver_call: Arc::default(), file: None }
     }
 
-    /// Locks that another process shares through a file, which is made if it is not there.
+    /// Creates locks that are shared with other processes through a file, which is created if it does not exist.
     ///
-    /// Blocks, for two system calls on a local file.
+    /// Blocks for two system calls on a local file.
     pub(crate) fn shared(path: &Path) -> Result<Self, LockError> {
         let file = LockFile::open(path)?;
         Ok(Self { file: Some(Arc::new(file)), ..Self::in_process() })
@@ -120,26 +121,25 @@ impl Locks {
         self.file.is_some()
     }
 
-    /// Waits until nobody else works on the claim. Dropping the future gives up.
+    /// Locks a claim. Dropping the future cancels the wait.
     ///
-    /// Two claims can share a slot, in which case they exclude each other: whoever holds a claim must not wait for
-    /// another.
+    /// Two claims can share a slot, and then exclude each other: a task that holds a claim must not wait for another one.
     #[cfg(test)]
     pub(crate) async fn claim(&self, namespace: &Namespace, name: &ClaimName) -> Result<ClaimGuard, LockError> {
         self.slot(slot(namespace, name)).await
     }
 
     async fn slot(&self, slot: i64) -> Result<ClaimGuard, LockError> {
-        let (seat, claim) = self.claims.sit_down(slot);
+        let (user, claim) = self.claims.join(slot);
         let claim = claim.lock_owned().await;
         let byte = self.lock(Range { start: slot, length: 1 }).await?;
-        Ok(ClaimGuard { _byte: byte, _claim: claim, _seat: seat })
+        Ok(ClaimGuard { _byte: byte, _claim: claim, _user: user })
     }
 
-    /// Waits until nobody else works on any of these claims. Dropping the future gives up, and lets go of those that it has.
+    /// Locks several claims. Dropping the future cancels the wait, and unlocks those that are already locked.
     ///
-    /// Whoever needs several takes them here, in one go: always in the order of their slots, so that two who want the same
-    /// ones do not wait for each other.
+    /// A task that needs several claims must lock them in one call: they are locked in the order of their slots, so that two
+    /// tasks with the same claims do not deadlock.
     pub(crate) async fn claims<'a>(
         &self,
         claims: impl IntoIterator<Item = (&'a Namespace, &'a ClaimName)>,
@@ -154,29 +154,28 @@ impl Locks {
         Ok(guards)
     }
 
-    /// Waits for our turn in the driver's code: first come, first served within the process. Dropping the future gives up.
-    pub(crate) async fn turn(&self) -> Result<TurnGuard, LockError> {
-        let turn = Arc::clone(&self.turn).lock_owned().await;
-        Ok(TurnGuard { _byte: self.lock(TURN).await?, _turn: turn })
+    /// Takes the driver call lock, in the order of arrival within the process. Dropping the future cancels the wait.
+    pub(crate) async fn driver_call(&self) -> Result<DriverCallGuard, LockError> {
+        let driver_call = Arc::clone(&self.driver_call).lock_owned().await;
+        Ok(DriverCallGuard { _byte: self.lock(DRIVER_CALL).await?, _driver_call: driver_call })
     }
 
-    /// Waits until no other process works on any claim. For a start, before anything else is held or waited for: what
-    /// this process holds is waited for too, and would never be free. Dropping the future gives up.
+    /// Waits until no other process works on any claim. For the start of a process, before it takes any other lock: it would
+    /// wait forever for locks of its own. Dropping the future cancels the wait.
     ///
-    /// A process that has its node to itself holds nothing at its start, so then there is nothing to wait for.
+    /// Does not wait if the process is the only instance on its node.
     pub(crate) async fn everything(&self) -> Result<EverythingGuard, LockError> {
         let Some(file) = &self.file else { return Ok(EverythingGuard { _whole: None }) };
-        // A description of its own. The one for the bytes would not be in its own way, and unlocking the whole would
-        // unlock every byte that is locked by then.
+        // A separate open file description: with the one of the single bytes, this lock would not conflict with them, and
+        // unlocking the whole file would unlock every byte that is locked by then.
         let file = Arc::new(LockFile::open(&file.path)?);
-        Ok(EverythingGuard { _whole: Some(file.lock(WHOLE).await?) })
+        Ok(EverythingGuard { _whole: Some(file.lock(WHOLE_FILE).await?) })
     }
 
-    /// Locks a part of the file, if there is one.
+    /// Locks a range of the file, if the locks are shared.
     ///
-    /// All parts share one open file description, and to the kernel that is one owner, whichever task asks: it would
-    /// give the same part twice. That is safe since a part is only asked for by the one task that holds its lock within
-    /// the process.
+    /// All ranges share one open file description. To the kernel that is one owner, so it would grant the same range to two
+    /// tasks. This is safe because only the task that holds the lock within the process asks for its range.
     async fn lock(&self, range: Range) -> Result<Option<RangeLock>, LockError> {
         match &self.file {
             Some(file) => Ok(Some(file.lock(range).await?)),
@@ -185,10 +184,10 @@ impl Locks {
     }
 }
 
-/// Where a claim's lock is: the same in every process and every version of this code.
+/// Returns the byte of the file that locks a claim: the same in every process and every version of this code.
 ///
-/// At least 2 and always even. Neighbouring locks of one owner become one, and to unlock a part of that the kernel needs
-/// memory that it may not have; even ones are never neighbours.
+/// It is at least 2 and always even. The kernel merges adjacent locks of one owner, and needs memory, which it may not have, to
+/// unlock a part of a merged lock; even bytes are never adjacent.
 fn slot(namespace: &Namespace, name: &ClaimName) -> i64 {
     let mut hash = Sha256::new();
     hash.update(namespace.as_str());
@@ -199,53 +198,53 @@ fn slot(namespace: &Namespace, name: &ClaimName) -> i64 {
     2 * (i64::from(hash) + 1)
 }
 
-/// The claims that somebody in this process holds or waits for, by slot. Others take no memory.
+/// The slots that tasks of this process hold or wait for. Others take no memory.
 #[derive(Debug, Default)]
-struct Table {
+struct SlotTable {
     slots: Mutex<HashMap<i64, Slot>>,
 }
 
 #[derive(Debug, Default)]
 struct Slot {
     lock: Arc<tokio::sync::Mutex<()>>,
-    /// How many hold it or wait for it.
-    seats: usize,
+    /// The number of tasks that hold it or wait for it.
+    users: usize,
 }
 
-/// A place among those who hold or wait for a slot; the last to leave takes the slot out of the table.
+/// A task that holds or waits for a slot. The last one to be dropped removes the slot from the table.
 #[derive(Debug)]
-struct Seat {
-    table: Arc<Table>,
+struct SlotUser {
+    table: Arc<SlotTable>,
     slot: i64,
 }
 
-impl Table {
-    fn sit_down(self: &Arc<Self>, number: i64) -> (Seat, Arc<tokio::sync::Mutex<()>>) {
+impl SlotTable {
+    fn join(self: &Arc<Self>, number: i64) -> (SlotUser, Arc<tokio::sync::Mutex<()>>) {
         let mut slots = self.slots();
         let slot = slots.entry(number).or_default();
-        slot.seats += 1;
-        (Seat { table: Arc::clone(self), slot: number }, Arc::clone(&slot.lock))
+        slot.users += 1;
+        (SlotUser { table: Arc::clone(self), slot: number }, Arc::clone(&slot.lock))
     }
 
     fn slots(&self) -> MutexGuard<'_, HashMap<i64, Slot>> {
-        // Nothing panics while it is locked, and each change is a single step.
+        // Ignores poisoning: nothing panics while it is locked, and every change is a single operation.
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Seat {
+impl Drop for SlotUser {
     fn drop(&mut self) {
         let mut slots = self.table.slots();
         if let Some(slot) = slots.get_mut(&self.slot) {
-            slot.seats -= 1;
-            if slot.seats == 0 {
+            slot.users -= 1;
+            if slot.users == 0 {
                 slots.remove(&self.slot);
             }
         }
     }
 }
 
-/// A part of the file. A length of 0 reaches to the end of all files.
+/// A byte range of the file. A length of 0 extends to the largest possible offset.
 #[derive(Debug, Clone, Copy)]
 struct Range {
     start: i64,
@@ -260,7 +259,7 @@ struct LockFile {
 }
 
 impl LockFile {
-    /// Opens a regular file and nothing else: what is at the path may have been planted there.
+    /// Opens a regular file and nothing else: the entry at the path may have been planted there.
     fn open(path: &Path) -> Result<Self, LockError> {
         let not_a_file = |kind| LockError::NotAFile { path: path.to_owned(), kind };
         let io = |action| move |source: io::Error| LockError::Io { action, path: path.to_owned(), source };
@@ -271,7 +270,7 @@ impl LockFile {
             Err(rustix::io::Errno::NXIO) => return Err(not_a_file("socket or device")),
             opened => File::from(opened.map_err(|errno| io("open")(errno.into()))?),
         };
-        let status = fstat(&file).map_err(|errno| io("look at")(errno.into()))?;
+        let status = fstat(&file).map_err(|errno| io("stat")(errno.into()))?;
         match FileType::from_raw_mode(status.st_mode) {
             FileType::RegularFile => Ok(Self { file, path: path.to_owned() }),
             _ => Err(not_a_file("pipe or device")),
@@ -279,23 +278,23 @@ impl LockFile {
     }
 
     async fn lock(self: &Arc<Self>, range: Range) -> Result<RangeLock, LockError> {
-        let mut wait = FIRST_WAIT;
+        let mut delay = MIN_RETRY_DELAY;
         loop {
-            // Between the lock and its guard there is no await, so it cannot be lost there.
+            // No await between the lock and its guard, so a dropped future cannot leave it locked.
             match self.set(libc::F_WRLCK, range) {
                 Ok(()) => return Ok(RangeLock { file: Arc::clone(self), range }),
-                // Linux says this, and never EACCES as POSIX allows, of a lock that somebody else has.
+                // Linux returns EAGAIN for a lock that is held elsewhere, never EACCES, which POSIX also allows.
                 Err(Errno::EAGAIN | Errno::EINTR) => {}
                 Err(errno) => {
                     return Err(LockError::Io { action: "lock", path: self.path.clone(), source: errno.into() });
                 }
             }
-            tokio::time::sleep(wait).await;
-            wait = LONGEST_WAIT.min(wait * 2);
+            tokio::time::sleep(delay).await;
+            delay = MAX_RETRY_DELAY.min(delay * 2);
         }
     }
 
-    /// Locks or unlocks a part of the file, without waiting.
+    /// Locks or unlocks a range of the file, without waiting.
     fn set(&self, kind: libc::c_int, range: Range) -> Result<(), Errno> {
         let lock = libc::flock {
             l_type: kind as libc::c_short,
@@ -309,7 +308,7 @@ impl LockFile {
     }
 }
 
-/// A part of the file that we have locked.
+/// A locked range of the file, unlocked on drop.
 #[derive(Debug)]
 struct RangeLock {
     file: Arc<LockFile>,
@@ -319,7 +318,7 @@ struct RangeLock {
 impl Drop for RangeLock {
     fn drop(&mut self) {
         if let Err(errno) = self.file.set(libc::F_UNLCK, self.range) {
-            tracing::error!(path = %self.file.path.display(), error = %io::Error::from(errno), "a lock stays locked");
+            tracing::error!(path = %self.file.path.display(), error = %io::Error::from(errno), "unlocking failed");
         }
     }
 }

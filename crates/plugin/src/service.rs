@@ -1,27 +1,27 @@
-//! Preparing and unpreparing claims: what happens between a call of the kubelet and the driver.
+//! Prepares, unprepares and updates claims: everything between a call of the kubelet and the driver.
 //!
-//! One core for all versions of the kubelet's API; [`wire`] has the adapters. A prepare goes through these steps, and
-//! every claim through them on its own, so that one bad claim fails alone:
+//! One core serves all versions of the kubelet's API; [`wire`] has the adapters. Each claim of a call goes through these
+//! steps independently, so one bad claim fails alone:
 //!
-//! 1. The names in the call are checked, and the claims fetched, all at once ([`crate::claims`]).
-//! 2. The driver's turn is waited for, if its calls are serialized, and then the claims are locked ([`crate::lock`]): nothing
-//!    else is done to them, here or in another instance.
-//! 3. Each claim gets its devices in the ledger ([`crate::ledger`]). One that has other devices from an earlier allocation is
+//! 1. Validate the names in the call and fetch the claims, concurrently ([`crate::claims`]).
+//! 2. Take the driver call lock, if driver calls are serialized, then lock the claims ([`crate::lock`]): no other call works
+//!    on them, in this instance or another one.
+//! 3. Reserve the claim's devices in the ledger ([`crate::ledger`]). A claim that holds devices of an earlier allocation is
 //!    unprepared first.
-//! 4. The driver prepares. A panic is an error.
-//! 5. Its answer is checked ([`answer`]), the metadata written ([`crate::store`]), and the answer composed.
-//! 6. With nothing locked, claims that were refused because another claim has a device wait for it ([`waiting`]), and are tried
-//!    again. Where a holder is gone it is unprepared ([`settling`]).
+//! 4. Call the driver. A panic becomes an error.
+//! 5. Check the driver's response ([`driver_response`]), write the metadata ([`crate::store`]), and build the response.
+//! 6. With no lock held, wait for devices that other claims hold ([`wait_for_devices`]) and retry. A holder that is gone is
+//!    unprepared ([`resolve_holders`]).
 //!
-//! The kubelet's deadline drops the whole call wherever it waits. File work that has begun is finished all the same
-//! ([`crate::disk`]), and holds the claim's lock until then.
+//! When the kubelet's deadline passes, the call is dropped at whatever `await` it has reached. File work that has started
+//! still runs to completion ([`crate::disk`]) and keeps the claim's lock until then.
 
-pub(crate) mod answer;
+pub(crate) mod driver_response;
 mod error;
-mod preparing;
-mod settling;
-mod unpreparing;
-mod waiting;
+mod prepare;
+mod resolve_holders;
+mod unprepare;
+mod wait_for_devices;
 pub(crate) mod wire;
 
 use std::collections::BTreeMap;
@@ -29,62 +29,61 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use drakkar_client::ClaimRef;
 use drakkar_metadata::name::{ClaimUid, DriverName, RequestName};
 use drakkar_metadata::show::Printable;
+use drakkar_slices::PublishedAttributes;
 use futures::FutureExt as _;
-
-pub(crate) use self::answer::AnsweredDevice;
-pub(crate) use self::error::{ClaimError, chain};
 use tokio::time::Instant;
 
+pub(crate) use self::driver_response::PreparedDevice;
+pub(crate) use self::error::{ClaimError, chain};
 use crate::claim::base;
 use crate::claims::ClaimSource;
 use crate::disk::Disk;
 use crate::driver::{Device, DraPlugin, Outcomes, Panicked};
 use crate::ledger::DeviceLedger;
-use crate::lock::{ClaimGuard, Locks, TurnGuard};
+use crate::lock::{ClaimGuard, DriverCallGuard, Locks};
 use crate::metrics::{FileWork, Metrics, Operation, Outcome, UpdateOutcome};
 use crate::status::{DeviceStatus, StatusReporter};
 use crate::store::{Delivery, Store, StoreError, SystemFiles};
-use drakkar_client::ClaimRef;
-use drakkar_slices::PublishedAttributes;
 
-/// How often a turn is given back because a claim is locked. After that it is kept: updates of a claim that follow on each other
-/// must not keep it from the driver.
-const TURNS: usize = 8;
+/// How often the driver call lock is released because a claim is locked. After that it is kept while waiting for the
+/// claim: a sequence of updates of one claim must not starve its prepare.
+const MAX_LOCK_RELEASES: usize = 8;
 
-/// What the core is to do, and how.
+/// The settings of a [`Service`].
 #[derive(Debug, Clone)]
 pub(crate) struct ServiceSettings {
     pub(crate) driver: DriverName,
     /// Whether new claims get metadata.
     pub(crate) metadata: bool,
-    /// When metadata comes for which the driver returned no device.
+    /// How metadata is delivered for a request for which the driver returned no device.
     pub(crate) deferred: Delivery,
-    /// Whether the driver's code is called for one batch at a time.
+    /// Whether the driver is called for one batch at a time.
     pub(crate) serialize: bool,
-    /// How many claims of a batch the driver's code may be called for at once, if it is not serialized.
+    /// The number of claims of a batch for which the driver is called concurrently, unless calls are serialized.
     pub(crate) concurrency: usize,
-    /// Whether a device that another claim has is refused.
+    /// Whether to refuse a device that another claim holds.
     pub(crate) guard: bool,
-    /// How long that claim is waited for.
-    pub(crate) device_patience: Duration,
+    /// The time the kubelet gets to unprepare a claim that holds a device which another claim needs.
+    pub(crate) device_timeout: Duration,
 }
 
-/// The rooms of the house that the core goes to.
+/// The parts of the framework that a [`Service`] handles claims with.
 #[derive(Debug)]
-pub(crate) struct Rooms {
+pub(crate) struct ClaimContext {
     pub(crate) claims: ClaimSource,
     pub(crate) ledger: Arc<DeviceLedger>,
     pub(crate) locks: Locks,
     pub(crate) store: Arc<Store<SystemFiles>>,
     pub(crate) disk: Disk,
     pub(crate) reporter: StatusReporter,
-    /// Where attributes are from for which the driver gives none.
+    /// The source of attributes for devices that the driver returns without metadata.
     pub(crate) published: Option<PublishedAttributes>,
 }
 
-/// A claim as a kubelet names it.
+/// A claim as named by the kubelet, not yet validated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NamedClaim {
     pub(crate) namespace: String,
@@ -92,21 +91,22 @@ pub(crate) struct NamedClaim {
     pub(crate) uid: String,
 }
 
-/// What became of the claims of a call, by UID.
-pub(crate) type Answers<T> = BTreeMap<String, Result<T, ClaimError>>;
+/// The result for each claim of a call, by UID.
+pub(crate) type Responses<T> = BTreeMap<String, Result<T, ClaimError>>;
 
 tokio::task_local! {
-    /// Set while the driver is called in this task.
-    static CALLED_FOR: ();
+    /// Set while this task runs driver code.
+    static IN_DRIVER_CALL: ();
 }
 
-/// The driver's turn, where its calls are serialized, and the locks of the claims of a call.
-struct Held {
-    turn: Option<TurnGuard>,
-    guards: Arc<[ClaimGuard]>,
+/// The locks held during a call of the driver.
+struct CallLocks {
+    /// Held if driver calls are serialized.
+    driver_call: Option<DriverCallGuard>,
+    claims: Arc<[ClaimGuard]>,
 }
 
-/// The core: a driver, and what the framework does around it.
+/// A driver and the framework's handling of its claims.
 #[derive(Debug)]
 pub(crate) struct Service<P> {
     plugin: Arc<P>,
@@ -118,38 +118,38 @@ pub(crate) struct Service<P> {
     disk: Disk,
     reporter: StatusReporter,
     metrics: Metrics,
-    /// Where attributes are from for which the driver gives none.
     published: Option<PublishedAttributes>,
 }
 
 impl<P: DraPlugin> Service<P> {
-    pub(crate) fn new(plugin: Arc<P>, settings: ServiceSettings, rooms: Rooms, metrics: Metrics) -> Self {
-        let Rooms { claims, ledger, locks, store, disk, reporter, published } = rooms;
+    pub(crate) fn new(plugin: Arc<P>, settings: ServiceSettings, context: ClaimContext, metrics: Metrics) -> Self {
+        let ClaimContext { claims, ledger, locks, store, disk, reporter, published } = context;
         Self { plugin, settings, claims, ledger, locks, store, disk, reporter, metrics, published }
     }
 
-    /// Prepares claims. There is an answer for each.
-    pub(crate) async fn prepare(&self, named: Vec<NamedClaim>) -> Answers<Vec<AnsweredDevice>> {
-        let (wanted, mut answers) = references(named);
-        let (unanswered, begun) = (Unanswered::new(Operation::Prepare, &wanted), Instant::now());
-        self.prepare_references(wanted.values().collect(), &mut answers).await;
-        self.settle_conflicts(&wanted, &mut answers, begun).await;
-        unanswered.answered();
-        self.told(Operation::Prepare, &wanted, &answers);
-        answers
+    /// Prepares claims, and returns one response for each.
+    pub(crate) async fn prepare(&self, named: Vec<NamedClaim>) -> Responses<Vec<PreparedDevice>> {
+        let started = Instant::now();
+        let (claims, mut responses) = parse_references(named);
+        let pending = PendingCall::new(Operation::Prepare, &claims);
+        self.prepare_references(claims.values().collect(), &mut responses).await;
+        self.resolve_conflicts(&claims, &mut responses, started).await;
+        pending.complete();
+        self.record_outcomes(Operation::Prepare, &claims, &responses);
+        responses
     }
 
-    /// Unprepares claims. There is an answer for each; what is not prepared is unprepared already.
-    pub(crate) async fn unprepare(&self, named: Vec<NamedClaim>) -> Answers<()> {
-        let (wanted, mut answers) = references(named);
-        let unanswered = Unanswered::new(Operation::Unprepare, &wanted);
-        self.unprepare_references(wanted.values().cloned().collect(), &mut answers).await;
-        unanswered.answered();
-        self.told(Operation::Unprepare, &wanted, &answers);
-        answers
+    /// Unprepares claims, and returns one response for each. Unpreparing a claim that is not prepared succeeds.
+    pub(crate) async fn unprepare(&self, named: Vec<NamedClaim>) -> Responses<()> {
+        let (claims, mut responses) = parse_references(named);
+        let pending = PendingCall::new(Operation::Unprepare, &claims);
+        self.unprepare_references(claims.values().cloned().collect(), &mut responses).await;
+        pending.complete();
+        self.record_outcomes(Operation::Unprepare, &claims, &responses);
+        responses
     }
 
-    /// Replaces what containers see of one request, reports what is to be reported then, and gives the new generation.
+    /// Replaces the metadata of one request, queues the status reports that belong to it, and returns the new generation.
     pub(crate) async fn update(
         &self,
         claim: &ClaimRef,
@@ -159,19 +159,21 @@ impl<P: DraPlugin> Service<P> {
     ) -> Result<i64, ClaimError> {
         let request = RequestName::new(base(reference))?;
         StatusReporter::check(claim, &reports)?;
-        if CALLED_FOR.try_with(|()| ()).is_ok() {
-            // The claims of the call are locked until the driver returns, and another claim may share a lock with one of them:
-            // whichever it is, this could wait for itself.
+        if IN_DRIVER_CALL.try_with(|()| ()).is_ok() {
+            // The claims of the call are locked until the driver returns, and any other claim may share a lock slot with one
+            // of them: whichever claim this is, the update could deadlock.
             return Err(ClaimError::UpdateInCall { claim: Box::new(claim.clone()) });
         }
         let driver = &self.settings.driver;
         let content = devices
             .into_iter()
-            .map(|device| answer::content(driver, &device.pool_name, &device.device_name, device.metadata))
+            .map(|device| driver_response::content(driver, &device.pool_name, &device.device_name, device.metadata))
             .collect();
-        let guards = self.lock([claim].into_iter()).await?;
-        let (store, metrics, claim) = (self.store.clone(), self.metrics.clone(), claim.clone());
+        let guards = self.lock_claims([claim].into_iter()).await?;
+        let store = self.store.clone();
+        let metrics = self.metrics.clone();
         let reporter = self.reporter.clone();
+        let claim = claim.clone();
         let updated = self.disk.run(move || {
             let timer = metrics.time_metadata(FileWork::Update);
             let updated = store.update(&claim, &request, content);
@@ -182,7 +184,7 @@ impl<P: DraPlugin> Service<P> {
             });
             drop(timer);
             let generation = updated?;
-            // Before another update can begin: of two, both sides keep the same one.
+            // While the claim is locked, so that the file and the status end with the same one of two concurrent updates.
             reporter.report_device_status(&claim, reports)?;
             drop(guards);
             Ok(generation)
@@ -190,15 +192,18 @@ impl<P: DraPlugin> Service<P> {
         updated.await?
     }
 
-    /// Learns which claims another instance has prepared or unprepared, the locked ones among them for certain. The kubelet calls
-    /// either, as it likes: after its restart even the older one.
-    async fn learn(&self, locked: &[&ClaimRef]) {
-        let (store, ledger) = (self.store.clone(), self.ledger.clone());
+    /// Updates the ledger with what another instance has prepared or unprepared, according to its records on disk. The result
+    /// is reliable only for the locked claims.
+    ///
+    /// The kubelet may call either instance; after its own restart even the older one.
+    async fn refresh_ledger(&self, locked: &[&ClaimRef]) {
+        let store = self.store.clone();
+        let ledger = self.ledger.clone();
         let locked: Vec<ClaimRef> = locked.iter().map(|claim| (*claim).clone()).collect();
-        let learned = self.disk.run(move || {
-            let found = store.prepared()?;
+        let refreshed = self.disk.run(move || {
+            let found = store.prepared_claims()?;
             let locked: Vec<&ClaimRef> = locked.iter().collect();
-            ledger.learn(&found.claims, &locked);
+            ledger.refresh(&found.claims, &locked);
             for claim in locked.into_iter().filter(|claim| ledger.is_on_disk(&claim.uid)) {
                 let is_found = found.claims.iter().any(|found| found.claim.uid == claim.uid);
                 if !is_found && !store.is_prepared(claim)? {
@@ -207,41 +212,44 @@ impl<P: DraPlugin> Service<P> {
             }
             Ok::<_, StoreError>(found.problems)
         });
-        let problems = match learned.await {
-            Ok(Ok(problems)) => problems.into_iter().map(|problem| problem.to_string()).collect(),
-            Ok(Err(error)) => vec![error.to_string()],
-            Err(error) => vec![error.to_string()],
+        let errors = match refreshed.await {
+            Ok(Ok(problems)) => problems.into_iter().map(ClaimError::from).collect(),
+            Ok(Err(error)) => vec![ClaimError::from(error)],
+            Err(error) => vec![ClaimError::from(error)],
         };
-        for problem in problems {
-            // A prepare of that claim has its own error; others need not fail with it.
-            tracing::warn!(problem, "cannot tell what another instance has prepared");
+        for error in errors {
+            // Not an error of this call: a prepare of the claim whose record is unreadable fails by itself.
+            tracing::warn!(%error, "reading the records of another instance failed");
         }
     }
 
-    /// Waits for the driver's turn and then locks claims, in the order that [`crate::lock`] demands.
-    async fn enter<'a>(&self, claims: impl Iterator<Item = &'a ClaimRef> + Clone) -> Result<Held, Arc<ClaimError>> {
+    /// Takes the driver call lock, if calls are serialized, and then locks the claims: the order that [`crate::lock`] requires.
+    async fn lock_for_driver_call<'a>(
+        &self,
+        claims: impl Iterator<Item = &'a ClaimRef> + Clone,
+    ) -> Result<CallLocks, Arc<ClaimError>> {
         if !self.settings.serialize {
-            return Ok(Held { turn: None, guards: self.lock(claims).await? });
+            return Ok(CallLocks { driver_call: None, claims: self.lock_claims(claims).await? });
         }
-        for _ in 0..TURNS {
-            let turn = self.turn().await?;
-            if let Some(guards) = self.lock(claims.clone()).now_or_never() {
-                return Ok(Held { turn: Some(turn), guards: guards? });
+        for _ in 0..MAX_LOCK_RELEASES {
+            let driver_call = self.lock_driver_call().await?;
+            if let Some(guards) = self.lock_claims(claims.clone()).now_or_never() {
+                return Ok(CallLocks { driver_call: Some(driver_call), claims: guards? });
             }
-            drop(turn);
-            // Somebody writes the files of a claim, or waits to. Other claims of the driver need not wait for that.
-            drop(self.lock(claims.clone()).await?);
+            // Another task writes the files of a claim, or waits to do so. Other claims of the driver need not wait for that.
+            drop(driver_call);
+            drop(self.lock_claims(claims.clone()).await?);
         }
-        let turn = self.turn().await?;
-        Ok(Held { turn: Some(turn), guards: self.lock(claims).await? })
+        let driver_call = self.lock_driver_call().await?;
+        Ok(CallLocks { driver_call: Some(driver_call), claims: self.lock_claims(claims).await? })
     }
 
-    async fn turn(&self) -> Result<TurnGuard, Arc<ClaimError>> {
-        self.locks.turn().await.map_err(|error| Arc::new(error.into()))
+    async fn lock_driver_call(&self) -> Result<DriverCallGuard, Arc<ClaimError>> {
+        self.locks.driver_call().await.map_err(|error| Arc::new(error.into()))
     }
 
-    /// Calls the driver, whose turn the caller has.
-    async fn call<T, W>(
+    /// Calls the driver. The caller holds the locks for it.
+    async fn call_driver<T, W>(
         &self,
         operation: Operation,
         work: impl FnOnce() -> W + Send,
@@ -250,13 +258,13 @@ impl<P: DraPlugin> Service<P> {
         W: Future<Output = Outcomes<T>> + Send,
     {
         let timer = self.metrics.time_driver(operation);
-        // The driver's method is called in here too: it may work, and panic, before it returns the future.
-        let outcomes = AssertUnwindSafe(CALLED_FOR.scope((), async move { work().await })).catch_unwind().await;
+        // The driver's method is called inside the future: it may do work, and panic, before it returns its own future.
+        let outcomes = AssertUnwindSafe(IN_DRIVER_CALL.scope((), async move { work().await })).catch_unwind().await;
         drop(timer);
         outcomes.map_err(|panic| Arc::new(ClaimError::driver(Panicked::from(&*panic).into())))
     }
 
-    async fn lock(&self, claims: impl Iterator<Item = &ClaimRef>) -> Result<Arc<[ClaimGuard]>, Arc<ClaimError>> {
+    async fn lock_claims(&self, claims: impl Iterator<Item = &ClaimRef>) -> Result<Arc<[ClaimGuard]>, Arc<ClaimError>> {
         let guards = self.locks.claims(claims.map(|claim| (&claim.namespace, &claim.name))).await;
         guards.map(Into::into).map_err(|error| Arc::new(error.into()))
     }
@@ -265,71 +273,76 @@ impl<P: DraPlugin> Service<P> {
         if self.settings.serialize { 1 } else { self.settings.concurrency }
     }
 
-    /// Outcomes of claims that the driver was not asked about.
-    fn strangers<T>(&self, operation: Operation, outcomes: &Outcomes<T>) {
+    /// Warns about outcomes for claims that were not part of the call.
+    fn warn_unrequested<T>(&self, operation: Operation, outcomes: &Outcomes<T>) {
         for uid in outcomes.keys() {
-            tracing::warn!(?operation, claim_uid = %uid, "the driver answered for a claim that it was not asked about");
+            tracing::warn!(?operation, claim_uid = %uid, "driver returned an outcome for a claim that was not requested");
         }
     }
 
-    /// Puts what became of a call into the log and the metrics.
-    fn told<T>(&self, operation: Operation, wanted: &BTreeMap<String, ClaimRef>, answers: &Answers<T>) {
-        for (uid, answer) in answers {
-            self.metrics.claim(operation, answer.as_ref().err().map_or(Outcome::Success, ClaimError::outcome));
-            let claim = wanted.get(uid).map(ToString::to_string).unwrap_or_else(|| format!("(uid {uid})"));
-            match answer {
-                Ok(_) => tracing::debug!(?operation, claim, "done"),
-                // Whoever wrote the claim may have chosen some of the error's text: it must stay one line.
+    /// Writes the outcome of each claim of a call to the log and the metrics.
+    fn record_outcomes<T>(&self, operation: Operation, claims: &BTreeMap<String, ClaimRef>, responses: &Responses<T>) {
+        for (uid, response) in responses {
+            self.metrics.claim(operation, response.as_ref().err().map_or(Outcome::Success, ClaimError::outcome));
+            let claim = claims.get(uid).map(ToString::to_string).unwrap_or_else(|| format!("(uid {uid})"));
+            match response {
+                Ok(_) => tracing::debug!(?operation, claim, "claim operation succeeded"),
+                // The author of the claim may control part of the error's text: it must not break the log line.
                 Err(error) => {
                     let error = error.to_string();
-                    tracing::warn!(?operation, claim, error = %Printable::whole(&error), "failed");
+                    tracing::warn!(?operation, claim, error = %Printable::whole(&error), "claim operation failed");
                 }
             }
         }
     }
 }
 
-/// A call that has no answer yet. One that is dropped without has not been silent.
-struct Unanswered<'a> {
+/// A call without a response yet. Logs its claims if it is dropped before [`PendingCall::complete`].
+struct PendingCall<'a> {
     operation: Operation,
     claims: &'a BTreeMap<String, ClaimRef>,
-    is_answered: bool,
+    is_complete: bool,
 }
 
-impl<'a> Unanswered<'a> {
+impl<'a> PendingCall<'a> {
     fn new(operation: Operation, claims: &'a BTreeMap<String, ClaimRef>) -> Self {
-        Self { operation, claims, is_answered: false }
+        Self { operation, claims, is_complete: false }
     }
 
-    fn answered(mut self) {
-        self.is_answered = true;
+    fn complete(mut self) {
+        self.is_complete = true;
     }
 }
 
-impl Drop for Unanswered<'_> {
+impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
-        for claim in self.claims.values().filter(|_| !self.is_answered) {
+        if self.is_complete {
+            return;
+        }
+        for claim in self.claims.values() {
             let operation = self.operation;
-            tracing::warn!(?operation, %claim, "given up: the kubelet's deadline has passed, or the driver stops");
+            // Dropped because the kubelet's deadline has passed, or because the driver stops.
+            tracing::warn!(?operation, %claim, "claim operation cancelled");
         }
     }
 }
 
-/// The claims that are meant, by UID, and errors for those that cannot be: their names are not names.
-fn references<T>(named: Vec<NamedClaim>) -> (BTreeMap<String, ClaimRef>, Answers<T>) {
-    let (mut wanted, mut answers) = (BTreeMap::new(), Answers::new());
+/// Returns the claims of a call by UID, and an error response for each claim with an invalid name.
+fn parse_references<T>(named: Vec<NamedClaim>) -> (BTreeMap<String, ClaimRef>, Responses<T>) {
+    let mut claims = BTreeMap::new();
+    let mut responses = Responses::new();
     for NamedClaim { namespace, name, uid } in named {
         let reference = (|| {
             Ok(ClaimRef { namespace: namespace.parse()?, name: name.parse()?, uid: ClaimUid::new(uid.as_str())? })
         })();
         match reference {
-            Ok(reference) => drop(wanted.insert(uid, reference)),
-            Err(error) => drop(answers.insert(uid, Err(ClaimError::Name(error)))),
+            Ok(reference) => drop(claims.insert(uid, reference)),
+            Err(error) => drop(responses.insert(uid, Err(ClaimError::Name(error)))),
         }
     }
-    (wanted, answers)
+    (claims, responses)
 }
 
-fn fail_all<'a, T>(claims: impl Iterator<Item = &'a ClaimRef>, error: &Arc<ClaimError>, answers: &mut Answers<T>) {
-    answers.extend(claims.map(|claim| (claim.uid.to_string(), Err(ClaimError::Batch(error.clone())))));
+fn fail_all<'a, T>(claims: impl Iterator<Item = &'a ClaimRef>, error: &Arc<ClaimError>, responses: &mut Responses<T>) {
+    responses.extend(claims.map(|claim| (claim.uid.to_string(), Err(ClaimError::Batch(error.clone())))));
 }

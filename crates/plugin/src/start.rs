@@ -47,7 +47,7 @@ use crate::publishing::PublishObserver;
 use crate::registration::{Services, SupportedServices};
 use crate::server::{EndpointSettings, Endpoints, Watch};
 use crate::service::wire::{DraV1, DraV1beta1};
-use crate::service::{Rooms, Service, ServiceSettings, chain};
+use crate::service::{ClaimContext, Service, ServiceSettings, chain};
 use crate::status::StatusReports;
 use crate::store::{Delivery, RecoveredClaim, Store, SystemFiles};
 use crate::update::updater;
@@ -171,12 +171,12 @@ impl PluginBuilder {
             serialize: self.serialize,
             concurrency: self.concurrency,
             guard: self.guard,
-            device_patience: self.device_timeout,
+            device_timeout: self.device_timeout,
         };
         let published = self.metadata_from_published.then(|| publisher.attributes());
         let disk = Disk::on(medium);
-        let rooms = Rooms { claims, ledger, locks, store, disk, reporter: status.reporter(), published };
-        let service = Arc::new(Service::new(plugin.clone(), settings, rooms, metrics.clone()));
+        let context = ClaimContext { claims, ledger, locks, store, disk, reporter: status.reporter(), published };
+        let service = Arc::new(Service::new(plugin.clone(), settings, context, metrics.clone()));
         let health = plugin.health_monitor().map(|monitor| {
             let background = background.clone();
             Arc::new(HealthHub::new(monitor.of(plugin), move |error| background(error)))

@@ -1,4 +1,4 @@
-//! What the API server answers, as a claim. Every version of the API becomes the form that v1 has.
+//! Decodes claims, and converts every version of the API to v1.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimSpec, ResourceC
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta, OwnerReference, Time};
 use serde::Deserialize;
 
-/// A claim, of whatever version it says it is.
+/// A claim in the form of v1, whatever its `apiVersion`.
 #[derive(Deserialize)]
 struct Fetched {
     #[serde(with = "Metadata")]
@@ -16,7 +16,7 @@ struct Fetched {
     status: Option<ResourceClaimStatus>,
 }
 
-/// All of an object's metadata but the managed fields: often half of a claim, and nothing that a driver asks for.
+/// An object's metadata without the managed fields, which often are half of a claim and which drivers do not need.
 #[derive(Deserialize)]
 #[serde(remote = "ObjectMeta", rename_all = "camelCase")]
 struct Metadata {
@@ -61,9 +61,8 @@ mod tests {
 
     use super::*;
 
-    /// Nothing but the managed fields is lost on the way.
     #[test]
-    fn all_but_the_managed_fields() {
+    fn only_the_managed_fields_are_dropped() {
         let metadata = json!({
             "annotations": {"a": "b"}, "creationTimestamp": "2026-01-02T03:04:05Z", "deletionGracePeriodSeconds": 0,
             "deletionTimestamp": "2026-01-02T03:04:06Z", "finalizers": ["f"], "generateName": "g", "generation": 1,
@@ -86,9 +85,9 @@ mod tests {
         assert_eq!(claim(object.to_string().as_bytes(), DraVersion::V1beta2).unwrap(), expected, "of another version");
     }
 
-    /// What is asked for exactly moves into an object of its own.
+    /// The fields of a plain request move into `exactly`.
     #[test]
-    fn a_claim_of_v1beta1_has_the_form_of_v1() {
+    fn a_v1beta1_claim_is_converted_to_v1() {
         let of = |requests: serde_json::Value| {
             json!({"metadata": {"name": "gpus"}, "spec": {"devices": {"requests": requests}}}).to_string()
         };

@@ -1,10 +1,10 @@
-//! Sending one request to the API server and reading its whole answer, within a time limit.
+//! Sends one request to the API server and reads the whole response, within a time limit.
 //!
-//! A slow API server must not fail a prepare for which the kubelet still has time: a request is never given up to be
-//! sent again, since a server that needs 12 s for one answer needs them for the next as well. But a request may also be
-//! lost, with a connection that is dead without a word. So a GET without an answer after [`HEDGE_AFTER`] is sent a second
-//! time, and whichever answers first counts. There is one such second request for each claim, and none while as many
-//! requests are on their way as there may be: an overloaded server gets at most twice the load.
+//! A slow API server must not fail a prepare for which the kubelet still has time: a request is never cancelled and sent again,
+//! because a server that takes 12 s for one response takes them for the next one too. But a request may also be lost, on a
+//! connection that is dead without an error. So a GET without a response after [`HEDGE_AFTER`] is sent a second time, and the
+//! first response counts. There is one such hedged request for each claim, and none while the maximum number of requests is in
+//! flight: an overloaded server gets at most twice the load.
 
 use std::pin::{Pin, pin};
 use std::time::Duration;
@@ -18,34 +18,34 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::{ClaimSource, FETCH_TIMEOUT};
 use crate::metrics::ApiAnswer;
 
-/// How long a GET may be without an answer before another is sent beside it.
+/// The time without a response after which a GET is sent a second time.
 const HEDGE_AFTER: Duration = Duration::from_secs(10);
-/// The time limit of a request for which no kubelet waits: an API server itself gives a request a minute.
+/// The time limit of a request for which no kubelet waits: the API server's own request timeout.
 const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(60);
-/// More than any object that an API server stores.
+/// The maximum size of a response: more than any object that an API server stores.
 const MAX_BODY: usize = 8 * 1024 * 1024;
 
 impl ClaimSource {
-    /// Sends a GET, and another one beside it when the first stays without an answer.
+    /// Sends a GET, and a second one if the first stays without a response.
     pub(super) async fn get_hedged(&self, path: &str, deadline: Instant) -> Result<Answer, ApiError> {
         let mut first = pin!(self.exchange(self.request_get(path)?));
         if let Ok(answer) = timeout(HEDGE_AFTER, &mut first).await {
             return answer;
         }
-        // Rare, and large: the usual way does not carry it around.
+        // Boxed because it is rare and large: the usual future stays small.
         Box::pin(async {
-            timeout_at(deadline, self.beside(first, path)).await.unwrap_or(Err(ApiError::Timeout(FETCH_TIMEOUT)))
+            timeout_at(deadline, self.hedge(first, path)).await.unwrap_or(Err(ApiError::Timeout(FETCH_TIMEOUT)))
         })
         .await
     }
 
-    /// Waits for a request that is on its way, and for another one of the same path.
-    async fn beside<F>(&self, first: Pin<&mut F>, path: &str) -> Result<Answer, ApiError>
+    /// Sends a second request for the same path, and waits for either.
+    async fn hedge<F>(&self, first: Pin<&mut F>, path: &str) -> Result<Answer, ApiError>
     where
         F: Future<Output = Result<Answer, ApiError>>,
     {
         let Ok(_slot) = self.slots.try_acquire() else { return first.await };
-        tracing::debug!(path, "no answer from the API server yet, asking a second time");
+        tracing::debug!(path, "no response from the API server yet, sending a second request");
         let second = pin!(self.exchange(self.request_get(path)?));
         // A failed request says nothing about the other one.
         match select(first, second).await {
@@ -67,7 +67,7 @@ impl ClaimSource {
 
     async fn exchange(&self, request: Request<Body>) -> Result<Answer, ApiError> {
         let get = self.metrics.api_get();
-        self.timer.keep();
+        self.timer.ensure_set();
         let answer = self.client.exchange(request, MAX_BODY).await;
         match &answer {
             Ok((status, _)) => get.finish(ApiAnswer::of_status(status.as_u16())),
@@ -85,7 +85,7 @@ impl ClaimSource {
     }
 }
 
-/// Whether another request may get a better answer.
+/// Whether another request may get a better response.
 fn may_differ(answer: &Result<Answer, ApiError>) -> bool {
     match answer {
         Ok((status, _)) => is_transient(*status),

@@ -1,35 +1,34 @@
-//! Reading a claim as it is, and applying the status of its devices. One try each: who asks has more patience than a
-//! kubelet.
+//! Reads a claim, and applies the status of its devices. Without retries: callers have their own, with longer delays than a
+//! kubelet would allow.
 
-use drakkar_client::{ApiError, DraVersion};
+use drakkar_client::{ApiError, ClaimRef, DraVersion};
 use http::{Method, StatusCode};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use serde_json::{Value, json};
 
 use super::{ClaimSource, is_about, path};
-use drakkar_client::ClaimRef;
 
 /// The media type of a server-side apply.
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// What became of an apply.
+/// The result of an apply.
 #[derive(Debug)]
 pub(crate) enum Applied {
-    /// The claim as it is now.
+    /// The status was applied; the claim as it is now.
     Yes(Value),
-    /// There is no such claim.
+    /// The claim does not exist.
     NoClaim,
     /// The claim has changed since it was read.
     Conflict,
-    /// The server says no.
+    /// The server refused the apply as forbidden or invalid.
     Refused(StatusCode, Box<Status>),
 }
 
-/// What the server of one version answers; `None` if it has no such version.
+/// The result in one version of the API; `None` if the server does not have that version.
 type InVersion<T> = Result<Option<T>, ApiError>;
 
 impl ClaimSource {
-    /// The object of that name as the server has it, managed fields included, in whichever version.
+    /// Returns the claim with that name, if it exists, including its managed fields and in the server's version of the API.
     pub(crate) async fn read(&self, claim: &ClaimRef) -> Result<Option<Value>, ApiError> {
         let version = self.client.version();
         if let Some(found) = self.read_in(claim, version).await? {
@@ -47,7 +46,7 @@ impl ClaimSource {
         }
     }
 
-    /// Makes these entries all that the field manager has in `status.devices`, if the claim still is of that version.
+    /// Replaces the field manager's entries in `status.devices`, if the claim still has this resource version.
     pub(crate) async fn apply_status(
         &self,
         claim: &ClaimRef,
@@ -76,7 +75,7 @@ impl ClaimSource {
         version: DraVersion,
     ) -> InVersion<Applied> {
         body["apiVersion"] = version.api_version().into();
-        // A driver's name needs no escapes.
+        // A field manager is named after the driver, so it needs no percent-encoding.
         let path = format!("{}/status?fieldManager={manager}&force=true", path(claim, version));
         let request = self.client.request(Method::PATCH, &path, APPLY, body.to_string().into_bytes())?;
         let (status, body) = self.send(request).await?;

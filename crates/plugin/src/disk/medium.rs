@@ -1,25 +1,25 @@
-//! What files are on.
+//! Detects whether files are in memory or on a disk.
 
 use std::path::Path;
 
 use rustix::fs::statfs;
 use rustix::io::Errno;
 
-/// The file systems that are in memory, by the magic numbers that `statfs` gives: tmpfs and ramfs.
+/// The magic numbers of file systems in memory, as returned by `statfs`: tmpfs and ramfs.
 const IN_MEMORY: [u32; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// What files are on.
+/// The storage that files are on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Medium {
-    /// Something that can make its users wait: a disk, a network, whatever is not known.
+    /// Storage that can block: a disk, a network file system, or an unknown one.
     Disk,
     /// Memory.
     Memory,
 }
 
 impl Medium {
-    /// The medium of all that is in some directories. One that does not exist yet will be on what its parent is on; one that
-    /// cannot be looked at may make its users wait.
+    /// Returns the medium of a set of directories. A directory that does not exist yet is on the medium of its parent; one that
+    /// cannot be examined counts as a disk.
     pub(crate) fn of<'a>(directories: impl IntoIterator<Item = &'a Path>) -> Self {
         if directories.into_iter().all(is_in_memory) { Self::Memory } else { Self::Disk }
     }
@@ -36,7 +36,7 @@ fn is_in_memory(directory: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// What the kernel says that is mounted there.
+    /// Returns the type of the file system that is mounted at a path.
     fn kind_of_mount(path: &str) -> Option<String> {
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
         let mut kinds = mounts.lines().filter_map(|line| {
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_where_every_directory_is_on_tmpfs() {
+    fn the_medium_is_memory_if_every_directory_is_on_tmpfs() {
         if kind_of_mount("/dev/shm").as_deref() != Some("tmpfs") {
             eprintln!("skipped: there is no tmpfs at /dev/shm");
             return;
@@ -55,7 +55,7 @@ mod tests {
         let of = |paths: &[&str]| Medium::of(paths.iter().map(Path::new));
         assert_eq!(of(&["/dev/shm"]), Medium::Memory);
         assert_eq!(of(&["/dev/shm/not/there/yet", "/dev/shm"]), Medium::Memory);
-        assert_eq!(of(&["/dev/shm", "/proc"]), Medium::Disk, "what is not known to be in memory is not");
+        assert_eq!(of(&["/dev/shm", "/proc"]), Medium::Disk, "an unknown file system counts as a disk");
         assert_eq!(of(&["/proc/not/there"]), Medium::Disk);
     }
 }

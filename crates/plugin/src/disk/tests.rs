@@ -1,4 +1,4 @@
-//! File work on a runtime with one thread, as drivers have it.
+//! Tests of file work on a runtime with one thread, as most drivers use.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,70 +10,70 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// How long work hangs that nobody lets go on: far longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long hanging work waits before it fails: far longer than any test takes.
+const HANG_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Work that hangs until it is let go on, and says whether it was.
+/// Returns work that hangs until it is resumed, and returns whether it was.
 fn hanging() -> (Sender<()>, impl FnOnce() -> bool + Send + 'static) {
-    let (go_on, door): (Sender<()>, Receiver<()>) = channel();
-    (go_on, move || door.recv_timeout(PATIENCE).is_ok())
+    let (resume, resumed): (Sender<()>, Receiver<()>) = channel();
+    (resume, move || resumed.recv_timeout(HANG_TIMEOUT).is_ok())
 }
 
-/// Starts work in a task of its own.
+/// Starts work in its own task.
 fn start(disk: &Arc<Disk>, work: impl FnOnce() -> bool + Send + 'static) -> JoinHandle<Result<bool, DiskError>> {
     let disk = disk.clone();
     tokio::spawn(async move { disk.run(work).await })
 }
 
-/// Lets spawned tasks begin.
-async fn let_others_run() {
+/// Lets spawned tasks start.
+async fn run_other_tasks() {
     for _ in 0..3 {
         tokio::task::yield_now().await;
     }
 }
 
-/// Only a runtime that goes on can let the work go on.
+/// Only a runtime that is not blocked can resume the work.
 #[tokio::test]
-async fn work_that_hangs_does_not_hold_up_the_runtime() {
+async fn work_that_hangs_does_not_block_the_runtime() {
     let disk = Arc::new(Disk::default());
     for _ in 0..3 {
-        let (go_on, work) = hanging();
+        let (resume, work) = hanging();
         let hung = start(&disk, work);
-        let_others_run().await;
-        go_on.send(()).ok();
-        assert!(hung.await.unwrap().unwrap(), "the runtime stood still until the work gave up");
+        run_other_tasks().await;
+        resume.send(()).ok();
+        assert!(hung.await.unwrap().unwrap(), "the runtime was blocked until the work timed out");
     }
 }
 
 #[tokio::test]
-async fn the_disk_is_not_trusted_while_work_hangs() {
+async fn the_disk_counts_as_slow_while_work_hangs() {
     let disk = Arc::new(Disk::default());
-    let (go_on, work) = hanging();
+    let (resume, work) = hanging();
     let hung = start(&disk, work);
-    let_others_run().await;
-    // As if any time since the last slow piece of work had passed.
-    disk.trust.distrusted_until.store(0, Ordering::Relaxed);
-    assert!(!disk.trust.is_given(Instant::now()));
-    assert!(disk.run(|| true).await.unwrap(), "other work waits for the one that hangs");
-    assert!(!disk.trust.is_given(Instant::now()));
-    go_on.send(()).ok();
-    assert!(hung.await.unwrap().unwrap(), "the runtime stood still until the work gave up");
+    run_other_tasks().await;
+    // As if the slow period of the last job had passed.
+    disk.latency.slow_until.store(0, Ordering::Relaxed);
+    assert!(!disk.latency.is_fast(Instant::now()));
+    assert!(disk.run(|| true).await.unwrap(), "other work waits for the job that hangs");
+    assert!(!disk.latency.is_fast(Instant::now()));
+    resume.send(()).ok();
+    assert!(hung.await.unwrap().unwrap(), "the runtime was blocked until the work timed out");
 }
 
-/// Far more work than there are threads: what hangs holds up nobody but those that come when all threads hang.
+/// More jobs than threads: a job that hangs delays others only if all threads hang.
 #[tokio::test]
-async fn a_piece_of_work_has_a_thread_for_itself_and_their_number_is_limited() {
+async fn each_job_has_its_own_thread_and_the_number_of_threads_is_limited() {
     let disk = Arc::new(Disk::default());
-    let (doors, hung): (Vec<_>, Vec<_>) =
-        (0..THREADS).map(|_| hanging()).map(|(go_on, work)| (go_on, start(&disk, work))).unzip();
-    let_others_run().await;
+    let (resumes, hung): (Vec<_>, Vec<_>) =
+        (0..MAX_THREADS).map(|_| hanging()).map(|(resume, work)| (resume, start(&disk, work))).unzip();
+    run_other_tasks().await;
     let last = start(&disk, || true);
-    let_others_run().await;
-    assert!(!last.is_finished(), "there are more threads than there may be");
-    doors[7].send(()).ok();
+    run_other_tasks().await;
+    assert!(!last.is_finished(), "the number of threads is not limited");
+    resumes[7].send(()).ok();
     assert!(last.await.unwrap().unwrap());
-    for go_on in doors {
-        go_on.send(()).ok();
+    for resume in resumes {
+        resume.send(()).ok();
     }
     for hung in hung {
         assert!(hung.await.unwrap().unwrap());
@@ -81,32 +81,32 @@ async fn a_piece_of_work_has_a_thread_for_itself_and_their_number_is_limited() {
 }
 
 #[tokio::test]
-async fn work_that_waited_makes_the_disk_distrusted_and_time_makes_it_trusted_again() {
+async fn the_disk_counts_as_slow_for_a_while_after_work_that_blocked() {
     let disk = Disk::default();
-    assert!(disk.trust.is_given(Instant::now()));
-    // Not a wait for something: work that takes its time.
-    disk.run(|| thread::sleep(WAIT * 10)).await.unwrap();
-    assert!(!disk.trust.is_given(Instant::now()));
-    assert!(disk.trust.is_given(Instant::now() + DISTRUST * 2));
+    assert!(disk.latency.is_fast(Instant::now()));
+    // Blocks, as a slow disk does.
+    disk.run(|| thread::sleep(MAX_BLOCKING_WAIT * 10)).await.unwrap();
+    assert!(!disk.latency.is_fast(Instant::now()));
+    assert!(disk.latency.is_fast(Instant::now() + SLOW_PERIOD * 2));
 }
 
-/// Others may have the processor for long. That is no reason to distrust the disk.
+/// Other processes may use the CPU for long, which does not make the disk slow.
 #[tokio::test]
-async fn work_that_only_takes_long_is_no_reason_for_distrust() {
+async fn work_that_takes_long_without_blocking_does_not_make_the_disk_slow() {
     let disk = Disk::default();
     let spin = || {
-        let begun = Instant::now();
-        while begun.elapsed() < WAIT * 10 {
+        let started = Instant::now();
+        while started.elapsed() < MAX_BLOCKING_WAIT * 10 {
             std::hint::spin_loop();
         }
     };
     disk.run(spin).await.unwrap();
-    assert!(disk.trust.is_given(Instant::now()));
+    assert!(disk.latency.is_fast(Instant::now()));
 }
 
-/// While the disk is well the same thread is used again and again.
+/// While the disk is fast, the same thread is used again and again.
 #[tokio::test]
-async fn a_thread_is_kept_for_the_next_work() {
+async fn a_thread_is_reused_for_the_next_job() {
     let disk = Disk::default();
     let first = disk.run(|| thread::current().id()).await.unwrap();
     assert_ne!(first, thread::current().id());
@@ -115,43 +115,43 @@ async fn a_thread_is_kept_for_the_next_work() {
     }
 }
 
-/// Memory has nothing to wait for. Work that shows otherwise is the last one on this thread for a while.
+/// Files in memory do not block. After work that blocked nevertheless, work runs on other threads for a while.
 #[tokio::test]
-async fn brief_work_on_files_in_memory_is_done_at_once_unless_it_waited() {
+async fn brief_work_on_files_in_memory_runs_on_the_calling_thread_unless_it_blocked() {
     let here = thread::current().id();
     let disk = Disk::on(Medium::Memory);
     assert_eq!(disk.run_brief(|| thread::current().id()).await.unwrap(), here);
-    assert_ne!(disk.run(|| thread::current().id()).await.unwrap(), here, "what may wait for a lock");
-    disk.run_brief(|| thread::sleep(WAIT * 10)).await.unwrap();
+    assert_ne!(disk.run(|| thread::current().id()).await.unwrap(), here, "work that may wait for a lock");
+    disk.run_brief(|| thread::sleep(MAX_BLOCKING_WAIT * 10)).await.unwrap();
     assert_ne!(disk.run_brief(|| thread::current().id()).await.unwrap(), here);
     assert_ne!(Disk::default().run_brief(|| thread::current().id()).await.unwrap(), here, "a disk may hang");
     let error = Disk::on(Medium::Memory).run_brief(|| panic!("a bad bit")).await.unwrap_err();
     assert!(matches!(error, DiskError::Panicked(_)), "{error}");
 }
 
-/// A panic in file work is an error, whether or not somebody waits for it, and the thread goes on.
+/// A panic in file work is an error, whether a thread or a task waits for it, and the thread survives.
 #[tokio::test]
 async fn a_panic_is_an_error() {
     let disk = Disk::default();
     for _ in 0..2 {
         let error = disk.run(|| panic!("a bad sector")).await.unwrap_err().to_string();
         assert!(error.contains("panicked"), "{error}");
-        disk.trust.distrusted_until.store(u64::MAX, Ordering::Relaxed);
+        disk.latency.slow_until.store(u64::MAX, Ordering::Relaxed);
     }
     assert!(disk.run(|| true).await.unwrap());
 }
 
 #[tokio::test]
-async fn work_that_has_begun_is_finished_although_its_caller_has_gone() {
+async fn work_that_has_started_completes_although_its_caller_is_gone() {
     let disk = Arc::new(Disk::default());
-    let (go_on, work) = hanging();
+    let (resume, work) = hanging();
     let (done, finished) = channel();
     let hung = start(&disk, move || work() && done.send(()).is_ok());
-    let_others_run().await;
+    run_other_tasks().await;
     hung.abort();
     assert!(hung.await.unwrap_err().is_cancelled());
-    go_on.send(()).unwrap();
-    finished.recv_timeout(PATIENCE).unwrap();
+    resume.send(()).unwrap();
+    finished.recv_timeout(HANG_TIMEOUT).unwrap();
 }
 
 thread_local! {
@@ -159,19 +159,19 @@ thread_local! {
     static HELD: std::cell::RefCell<Option<Sender<()>>> = const { std::cell::RefCell::new(None) };
 }
 
-/// A driver that ends has no threads any more, and does not wait for those that hang.
+/// A driver that stops leaves no idle threads, and does not wait for those that hang.
 #[tokio::test]
-async fn threads_end_with_the_disk_and_one_that_hangs_does_not_hold_up_the_end() {
+async fn threads_end_with_the_disk_and_one_that_hangs_does_not_delay_that() {
     let disk = Arc::new(Disk::default());
     let (held, ended) = channel();
     disk.run(move || HELD.set(Some(held))).await.unwrap();
-    let (go_on, work) = hanging();
+    let (resume, work) = hanging();
     let hung = start(&disk, work);
-    let_others_run().await;
+    run_other_tasks().await;
     hung.abort();
     hung.await.unwrap_err();
     drop(disk);
     assert!(ended.try_recv() == Err(TryRecvError::Empty), "it still hangs");
-    go_on.send(()).unwrap();
-    assert_eq!(ended.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
+    resume.send(()).unwrap();
+    assert_eq!(ended.recv_timeout(HANG_TIMEOUT), Err(RecvTimeoutError::Disconnected));
 }

@@ -1,8 +1,8 @@
-//! Threads for file work, each with a slot for one piece of it.
+//! Threads for file work, each with a slot for one job.
 //!
-//! A worker is woken through a pipe and answers through another. The kernel takes a write into a pipe as a sign that its writer
-//! is about to sleep, and lets the reader run where the writer was: that is the cheapest way to another thread and back, about
-//! half of what a condition variable costs. A worker that nobody keeps has the end of its pipe, and its thread ends.
+//! A worker is woken through one pipe and signals completion through another. The kernel takes a write into a pipe as a hint that
+//! the writer is about to sleep, and runs the reader on the writer's CPU: that is the cheapest way to another thread and back,
+//! at about half the cost of a condition variable. When the handle of a worker is dropped, its pipe is closed and its thread ends.
 
 use std::io::{self, Read as _, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,46 +14,46 @@ use rustix::io::Errno;
 
 use super::Late;
 
-/// The number of threads that are kept for the next work. While the disk is well, one is enough for a runtime of one thread.
-const KEPT: usize = 4;
+/// The maximum number of idle threads. While the disk is fast, one is enough for a runtime with one thread.
+const MAX_IDLE: usize = 4;
 
-/// A piece of work.
+/// A unit of work.
 pub(super) trait Work: Send {
-    /// Does it, and keeps the outcome.
+    /// Runs the work, and stores the outcome.
     fn run(&mut self);
-    /// Gives the outcome to whoever asked for it.
+    /// Sends the outcome to the caller.
     fn deliver(self: Box<Self>);
 }
 
-/// The threads that have nothing to do. They end when this is dropped; those that work end after that.
+/// The idle threads. They end when this is dropped; busy threads end after their work.
 #[derive(Debug, Default)]
 pub(super) struct Workers(Arc<Mutex<Vec<Worker>>>);
 
-/// The handle of a thread. Whoever has it may use the thread for one piece of work.
+/// The handle of a thread, which allows its owner to run one job on it.
 #[derive(Debug)]
 pub(super) struct Worker {
     slot: Arc<Mutex<Slot>>,
     wake: io::PipeWriter,
-    answered: io::PipeReader,
+    done: io::PipeReader,
 }
 
-/// What a thread and its user share.
+/// The state shared between a thread and the owner of its handle.
 #[derive(Default)]
 struct Slot {
     work: Option<Box<dyn Work>>,
-    user: User,
+    waiter: Waiter,
 }
 
-/// Who learns of the end of a piece of work.
+/// What waits for the completion of a job.
 #[derive(Default)]
-enum User {
-    /// Nobody: it has ended.
+enum Waiter {
+    /// Nothing: there is no job.
     #[default]
     None,
-    /// A thread that stands still meanwhile, and keeps the handle.
-    Waits,
-    /// A task. The thread has its own handle, to give it back.
-    Left(Worker, Late),
+    /// A blocked thread, which keeps the handle.
+    Thread,
+    /// A task. The worker thread owns its own handle, and returns it to the idle ones when the job is done.
+    Task(Worker, Late),
 }
 
 impl std::fmt::Debug for Slot {
@@ -63,13 +63,13 @@ impl std::fmt::Debug for Slot {
 }
 
 impl Workers {
-    /// A thread with nothing to do.
+    /// Returns an idle thread, or starts one.
     pub(super) fn take(&self) -> io::Result<Worker> {
         let idle = lock(&self.0).pop();
         idle.map_or_else(|| Worker::start(Arc::downgrade(&self.0)), Ok)
     }
 
-    /// Keeps a thread for the next work.
+    /// Returns a thread to the idle ones.
     pub(super) fn give_back(&self, worker: Worker) {
         give_back(&self.0, worker);
     }
@@ -78,88 +78,94 @@ impl Workers {
 impl Worker {
     fn start(idle: Weak<Mutex<Vec<Self>>>) -> io::Result<Self> {
         let (woken, wake) = io::pipe()?;
-        let (answered, answer) = io::pipe()?;
+        let (done, signal_done) = io::pipe()?;
         let slot = Arc::new(Mutex::new(Slot::default()));
         let of_thread = slot.clone();
-        // It is not joined: work that hangs must not hold up the end of the driver.
+        // Never joined: work that hangs must not delay the shutdown of the driver.
         thread::Builder::new()
             .name("drakkar-files".to_owned())
-            .spawn(move || work(&of_thread, woken, answer, &idle))?;
-        Ok(Self { slot, wake, answered })
+            .spawn(move || work(&of_thread, woken, signal_done, &idle))?;
+        Ok(Self { slot, wake, done })
     }
 
-    /// Hands work over and waits for its end so long. Gives the handle back if that came, and leaves the work to a task if not.
+    /// Starts work and blocks until it completes or a timeout passes. Returns the handle if the work completed; otherwise a task
+    /// waits for the work from now on.
     pub(super) fn run_within(
         self,
         work: Box<dyn Work>,
-        time: Duration,
+        timeout: Duration,
         late: impl FnOnce() -> Late,
     ) -> io::Result<Option<Self>> {
-        *lock(&self.slot) = Slot { work: Some(work), user: User::Waits };
+        *lock(&self.slot) = Slot { work: Some(work), waiter: Waiter::Thread };
         (&self.wake).write_all(&[0])?;
-        if !is_readable(&self.answered, Instant::now() + time)? {
+        if !is_readable(&self.done, Instant::now() + timeout)? {
             let shared = self.slot.clone();
             let mut slot = lock(&shared);
-            if let User::Waits = slot.user {
-                slot.user = User::Left(self, late());
+            if let Waiter::Thread = slot.waiter {
+                slot.waiter = Waiter::Task(self, late());
                 return Ok(None);
             }
         }
-        (&self.answered).read_exact(&mut [0])?;
+        (&self.done).read_exact(&mut [0])?;
         Ok(Some(self))
     }
 
-    /// Hands work over and leaves it to a task.
+    /// Starts work that a task waits for.
     pub(super) fn run(self, work: Box<dyn Work>, late: Late) -> io::Result<()> {
         let shared = self.slot.clone();
         let mut slot = lock(&shared);
         slot.work = Some(work);
         (&self.wake).write_all(&[0])?;
-        // The thread does not look at this before the work is done, nor without the lock.
-        slot.user = User::Left(self, late);
+        // The thread reads this only after the work is done, and with the lock held.
+        slot.waiter = Waiter::Task(self, late);
         Ok(())
     }
 }
 
-/// What a thread does until its handle is gone.
-fn work(slot: &Mutex<Slot>, mut woken: io::PipeReader, mut answer: io::PipeWriter, idle: &Weak<Mutex<Vec<Worker>>>) {
+/// Runs the jobs of a worker until its handle is dropped.
+fn work(
+    slot: &Mutex<Slot>,
+    mut woken: io::PipeReader,
+    mut signal_done: io::PipeWriter,
+    idle: &Weak<Mutex<Vec<Worker>>>,
+) {
     while woken.read_exact(&mut [0]).is_ok() {
         let Some(mut work) = lock(slot).work.take() else { continue };
         work.run();
         let mut shared = lock(slot);
-        match std::mem::take(&mut shared.user) {
-            User::Waits => {
+        match std::mem::take(&mut shared.waiter) {
+            Waiter::Thread => {
                 work.deliver();
-                if answer.write_all(&[0]).is_err() {
+                if signal_done.write_all(&[0]).is_err() {
                     return;
                 }
             }
-            User::Left(worker, late) => {
+            Waiter::Task(worker, late) => {
                 drop(shared);
-                // Before the outcome is known: whoever has it finds things as they are now.
+                // Before the outcome is delivered, so that its receiver sees the current state.
                 drop(late);
                 if let Some(idle) = idle.upgrade() {
                     give_back(&idle, worker);
                 }
                 work.deliver();
             }
-            User::None => {}
+            Waiter::None => {}
         }
     }
 }
 
 fn give_back(idle: &Mutex<Vec<Worker>>, worker: Worker) {
     let mut idle = lock(idle);
-    if idle.len() < KEPT {
+    if idle.len() < MAX_IDLE {
         idle.push(worker);
     }
 }
 
-/// Waits until there is something to read.
+/// Waits until the pipe is readable, and returns whether it is.
 fn is_readable(pipe: &io::PipeReader, deadline: Instant) -> io::Result<bool> {
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: 0, tv_nsec: remaining.subsec_nanos().into() };
         match poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&timeout)) {
             Ok(ready) => return Ok(ready > 0),
             Err(Errno::INTR) => {}
@@ -168,7 +174,7 @@ fn is_readable(pipe: &io::PipeReader, deadline: Instant) -> io::Result<bool> {
     }
 }
 
-/// Nothing panics while it has one of these locks.
+/// Locks a mutex, and ignores poisoning: nothing panics while it holds one of these locks.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,53 +1,52 @@
-//! The entries of the ledger: what each claim holds, and an index of it by device.
+//! The entries of the ledger: the devices of each claim, with indexes by device and by claim name.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
+use drakkar_client::ClaimRef;
 use drakkar_metadata::name::{ClaimName, ClaimUid, Namespace};
 
-use super::{Files, Holder, Unpreparer, is_allocated};
+use super::{ClaimFiles, Holder, Unpreparer, is_allocated};
 use crate::claim::Claim;
 use crate::store::{DeviceUse, RecoveredClaim};
-use drakkar_client::ClaimRef;
 
-/// All holdings, by claim.
+/// All entries of the ledger.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
-    pub(super) claims: HashMap<ClaimUid, Holding>,
-    /// The claims that have a device, by pool and device; nearly always one.
+    pub(super) claims: HashMap<ClaimUid, LedgerEntry>,
+    /// The claims that hold a device, by pool and device; nearly always one.
     devices: HashMap<(Box<str>, Box<str>), Vec<ClaimUid>>,
-    /// The claims of a name, as `namespace/name`; nearly always one.
+    /// The claims with a name, by `namespace/name`; nearly always one.
     names: HashMap<String, Vec<ClaimUid>>,
-    /// How many holdings there have been.
-    count: u64,
+    last_id: u64,
 }
 
-/// What a claim has.
+/// The devices that a claim holds.
 #[derive(Debug)]
-pub(super) struct Holding {
+pub(super) struct LedgerEntry {
     pub(super) claim: ClaimRef,
     pub(super) uses: Box<[DeviceUse]>,
     pub(super) state: State,
     pub(super) unpreparer: Unpreparer,
-    /// Tells it from earlier and later holdings of the same claim.
-    pub(super) number: u64,
+    /// Differs between successive prepares of the same claim.
+    pub(super) id: u64,
 }
 
-/// How far the prepare of a claim has come.
+/// The state of a claim's prepare.
 #[derive(Debug)]
 pub(super) enum State {
-    /// The driver has not been called yet. If it never is, what was there before comes back.
-    Reserved { before: Option<Box<Holding>> },
-    /// The driver was called, and that has not succeeded: it goes on, failed, or was cut off. What an earlier prepare left, if
-    /// one succeeded, is still there.
-    Unfinished { earlier: Option<Files> },
-    /// The last prepare has succeeded.
-    Prepared(Files),
+    /// The driver has not been called yet. If it never is, the previous entry is restored.
+    Reserved { before: Option<Box<LedgerEntry>> },
+    /// The driver has been called without success so far: the prepare is running, failed, or was cancelled. The files of an
+    /// earlier successful prepare are still there.
+    Unfinished { earlier: Option<ClaimFiles> },
+    /// The last prepare succeeded.
+    Prepared(ClaimFiles),
 }
 
-impl Holding {
-    /// What the last prepare that succeeded has left, if there was one.
-    pub(super) fn files(&self) -> Option<Files> {
+impl LedgerEntry {
+    /// Returns the files of the last successful prepare, if there was one.
+    pub(super) fn files(&self) -> Option<ClaimFiles> {
         match &self.state {
             State::Reserved { before } => before.as_ref().and_then(|before| before.files()),
             State::Unfinished { earlier } => *earlier,
@@ -55,30 +54,30 @@ impl Holding {
         }
     }
 
-    /// Whether it has a device that is not allocated to the claim any more.
+    /// Whether the claim holds a device that is no longer allocated to it.
     pub(super) fn is_outdated(&self, claim: &Claim) -> bool {
         self.uses.iter().any(|held| !is_allocated(&held.pool, &held.device, held.share_id.as_deref(), claim))
     }
 
-    /// Whether its record is gone from the disk if, and only if, another instance has unprepared it.
+    /// Whether the record is missing on disk if, and only if, another instance has unprepared the claim.
     pub(super) fn is_on_disk(&self) -> bool {
-        matches!(self.state, State::Prepared(Files::Written))
+        matches!(self.state, State::Prepared(ClaimFiles::Written))
     }
 
-    /// This as a holder of a device.
+    /// Returns the claim as the holder of a device.
     pub(super) fn as_holder(&self, held: Option<&DeviceUse>) -> Holder {
         Holder {
             claim: self.claim.clone(),
             pool: held.map(|held| held.pool.clone()).unwrap_or_default(),
             device: held.map(|held| held.device.clone()).unwrap_or_default(),
             share_id: held.and_then(|held| held.share_id.clone()),
-            number: self.number,
+            entry_id: self.id,
             unpreparer: self.unpreparer,
             is_on_disk: self.is_on_disk(),
         }
     }
 
-    /// The use of it that keeps others from what they want. Two claims may have one device if each has a share of its own.
+    /// Returns the use that conflicts with a wanted one. Two claims may use the same device if their shares differ.
     fn conflicting(&self, wanted: &DeviceUse) -> Option<&DeviceUse> {
         self.uses
             .iter()
@@ -88,13 +87,13 @@ impl Holding {
 }
 
 impl Entries {
-    /// The other claims that have what a claim wants, each once.
+    /// Returns the other claims that hold the wanted devices, each once.
     pub(super) fn holders(&self, claim: &ClaimRef, wanted: &[DeviceUse]) -> Vec<Holder> {
         let mut holders: Vec<Holder> = Vec::new();
         for one in wanted {
             let Some(uids) = self.devices.get(&key(one)) else { continue };
             for other in uids.iter().filter(|uid| **uid != claim.uid).filter_map(|uid| self.claims.get(uid)) {
-                let is_known = holders.iter().any(|holder| holder.number == other.number);
+                let is_known = holders.iter().any(|holder| holder.entry_id == other.id);
                 if let Some(held) = other.conflicting(one).filter(|_| !is_known) {
                     holders.push(other.as_holder(Some(held)));
                 }
@@ -103,17 +102,17 @@ impl Entries {
         holders
     }
 
-    /// The holdings of all claims of that name, whatever their UID.
-    pub(super) fn of_name(&self, claim: &ClaimRef) -> impl Iterator<Item = &Holding> {
+    /// Returns the entries of all claims with the same namespace and name, whatever their UID.
+    pub(super) fn with_name(&self, claim: &ClaimRef) -> impl Iterator<Item = &LedgerEntry> {
         self.names.get(&name(claim)).into_iter().flatten().filter_map(|uid| self.claims.get(uid))
     }
 
-    /// The holding that a holder was found with, if it is still there.
-    pub(super) fn same(&self, holder: &Holder) -> Option<&Holding> {
-        self.claims.get(&holder.claim.uid).filter(|holding| holding.number == holder.number)
+    /// Returns the entry of a holder, if it still exists.
+    pub(super) fn entry_of(&self, holder: &Holder) -> Option<&LedgerEntry> {
+        self.claims.get(&holder.claim.uid).filter(|entry| entry.id == holder.entry_id)
     }
 
-    /// Makes these a claim's devices, as a holding of its own, and gives its number.
+    /// Replaces the entry of a claim with a new one, and returns its ID.
     pub(super) fn insert(
         &mut self,
         claim: &ClaimRef,
@@ -122,57 +121,58 @@ impl Entries {
         unpreparer: Unpreparer,
     ) -> u64 {
         self.remove(&claim.uid);
-        self.count += 1;
-        let number = self.count;
-        self.put_back(Holding { claim: claim.clone(), uses: uses.into(), state, unpreparer, number });
-        number
+        self.last_id += 1;
+        let id = self.last_id;
+        self.insert_entry(LedgerEntry { claim: claim.clone(), uses: uses.into(), state, unpreparer, id });
+        id
     }
 
-    /// Adds a holding as it is.
-    pub(super) fn put_back(&mut self, holding: Holding) {
-        let uid = &holding.claim.uid;
-        for one in &holding.uses {
+    /// Adds an entry and keeps its ID.
+    pub(super) fn insert_entry(&mut self, entry: LedgerEntry) {
+        let uid = &entry.claim.uid;
+        for one in &entry.uses {
             add(self.devices.entry(key(one)).or_default(), uid);
         }
-        add(self.names.entry(name(&holding.claim)).or_default(), uid);
-        self.claims.insert(holding.claim.uid.clone(), holding);
+        add(self.names.entry(name(&entry.claim)).or_default(), uid);
+        self.claims.insert(entry.claim.uid.clone(), entry);
     }
 
-    /// Removes what a claim has, and gives it.
-    pub(super) fn remove(&mut self, uid: &ClaimUid) -> Option<Holding> {
-        let holding = self.claims.remove(uid)?;
-        for one in &holding.uses {
-            drop_from(&mut self.devices, &key(one), uid);
+    /// Removes and returns the entry of a claim.
+    pub(super) fn remove(&mut self, uid: &ClaimUid) -> Option<LedgerEntry> {
+        let entry = self.claims.remove(uid)?;
+        for one in &entry.uses {
+            remove_from(&mut self.devices, &key(one), uid);
         }
-        drop_from(&mut self.names, &name(&holding.claim), uid);
-        Some(holding)
+        remove_from(&mut self.names, &name(&entry.claim), uid);
+        Some(entry)
     }
 
-    /// Changes what a claim has: it is the same holding, of which more is known.
+    /// Replaces the devices of a claim and keeps the ID of its entry.
     pub(super) fn replace_uses(&mut self, uid: &ClaimUid, uses: Box<[DeviceUse]>) {
-        if let Some(holding) = self.remove(uid) {
-            self.put_back(Holding { uses, ..holding });
+        if let Some(entry) = self.remove(uid) {
+            self.insert_entry(LedgerEntry { uses, ..entry });
         }
     }
 
-    /// Adds devices to those that a claim has.
+    /// Adds devices to those of a claim.
     pub(super) fn add_uses(&mut self, uid: &ClaimUid, uses: &[DeviceUse]) {
-        let Some(holding) = self.claims.get(uid) else { return };
-        let news: Vec<DeviceUse> = uses.iter().filter(|one| !holding.uses.contains(one)).cloned().collect();
-        if !news.is_empty() {
-            let all = holding.uses.iter().cloned().chain(news).collect();
+        let Some(entry) = self.claims.get(uid) else { return };
+        let added: Vec<DeviceUse> = uses.iter().filter(|one| !entry.uses.contains(one)).cloned().collect();
+        if !added.is_empty() {
+            let all = entry.uses.iter().cloned().chain(added).collect();
             self.replace_uses(uid, all);
         }
     }
 
-    /// Notes that the records of claims are gone because another claim of their name has one now: nobody has unprepared them.
-    pub(super) fn forget_replaced(&mut self, found: &[RecoveredClaim]) {
+    /// Marks claims whose record was replaced by one of another claim with the same name. The missing record does not mean that
+    /// they have been unprepared.
+    pub(super) fn mark_replaced_records(&mut self, found: &[RecoveredClaim]) {
         let by_name: HashMap<(&Namespace, &ClaimName), &ClaimUid> =
             found.iter().map(|found| ((&found.claim.namespace, &found.claim.name), &found.claim.uid)).collect();
-        for holding in self.claims.values_mut().filter(|holding| holding.is_on_disk()) {
-            let named = by_name.get(&(&holding.claim.namespace, &holding.claim.name));
-            if named.is_some_and(|uid| **uid != holding.claim.uid) {
-                holding.state = State::Prepared(Files::None);
+        for entry in self.claims.values_mut().filter(|entry| entry.is_on_disk()) {
+            let named = by_name.get(&(&entry.claim.namespace, &entry.claim.name));
+            if named.is_some_and(|uid| **uid != entry.claim.uid) {
+                entry.state = State::Prepared(ClaimFiles::None);
             }
         }
     }
@@ -193,7 +193,7 @@ fn add(uids: &mut Vec<ClaimUid>, uid: &ClaimUid) {
     }
 }
 
-fn drop_from<K: Hash + Eq>(index: &mut HashMap<K, Vec<ClaimUid>>, key: &K, uid: &ClaimUid) {
+fn remove_from<K: Hash + Eq>(index: &mut HashMap<K, Vec<ClaimUid>>, key: &K, uid: &ClaimUid) {
     if let Some(uids) = index.get_mut(key) {
         uids.retain(|other| other != uid);
         if uids.is_empty() {

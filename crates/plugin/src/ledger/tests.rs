@@ -1,4 +1,4 @@
-//! The ledger by itself.
+//! Unit tests of the ledger.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const DRIVER: &str = "gpu.example.com";
 
-/// A claim that was allocated devices, as `device` or `device/share`.
+/// Returns a claim with allocated devices, each given as `device` or `device/share`.
 fn claim(name: &str, devices: &[&str]) -> Claim {
     let results = devices.iter().map(|device| {
         let (device, share) = device.split_once('/').map_or((*device, None), |(device, share)| (device, Some(share)));
@@ -32,13 +32,13 @@ fn ledger() -> Arc<DeviceLedger> {
     Arc::default()
 }
 
-fn prepare(ledger: &Arc<DeviceLedger>, claim: &Claim, files: Files) {
+fn prepare(ledger: &Arc<DeviceLedger>, claim: &Claim, files: ClaimFiles) {
     let reservation = ledger.reserve(claim, true).unwrap();
-    reservation.driver_is_called();
-    reservation.prepared(files);
+    reservation.mark_driver_called();
+    reservation.commit(files);
 }
 
-/// The holder that keeps a claim from its devices.
+/// Returns the first holder that a claim conflicts with.
 fn holder_for(ledger: &Arc<DeviceLedger>, claim: &Claim) -> Holder {
     ledger.reserve(claim, true).unwrap_err().holders().next().unwrap().clone()
 }
@@ -52,55 +52,55 @@ fn a_reservation_that_is_dropped_before_the_driver_is_called_holds_nothing() {
     let ledger = ledger();
     drop(ledger.reserve(&claim("a", &["gpu-0"]), true).unwrap());
     assert!(is_free(&ledger, "gpu-0"));
-    assert!(ledger.lock().is_empty(), "something is left");
+    assert!(ledger.lock().is_empty(), "entries are left over");
 }
 
 #[test]
-fn a_reservation_that_is_dropped_after_the_driver_was_called_holds_all() {
+fn a_reservation_that_is_dropped_after_the_driver_was_called_keeps_its_devices() {
     let ledger = ledger();
     let reservation = ledger.reserve(&claim("a", &["gpu-0"]), true).unwrap();
-    reservation.driver_is_called();
+    reservation.mark_driver_called();
     drop(reservation);
     assert!(!is_free(&ledger, "gpu-0"));
     assert_eq!(ledger.counts(), ClaimCounts { prepared: 0, held: 1 });
     ledger.release(&claim("a", &[]).reference().uid);
-    assert!(ledger.lock().is_empty(), "something is left");
+    assert!(ledger.lock().is_empty(), "entries are left over");
 }
 
 #[test]
-fn a_dropped_reservation_restores_exactly_what_was_there_before() {
-    for files in [Files::None, Files::Written] {
+fn a_dropped_reservation_restores_the_previous_entry() {
+    for files in [ClaimFiles::None, ClaimFiles::Written] {
         let ledger = ledger();
         prepare(&ledger, &claim("a", &["gpu-0"]), files);
         let before = holder_for(&ledger, &claim("b", &["gpu-0"]));
         drop(ledger.reserve(&claim("a", &["gpu-0", "gpu-1"]), true).unwrap());
-        assert!(ledger.still_holds(&before), "it is another holding");
+        assert!(ledger.still_holds(&before), "the entry is another one");
         assert!(is_free(&ledger, "gpu-1") && !is_free(&ledger, "gpu-0"));
-        assert_eq!(ledger.has_files(&before.claim().uid), files == Files::Written);
-        assert_eq!(holder_for(&ledger, &claim("b", &["gpu-0"])).is_on_disk(), files == Files::Written);
+        assert_eq!(ledger.has_files(&before.claim().uid), files == ClaimFiles::Written);
+        assert_eq!(holder_for(&ledger, &claim("b", &["gpu-0"])).is_on_disk(), files == ClaimFiles::Written);
         assert_eq!(ledger.counts(), ClaimCounts { prepared: 1, held: 1 });
     }
 }
 
 #[test]
-fn a_prepare_again_that_fails_forgets_nothing() {
+fn a_failed_repeated_prepare_keeps_old_and_new_devices() {
     let ledger = ledger();
-    prepare(&ledger, &claim("a", &["gpu-0"]), Files::Written);
+    prepare(&ledger, &claim("a", &["gpu-0"]), ClaimFiles::Written);
     let reservation = ledger.reserve(&claim("a", &["gpu-1"]), true).unwrap();
-    assert!(!is_free(&ledger, "gpu-0") && !is_free(&ledger, "gpu-1"), "while it goes on");
-    reservation.driver_is_called();
+    assert!(!is_free(&ledger, "gpu-0") && !is_free(&ledger, "gpu-1"), "while it runs");
+    reservation.mark_driver_called();
     drop(reservation);
     assert!(!is_free(&ledger, "gpu-0") && !is_free(&ledger, "gpu-1"), "after it has failed");
     assert_eq!(ledger.counts(), ClaimCounts { prepared: 1, held: 1 });
     assert!(ledger.has_files(&claim("a", &[]).reference().uid));
-    assert!(!holder_for(&ledger, &claim("b", &["gpu-1"])).is_on_disk(), "the disk does not tell of a failed prepare");
+    assert!(!holder_for(&ledger, &claim("b", &["gpu-1"])).is_on_disk(), "a failed prepare has no record");
 
-    prepare(&ledger, &claim("a", &["gpu-1"]), Files::Written);
+    prepare(&ledger, &claim("a", &["gpu-1"]), ClaimFiles::Written);
     assert!(is_free(&ledger, "gpu-0") && !is_free(&ledger, "gpu-1"), "after it has succeeded");
 }
 
 #[test]
-fn who_waits_is_told_of_every_device_that_becomes_free() {
+fn every_release_notifies_the_subscribers() {
     let ledger = ledger();
     let has_changed = |releases: &mut watch::Receiver<()>| {
         let has_changed = releases.has_changed().unwrap();
@@ -108,9 +108,9 @@ fn who_waits_is_told_of_every_device_that_becomes_free() {
         has_changed
     };
     let mut releases = ledger.releases();
-    prepare(&ledger, &claim("a", &["gpu-0", "gpu-1"]), Files::None);
+    prepare(&ledger, &claim("a", &["gpu-0", "gpu-1"]), ClaimFiles::None);
     assert!(!has_changed(&mut releases));
-    prepare(&ledger, &claim("a", &["gpu-0"]), Files::None);
+    prepare(&ledger, &claim("a", &["gpu-0"]), ClaimFiles::None);
     assert!(has_changed(&mut releases), "it has fewer devices");
     drop(ledger.reserve(&claim("b", &["gpu-1"]), true).unwrap());
     assert!(has_changed(&mut releases), "it was undone");
@@ -119,7 +119,7 @@ fn who_waits_is_told_of_every_device_that_becomes_free() {
 }
 
 #[test]
-fn a_claim_is_outdated_when_something_that_it_has_is_not_allocated_to_it() {
+fn a_claim_is_outdated_when_a_device_that_it_holds_is_not_allocated_to_it() {
     let cases: [(&[&str], &[&str], bool); 7] = [
         (&["gpu-0"], &["gpu-0"], false),
         (&["gpu-0"], &["gpu-1"], true),
@@ -131,29 +131,29 @@ fn a_claim_is_outdated_when_something_that_it_has_is_not_allocated_to_it() {
     ];
     for (held, allocated, is_outdated) in cases {
         let ledger = ledger();
-        prepare(&ledger, &claim("a", held), Files::None);
+        prepare(&ledger, &claim("a", held), ClaimFiles::None);
         assert_eq!(ledger.is_outdated(&claim("a", allocated)), is_outdated, "{held:?} and {allocated:?}");
         assert!(!ledger.is_outdated(&claim("b", allocated)), "another claim");
     }
 }
 
 #[test]
-fn a_holder_is_another_one_after_the_next_prepare() {
+fn a_holder_is_stale_after_the_next_prepare_of_its_claim() {
     let ledger = ledger();
-    prepare(&ledger, &claim("a", &["gpu-0"]), Files::Written);
+    prepare(&ledger, &claim("a", &["gpu-0"]), ClaimFiles::Written);
     let holder = holder_for(&ledger, &claim("b", &["gpu-0"]));
     assert!(ledger.still_holds(&holder));
-    prepare(&ledger, &claim("a", &["gpu-0"]), Files::Written);
+    prepare(&ledger, &claim("a", &["gpu-0"]), ClaimFiles::Written);
     assert!(!ledger.still_holds(&holder));
     ledger.release_holder(&holder);
-    assert!(!is_free(&ledger, "gpu-0"), "what was seen of an earlier holding frees no later one");
+    assert!(!is_free(&ledger, "gpu-0"), "a stale holder must not release the devices of a later prepare");
 }
 
 #[test]
-fn all_holders_that_are_in_the_way_are_named_once() {
+fn a_conflict_names_every_holder_once() {
     let ledger = ledger();
-    prepare(&ledger, &claim("a", &["gpu-0", "gpu-1"]), Files::None);
-    prepare(&ledger, &claim("b", &["gpu-2"]), Files::None);
+    prepare(&ledger, &claim("a", &["gpu-0", "gpu-1"]), ClaimFiles::None);
+    prepare(&ledger, &claim("b", &["gpu-2"]), ClaimFiles::None);
     let conflict = ledger.reserve(&claim("c", &["gpu-0", "gpu-1", "gpu-2", "gpu-3"]), true).unwrap_err();
     let names: Vec<_> = conflict.holders().map(|holder| holder.claim().name.to_string()).collect();
     assert_eq!(names, ["a", "b"]);
@@ -161,34 +161,34 @@ fn all_holders_that_are_in_the_way_are_named_once() {
 }
 
 #[test]
-fn the_shares_of_a_record_that_tells_none_are_learned_from_the_allocation() {
+fn shares_that_a_record_does_not_have_are_filled_in_from_the_allocation() {
     let ledger = ledger();
     let a = claim("a", &["gpu-0/one"]);
     ledger.restore(a.reference(), &[used("gpu-0")]);
     let holder = holder_for(&ledger, &claim("b", &["gpu-0/two"]));
-    assert!(ledger.correct(&holder, &a));
-    assert!(ledger.still_holds(&holder), "it is the same holding");
-    assert!(!ledger.correct(&holder, &a), "it is no news any more");
+    assert!(ledger.correct_shares(&holder, &a));
+    assert!(ledger.still_holds(&holder), "the entry is another one");
+    assert!(!ledger.correct_shares(&holder, &a), "the second correction changes nothing");
     assert!(is_free(&ledger, "gpu-0/two") && !is_free(&ledger, "gpu-0/one") && !is_free(&ledger, "gpu-0"));
 }
 
 #[test]
-fn a_device_that_is_not_allocated_any_more_is_not_forgotten_when_shares_are_learned() {
+fn correcting_shares_keeps_a_device_that_is_no_longer_allocated() {
     let ledger = ledger();
-    prepare(&ledger, &claim("a", &["gpu-0", "gpu-1"]), Files::None);
+    prepare(&ledger, &claim("a", &["gpu-0", "gpu-1"]), ClaimFiles::None);
     let holder = holder_for(&ledger, &claim("b", &["gpu-1"]));
-    assert!(!ledger.correct(&holder, &claim("a", &["gpu-1", "gpu-2"])));
+    assert!(!ledger.correct_shares(&holder, &claim("a", &["gpu-1", "gpu-2"])));
     assert!(!is_free(&ledger, "gpu-0") && is_free(&ledger, "gpu-2"));
 }
 
 #[test]
-fn a_device_that_a_claim_only_looks_at_is_nobodys() {
+fn a_device_with_admin_access_has_no_holder() {
     let ledger = ledger();
     let result = json!({"request": "gpu", "driver": DRIVER, "pool": "p", "device": "gpu-0", "adminAccess": true});
     let a = claim_of("a", "uid-a", &[result]);
     ledger.restore(a.reference(), &[used("gpu-0")]);
     let holder = holder_for(&ledger, &claim("b", &["gpu-0"]));
-    assert!(ledger.correct(&holder, &a));
+    assert!(ledger.correct_shares(&holder, &a));
     assert!(is_free(&ledger, "gpu-0"));
 }
 
@@ -204,13 +204,13 @@ fn a_claim_is_abandoned_when_the_kubelet_skips_all_of_its_devices() {
     ];
     for (first, second, is_abandoned) in all {
         let ledger = ledger();
-        prepare(&ledger, &claim_of("a", "uid-a", &[result("gpu-0", first), result("gpu-1", second)]), Files::None);
+        prepare(&ledger, &claim_of("a", "uid-a", &[result("gpu-0", first), result("gpu-1", second)]), ClaimFiles::None);
         assert_eq!(ledger.abandoned().len(), usize::from(is_abandoned), "{first:?} and {second:?}");
     }
 }
 
 #[test]
-fn records_of_other_instances_are_learned_and_those_of_locked_claims_believed() {
+fn a_refresh_adds_records_of_other_instances_and_trusts_those_of_locked_claims() {
     let ledger = ledger();
     let a = claim("a", &["gpu-0"]);
     let record = |claim: &Claim, device: &str| RecoveredClaim {
@@ -218,47 +218,47 @@ fn records_of_other_instances_are_learned_and_those_of_locked_claims_believed() 
         uses: vec![used(device)],
         is_of_this_boot: true,
     };
-    ledger.learn(&[record(&a, "gpu-0")], &[]);
+    ledger.refresh(&[record(&a, "gpu-0")], &[]);
     assert!(!is_free(&ledger, "gpu-0"));
-    ledger.learn(&[record(&a, "gpu-1")], &[]);
-    assert!(!is_free(&ledger, "gpu-0") && !is_free(&ledger, "gpu-1"), "somebody may be working on the claim");
-    ledger.learn(&[record(&a, "gpu-1")], &[a.reference()]);
+    ledger.refresh(&[record(&a, "gpu-1")], &[]);
+    assert!(!is_free(&ledger, "gpu-0") && !is_free(&ledger, "gpu-1"), "another instance may be working on the claim");
+    ledger.refresh(&[record(&a, "gpu-1")], &[a.reference()]);
     assert!(is_free(&ledger, "gpu-0") && !is_free(&ledger, "gpu-1"));
 }
 
-/// A prepare failed here, the claim was allocated anew, and another instance has prepared it.
+/// A prepare failed in this instance, the claim was allocated again, and another instance has prepared it.
 #[test]
-fn a_claim_whose_prepare_failed_here_has_what_another_instance_prepared_it_with() {
+fn a_claim_whose_prepare_failed_here_holds_the_devices_that_another_instance_prepared() {
     let ledger = ledger();
     let a = claim("a", &["gpu-0"]);
-    ledger.reserve(&a, true).unwrap().driver_is_called();
+    ledger.reserve(&a, true).unwrap().mark_driver_called();
     let record = RecoveredClaim { claim: a.reference().clone(), uses: vec![used("gpu-1")], is_of_this_boot: true };
-    ledger.learn(std::slice::from_ref(&record), &[]);
+    ledger.refresh(std::slice::from_ref(&record), &[]);
     assert!(!is_free(&ledger, "gpu-0") && !is_free(&ledger, "gpu-1"));
-    ledger.learn(&[record], &[a.reference()]);
-    assert!(is_free(&ledger, "gpu-0") && !is_free(&ledger, "gpu-1"), "the claim as it is prepared now");
+    ledger.refresh(&[record], &[a.reference()]);
+    assert!(is_free(&ledger, "gpu-0") && !is_free(&ledger, "gpu-1"), "only the devices of the current prepare");
 }
 
-/// The record is of before the prepare that failed: it does not know the device that was added.
+/// The record is older than the failed prepare and does not have the device that was added.
 #[test]
-fn a_record_that_is_older_than_a_prepare_that_failed_takes_nothing_away() {
+fn a_record_that_is_older_than_a_failed_prepare_releases_nothing() {
     let ledger = ledger();
-    prepare(&ledger, &claim("a", &["gpu-0"]), Files::Written);
+    prepare(&ledger, &claim("a", &["gpu-0"]), ClaimFiles::Written);
     let larger = claim("a", &["gpu-0", "gpu-1"]);
-    ledger.reserve(&larger, true).unwrap().driver_is_called();
+    ledger.reserve(&larger, true).unwrap().mark_driver_called();
     let record = RecoveredClaim { claim: larger.reference().clone(), uses: vec![used("gpu-0")], is_of_this_boot: true };
-    ledger.learn(&[record], &[larger.reference()]);
+    ledger.refresh(&[record], &[larger.reference()]);
     assert!(!is_free(&ledger, "gpu-0") && !is_free(&ledger, "gpu-1"));
 }
 
 #[test]
-fn a_record_that_another_claim_of_the_name_has_replaced_does_not_say_that_the_first_is_unprepared() {
+fn a_record_replaced_by_another_claim_of_the_same_name_does_not_mean_unprepared() {
     let ledger = ledger();
     let older = claim("a", &["gpu-0"]);
     ledger.restore(older.reference(), &[used("gpu-0")]);
     let newer = claim_of("a", "uid-of-another", &[]);
     let found = RecoveredClaim { claim: newer.reference().clone(), uses: vec![used("gpu-1")], is_of_this_boot: true };
-    ledger.learn(&[found], &[]);
+    ledger.refresh(&[found], &[]);
     let holder = holder_for(&ledger, &claim("b", &["gpu-0"]));
     assert!(!holder.is_on_disk());
     ledger.release_holder(&holder);

@@ -1,4 +1,4 @@
-//! Two `Locks` over one file have two open file descriptions, which is what two processes have; one test has a real
+//! Tests of the locks. Two `Locks` on one file have two open file descriptions, as two processes have; one test runs a real
 //! second process.
 
 use std::fs;
@@ -12,9 +12,9 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Far longer than anything here takes, so that a lock that never comes is a failure and not a hang.
-const SOON: Duration = Duration::from_secs(30);
-/// Tells the test binary, started by itself, to be the other process.
+/// Far longer than any test takes, so that a lock that is never granted fails the test instead of hanging it.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
+/// Set for a copy of the test binary that acts as the other process.
 const OTHER_PROCESS: &str = "DRAKKAR_TEST_LOCK_FILE";
 
 fn namespace() -> Namespace {
@@ -25,14 +25,14 @@ fn name(name: &str) -> ClaimName {
     name.parse().unwrap()
 }
 
-/// The lock of a Go instance: all of the file.
-fn foreign(path: &Path) -> LockFile {
+/// Opens the lock file as an instance built with the Go framework does.
+fn go_instance(path: &Path) -> LockFile {
     LockFile::open(path).unwrap()
 }
 
-/// Waits for a lock that is or becomes free.
-async fn soon<G>(lock: impl Future<Output = Result<G, LockError>>) -> G {
-    tokio::time::timeout(SOON, lock).await.expect("the lock never came").unwrap()
+/// Waits for a lock that is free or becomes free.
+async fn granted<G>(lock: impl Future<Output = Result<G, LockError>>) -> G {
+    tokio::time::timeout(LOCK_TIMEOUT, lock).await.expect("the lock was not granted").unwrap()
 }
 
 struct Node {
@@ -53,26 +53,28 @@ impl Node {
     }
 }
 
-/// Each form of the locks as two that must exclude each other: within a process, and two processes.
+/// Returns pairs of locks that must exclude each other: within a process, and in two processes.
 fn pairs(node: &Node) -> [(&'static str, Locks, Locks); 3] {
-    let (alone, shared) = (Locks::in_process(), node.instance());
+    let alone = Locks::in_process();
+    let shared = node.instance();
     [
         ("in one process", alone.clone(), alone),
-        ("in one process that shares", shared.clone(), shared),
+        ("in one process with a shared file", shared.clone(), shared),
         ("in two processes", node.instance(), node.instance()),
     ]
 }
 
 #[tokio::test]
-async fn a_claim_is_worked_on_by_one_at_a_time() {
+async fn a_claim_lock_is_exclusive() {
     let node = Node::new();
     for (title, one, other) in pairs(&node) {
-        let held = soon(one.claim(&namespace(), &name("train"))).await;
-        let (namespace, train) = (namespace(), name("train"));
+        let held = granted(one.claim(&namespace(), &name("train"))).await;
+        let namespace = namespace();
+        let train = name("train");
         let mut waiting = Box::pin(other.claim(&namespace, &train));
         assert!((&mut waiting).now_or_never().is_none(), "{title}");
         drop(held);
-        let held = soon(waiting).await;
+        let held = granted(waiting).await;
         assert!(one.claim(&namespace, &train).now_or_never().is_none(), "{title}");
         drop(held);
     }
@@ -82,71 +84,73 @@ async fn a_claim_is_worked_on_by_one_at_a_time() {
 async fn different_claims_do_not_wait_for_each_other() {
     let node = Node::new();
     for (_, one, other) in pairs(&node) {
-        let _train = soon(one.claim(&namespace(), &name("train"))).await;
-        let _serve = soon(other.claim(&namespace(), &name("serve"))).await;
-        let _elsewhere = soon(other.claim(&"elsewhere".parse().unwrap(), &name("train"))).await;
-        let _turn = soon(other.turn()).await;
+        let _train = granted(one.claim(&namespace(), &name("train"))).await;
+        let _serve = granted(other.claim(&namespace(), &name("serve"))).await;
+        let _elsewhere = granted(other.claim(&"elsewhere".parse().unwrap(), &name("train"))).await;
+        let _driver_call = granted(other.driver_call()).await;
     }
 }
 
 #[tokio::test]
-async fn the_driver_is_entered_by_one_at_a_time() {
+async fn the_driver_call_lock_is_exclusive() {
     let node = Node::new();
     for (title, one, other) in pairs(&node) {
-        let held = soon(one.turn()).await;
-        let mut waiting = Box::pin(other.turn());
+        let held = granted(one.driver_call()).await;
+        let mut waiting = Box::pin(other.driver_call());
         assert!((&mut waiting).now_or_never().is_none(), "{title}");
         drop(held);
-        let held = soon(waiting).await;
-        assert!(one.turn().now_or_never().is_none(), "{title}");
+        let held = granted(waiting).await;
+        assert!(one.driver_call().now_or_never().is_none(), "{title}");
         drop(held);
     }
 }
 
-/// One process holds many bytes of the file at a time; letting go of one must not let go of another.
+/// A process holds many bytes of the file at once; unlocking one must not unlock another.
 #[tokio::test]
-async fn what_is_let_go_of_is_one_claim_and_no_other() {
+async fn dropping_a_guard_unlocks_one_claim_and_no_other() {
     let node = Node::new();
-    let (one, other) = (node.instance(), node.instance());
+    let one = node.instance();
+    let other = node.instance();
     let names: Vec<ClaimName> = (0..64).map(|number| name(&format!("claim-{number}"))).collect();
     let mut guards = Vec::new();
     for name in &names {
-        guards.push(soon(one.claim(&namespace(), name)).await);
+        guards.push(granted(one.claim(&namespace(), name)).await);
     }
-    let turn = soon(one.turn()).await;
+    let driver_call = granted(one.driver_call()).await;
     for (name, guard) in names.iter().zip(guards) {
         assert!(other.claim(&namespace(), name).now_or_never().is_none(), "{name}");
         drop(guard);
-        drop(soon(other.claim(&namespace(), name)).await);
-        assert!(other.turn().now_or_never().is_none());
+        drop(granted(other.claim(&namespace(), name)).await);
+        assert!(other.driver_call().now_or_never().is_none());
     }
-    drop(turn);
-    assert!(foreign(&node.path()).set(libc::F_WRLCK, WHOLE).is_ok(), "nothing is held any more");
+    drop(driver_call);
+    assert!(go_instance(&node.path()).set(libc::F_WRLCK, WHOLE_FILE).is_ok(), "something is still locked");
 }
 
-/// G12: whoever gives up waits no more, and holds nothing.
+/// G12: a wait can be cancelled.
 #[tokio::test]
-async fn a_waiter_that_gives_up_leaves_nothing_held() {
+async fn a_cancelled_wait_leaves_nothing_locked() {
     let node = Node::new();
     for (title, one, other) in pairs(&node) {
-        let (namespace, train) = (namespace(), name("train"));
-        let claim = soon(one.claim(&namespace, &train)).await;
-        let turn = soon(one.turn()).await;
+        let namespace = namespace();
+        let train = name("train");
+        let claim = granted(one.claim(&namespace, &train)).await;
+        let driver_call = granted(one.driver_call()).await;
         assert!(tokio::time::timeout(Duration::from_millis(5), other.claim(&namespace, &train)).await.is_err());
-        assert!(tokio::time::timeout(Duration::from_millis(5), other.turn()).await.is_err());
-        drop((claim, turn));
-        drop(soon(one.claim(&namespace, &train)).await);
-        drop(soon(one.turn()).await);
+        assert!(tokio::time::timeout(Duration::from_millis(5), other.driver_call()).await.is_err());
+        drop((claim, driver_call));
+        drop(granted(one.claim(&namespace, &train)).await);
+        drop(granted(one.driver_call()).await);
         for locks in [one, other] {
             assert!(locks.claims.slots().is_empty(), "{title}: {:?}", locks.claims);
         }
-        assert!(foreign(&node.path()).set(libc::F_WRLCK, WHOLE).is_ok(), "{title}");
+        assert!(go_instance(&node.path()).set(libc::F_WRLCK, WHOLE_FILE).is_ok(), "{title}");
     }
 }
 
-/// Many tasks at a few claims: no two at one claim, no two in the driver, and no memory is kept.
+/// Many tasks for a few claims: never two for one claim or two in the driver, and no memory is kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_at_once_exclude_each_other_and_leave_an_empty_table() {
+async fn many_concurrent_tasks_exclude_each_other_and_leave_an_empty_table() {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     let node = Node::new();
@@ -156,17 +160,18 @@ async fn many_at_once_exclude_each_other_and_leave_an_empty_table() {
         let tasks: Vec<_> = (0..400)
             .map(|number| {
                 let locks = if number % 2 == 0 { one.clone() } else { other.clone() };
-                let (at_claim, in_driver) = (Arc::clone(&at_claim), Arc::clone(&in_driver));
+                let at_claim = Arc::clone(&at_claim);
+                let in_driver = Arc::clone(&in_driver);
                 tokio::spawn(async move {
                     let claim = number % at_claim.len();
-                    let _claim = soon(locks.claim(&namespace(), &name(&format!("claim-{claim}")))).await;
+                    let _claim = granted(locks.claim(&namespace(), &name(&format!("claim-{claim}")))).await;
                     assert_eq!(at_claim[claim].fetch_add(1, Ordering::SeqCst), 0);
                     tokio::task::yield_now().await;
-                    let turn = soon(locks.turn()).await;
+                    let driver_call = granted(locks.driver_call()).await;
                     assert_eq!(in_driver.fetch_add(1, Ordering::SeqCst), 0);
                     tokio::task::yield_now().await;
                     in_driver.fetch_sub(1, Ordering::SeqCst);
-                    drop(turn);
+                    drop(driver_call);
                     at_claim[claim].fetch_sub(1, Ordering::SeqCst);
                 })
             })
@@ -181,19 +186,21 @@ async fn many_at_once_exclude_each_other_and_leave_an_empty_table() {
 }
 
 #[tokio::test]
-async fn a_claim_that_is_handed_on_within_a_process_stays_closed_to_the_other_process() {
+async fn a_claim_passed_on_within_a_process_stays_locked_for_the_other_process() {
     let node = Node::new();
-    let (one, other) = (node.instance(), node.instance());
-    let (namespace, train) = (namespace(), name("train"));
-    let first = soon(one.claim(&namespace, &train)).await;
+    let one = node.instance();
+    let other = node.instance();
+    let namespace = namespace();
+    let train = name("train");
+    let first = granted(one.claim(&namespace, &train)).await;
     let mut second = Box::pin(one.claim(&namespace, &train));
     assert!((&mut second).now_or_never().is_none());
     drop(first);
-    let _second = soon(second).await;
+    let _second = granted(second).await;
     assert!(other.claim(&namespace, &train).now_or_never().is_none());
 }
 
-/// Is woken when the next in the process can have a lock, and sees whether the file is free at that moment.
+/// A waker that records whether the file is unlocked at the moment when the next task of the process is woken.
 struct Probe {
     file: LockFile,
     was_free: Mutex<Option<bool>>,
@@ -201,91 +208,98 @@ struct Probe {
 
 impl Wake for Probe {
     fn wake(self: Arc<Self>) {
-        let is_free = self.file.set(libc::F_WRLCK, WHOLE).is_ok();
-        self.file.set(libc::F_UNLCK, WHOLE).unwrap();
+        let is_free = self.file.set(libc::F_WRLCK, WHOLE_FILE).is_ok();
+        self.file.set(libc::F_UNLCK, WHOLE_FILE).unwrap();
         *self.was_free.lock().unwrap() = Some(is_free);
     }
 }
 
-/// In the other order, the next one's lock of the byte, which is no other to the kernel, would be unlocked under it.
+/// In the other order, the late unlock would release the byte that the next task has locked: to the kernel both are the same.
 #[tokio::test]
-async fn the_byte_is_free_before_the_next_in_the_process_is_let_in() {
+async fn the_byte_is_unlocked_before_the_next_task_of_the_process_is_woken() {
     let node = Node::new();
     let locks = node.instance();
-    let (namespace, train) = (namespace(), name("train"));
-    let probe = || Arc::new(Probe { file: foreign(&node.path()), was_free: Mutex::default() });
+    let namespace = namespace();
+    let train = name("train");
+    let probe = || Arc::new(Probe { file: go_instance(&node.path()), was_free: Mutex::default() });
 
-    let (claim_probe, held) = (probe(), soon(locks.claim(&namespace, &train)).await);
+    let claim_probe = probe();
+    let held = granted(locks.claim(&namespace, &train)).await;
     let mut next = Box::pin(locks.claim(&namespace, &train));
     assert!(next.as_mut().poll(&mut Context::from_waker(&Arc::clone(&claim_probe).into())).is_pending());
     drop(held);
     assert_eq!(*claim_probe.was_free.lock().unwrap(), Some(true));
     drop(next);
 
-    let (turn_probe, held) = (probe(), soon(locks.turn()).await);
-    let mut next = Box::pin(locks.turn());
-    assert!(next.as_mut().poll(&mut Context::from_waker(&Arc::clone(&turn_probe).into())).is_pending());
+    let driver_call_probe = probe();
+    let held = granted(locks.driver_call()).await;
+    let mut next = Box::pin(locks.driver_call());
+    assert!(next.as_mut().poll(&mut Context::from_waker(&Arc::clone(&driver_call_probe).into())).is_pending());
     drop(held);
-    assert_eq!(*turn_probe.was_free.lock().unwrap(), Some(true));
+    assert_eq!(*driver_call_probe.was_free.lock().unwrap(), Some(true));
 }
 
 /// A Go instance locks the whole file around each of its calls.
 #[tokio::test]
-async fn an_instance_built_on_go_excludes_all_of_ours_and_ours_exclude_it() {
+async fn an_instance_of_the_go_framework_excludes_all_of_ours_and_ours_exclude_it() {
     let node = Node::new();
-    let (ours, go) = (node.instance(), foreign(&node.path()));
-    go.set(libc::F_WRLCK, WHOLE).unwrap();
-    let (namespace, train) = (namespace(), name("train"));
+    let ours = node.instance();
+    let go = go_instance(&node.path());
+    go.set(libc::F_WRLCK, WHOLE_FILE).unwrap();
+    let namespace = namespace();
+    let train = name("train");
     let mut claim = Box::pin(ours.claim(&namespace, &train));
-    let mut turn = Box::pin(ours.turn());
+    let mut driver_call = Box::pin(ours.driver_call());
     assert!((&mut claim).now_or_never().is_none());
-    assert!((&mut turn).now_or_never().is_none());
+    assert!((&mut driver_call).now_or_never().is_none());
     assert!(ours.everything().now_or_never().is_none());
-    go.set(libc::F_UNLCK, WHOLE).unwrap();
+    go.set(libc::F_UNLCK, WHOLE_FILE).unwrap();
 
-    let claim = soon(claim).await;
-    assert_eq!(go.set(libc::F_WRLCK, WHOLE), Err(Errno::EAGAIN));
+    let claim = granted(claim).await;
+    assert_eq!(go.set(libc::F_WRLCK, WHOLE_FILE), Err(Errno::EAGAIN));
     drop(claim);
-    let turn = soon(turn).await;
-    assert_eq!(go.set(libc::F_WRLCK, WHOLE), Err(Errno::EAGAIN));
-    drop(turn);
-    let everything = soon(ours.everything()).await;
-    assert_eq!(go.set(libc::F_WRLCK, WHOLE), Err(Errno::EAGAIN));
+    let driver_call = granted(driver_call).await;
+    assert_eq!(go.set(libc::F_WRLCK, WHOLE_FILE), Err(Errno::EAGAIN));
+    drop(driver_call);
+    let everything = granted(ours.everything()).await;
+    assert_eq!(go.set(libc::F_WRLCK, WHOLE_FILE), Err(Errno::EAGAIN));
     drop(everything);
-    assert_eq!(go.set(libc::F_WRLCK, WHOLE), Ok(()));
+    assert_eq!(go.set(libc::F_WRLCK, WHOLE_FILE), Ok(()));
 }
 
 #[tokio::test]
-async fn a_start_waits_for_all_work_of_the_other_instance_and_holds_up_its_new_work() {
+async fn a_start_waits_for_all_work_of_the_other_instance_and_delays_its_new_work() {
     let node = Node::new();
-    let (running, starting) = (node.instance(), node.instance());
-    let claim = soon(running.claim(&namespace(), &name("train"))).await;
+    let running = node.instance();
+    let starting = node.instance();
+    let claim = granted(running.claim(&namespace(), &name("train"))).await;
     let mut everything = Box::pin(starting.everything());
     assert!((&mut everything).now_or_never().is_none());
     drop(claim);
-    let everything = soon(everything).await;
+    let everything = granted(everything).await;
     assert!(running.claim(&namespace(), &name("train")).now_or_never().is_none());
-    assert!(running.turn().now_or_never().is_none());
-    // A start that overlaps with work of its own process is a mistake, but one that lets nobody in.
-    assert!(starting.turn().now_or_never().is_none());
+    assert!(running.driver_call().now_or_never().is_none());
+    // A start that overlaps with work of its own process is a bug, but a safe one: the work waits.
+    assert!(starting.driver_call().now_or_never().is_none());
     drop(everything);
-    drop(soon(running.turn()).await);
+    drop(granted(running.driver_call()).await);
 }
 
 #[tokio::test]
-async fn a_process_alone_waits_for_nothing_at_its_start() {
+async fn the_only_instance_does_not_wait_at_its_start() {
     let locks = Locks::in_process();
-    let _everything = soon(locks.everything()).await;
-    let _again = soon(locks.everything()).await;
-    drop(soon(locks.claim(&namespace(), &name("train"))).await);
+    let _everything = granted(locks.everything()).await;
+    let _again = granted(locks.everything()).await;
+    drop(granted(locks.claim(&namespace(), &name("train"))).await);
 }
 
-/// The work that a call started goes on when the kubelet gives up on the call; the claim stays locked until it is done.
+/// Work continues when the kubelet cancels the call that started it; the claim stays locked until the work is done.
 #[tokio::test]
 async fn a_guard_lasts_as_long_as_the_thread_that_it_was_moved_to() {
     let node = Node::new();
-    let (one, other) = (node.instance(), node.instance());
-    let guards = (soon(one.claim(&namespace(), &name("train"))).await, soon(one.turn()).await);
+    let one = node.instance();
+    let other = node.instance();
+    let guards = (granted(one.claim(&namespace(), &name("train"))).await, granted(one.driver_call()).await);
     let (done, work) = std::sync::mpsc::channel::<()>();
     let thread = tokio::task::spawn_blocking(move || {
         let _guards = guards;
@@ -294,12 +308,12 @@ async fn a_guard_lasts_as_long_as_the_thread_that_it_was_moved_to() {
     assert!(other.claim(&namespace(), &name("train")).now_or_never().is_none());
     drop(done);
     thread.await.unwrap();
-    drop(soon(other.claim(&namespace(), &name("train"))).await);
+    drop(granted(other.claim(&namespace(), &name("train"))).await);
 }
 
-/// Both instances of a rolling update must look in the same place, also when they are not of the same version.
+/// Both instances of a rolling update must lock the same byte, even if their versions differ.
 #[test]
-fn the_place_of_a_claims_lock_never_changes() {
+fn the_slot_of_a_claim_never_changes() {
     assert_eq!(slot(&namespace(), &name("train")), SLOT_OF_TRAIN);
     for number in 0..1000 {
         let slot = slot(&namespace(), &name(&format!("claim-{number}")));
@@ -310,15 +324,15 @@ fn the_place_of_a_claims_lock_never_changes() {
 /// `printf default/train | sha256sum` begins with this.
 const SLOT_OF_TRAIN: i64 = 2 * ((0x466e_40ae >> 2) + 1);
 
-/// The real thing: another process, that is killed with its locks held.
+/// With a real second process, which is killed while it holds locks.
 #[tokio::test]
-async fn another_process_excludes_this_one_until_it_is_dead() {
+async fn another_process_excludes_this_one_until_it_dies() {
     if let Some(path) = std::env::var_os(OTHER_PROCESS) {
-        return be_the_other_process(Path::new(&path)).await;
+        return run_other_process(Path::new(&path)).await;
     }
     let node = Node::new();
     let mut other = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "lock::tests::another_process_excludes_this_one_until_it_is_dead"])
+        .args(["--exact", "--nocapture", "lock::tests::another_process_excludes_this_one_until_it_dies"])
         .env(OTHER_PROCESS, node.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -328,41 +342,42 @@ async fn another_process_excludes_this_one_until_it_is_dead() {
     assert!(lines.any(|line| line.unwrap() == "locked"), "the other process ended");
 
     let ours = node.instance();
-    drop(soon(ours.claim(&namespace(), &name("serve"))).await);
-    let (namespace, train) = (namespace(), name("train"));
+    drop(granted(ours.claim(&namespace(), &name("serve"))).await);
+    let namespace = namespace();
+    let train = name("train");
     let mut claim = Box::pin(ours.claim(&namespace, &train));
-    let mut turn = Box::pin(ours.turn());
+    let mut driver_call = Box::pin(ours.driver_call());
     assert!((&mut claim).now_or_never().is_none());
-    assert!((&mut turn).now_or_never().is_none());
+    assert!((&mut driver_call).now_or_never().is_none());
     assert!(ours.everything().now_or_never().is_none());
     other.kill().unwrap();
     other.wait().unwrap();
-    drop((soon(claim).await, soon(turn).await));
-    drop(soon(ours.everything()).await);
+    drop((granted(claim).await, granted(driver_call).await));
+    drop(granted(ours.everything()).await);
 }
 
-/// Holds locks until it is killed, or its parent is dead.
-async fn be_the_other_process(path: &Path) {
+/// Holds locks until it is killed or its parent dies.
+async fn run_other_process(path: &Path) {
     let locks = Locks::shared(path).unwrap();
-    let _guards = (soon(locks.claim(&namespace(), &name("train"))).await, soon(locks.turn()).await);
+    let _guards = (granted(locks.claim(&namespace(), &name("train"))).await, granted(locks.driver_call()).await);
     println!("\nlocked");
     io::stdin().lock().lines().count();
 }
 
 #[test]
-fn the_file_is_made_once_and_never_cut() {
+fn the_file_is_created_once_and_never_truncated() {
     let node = Node::new();
     drop(node.instance());
     let kind = fs::symlink_metadata(node.path()).unwrap();
     assert!(kind.is_file());
     assert_eq!(kind.permissions().mode() & 0o111, 0);
-    fs::write(node.path(), "what somebody wrote").unwrap();
+    fs::write(node.path(), "foreign content").unwrap();
     drop(node.instance());
-    assert_eq!(fs::read_to_string(node.path()).unwrap(), "what somebody wrote");
+    assert_eq!(fs::read_to_string(node.path()).unwrap(), "foreign content");
 }
 
 #[test]
-fn what_is_planted_at_the_files_path_is_neither_followed_nor_waited_for() {
+fn an_entry_planted_at_the_files_path_is_neither_followed_nor_waited_for() {
     type Plant = fn(&Path);
     let plants: [(&str, Plant); 5] = [
         ("symbolic link", |path| {
@@ -388,7 +403,7 @@ fn what_is_planted_at_the_files_path_is_neither_followed_nor_waited_for() {
 }
 
 #[test]
-fn a_directory_that_is_not_there_is_an_error_that_names_the_file() {
+fn a_missing_directory_is_an_error_that_names_the_file() {
     let node = Node::new();
     let path = node.directory.path().join("nowhere").join(FILE);
     let error = Locks::shared(&path).unwrap_err().to_string();

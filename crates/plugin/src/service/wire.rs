@@ -1,14 +1,14 @@
-//! The kubelet's two versions of the DRA service: thin adapters over the core.
+//! Adapters for the two versions of the kubelet's DRA service.
 
 use std::sync::Arc;
 
+use drakkar_kubelet_api::{dra_v1 as v1, dra_v1beta1 as v1beta1};
 use tonic::{Request, Response, Status};
 
-use super::{AnsweredDevice, NamedClaim, Service};
+use super::{ClaimError, NamedClaim, PreparedDevice, Service};
 use crate::driver::DraPlugin;
-use drakkar_kubelet_api::{dra_v1 as v1, dra_v1beta1 as v1beta1};
 
-/// A version of the service.
+/// Implements one version of the DRA service.
 macro_rules! adapter {
     ($name:ident, $version:ident, |$device:ident| $to_wire:expr) => {
         #[doc = concat!("The DRA service in version ", stringify!($version), ".")]
@@ -21,12 +21,12 @@ macro_rules! adapter {
                 &self,
                 request: Request<$version::NodePrepareResourcesRequest>,
             ) -> Result<Response<$version::NodePrepareResourcesResponse>, Status> {
-                let to_wire = |$device: AnsweredDevice| $to_wire;
-                let answers = self.0.prepare(named(request.into_inner().claims)).await;
-                let claims = answers.into_iter().map(|(uid, answer)| {
-                    let (devices, error) = match answer {
+                let to_wire = |$device: PreparedDevice| $to_wire;
+                let responses = self.0.prepare(named(request.into_inner().claims)).await;
+                let claims = responses.into_iter().map(|(uid, response)| {
+                    let (devices, error) = match response {
                         Ok(devices) => (devices.into_iter().map(to_wire).collect(), String::new()),
-                        Err(error) => (Vec::new(), told(&error)),
+                        Err(error) => (Vec::new(), error_text(&error)),
                     };
                     (uid, $version::NodePrepareResourceResponse { devices, error })
                 });
@@ -37,9 +37,9 @@ macro_rules! adapter {
                 &self,
                 request: Request<$version::NodeUnprepareResourcesRequest>,
             ) -> Result<Response<$version::NodeUnprepareResourcesResponse>, Status> {
-                let answers = self.0.unprepare(named(request.into_inner().claims)).await;
-                let claims = answers.into_iter().map(|(uid, answer)| {
-                    let error = answer.err().map(|error| told(&error)).unwrap_or_default();
+                let responses = self.0.unprepare(named(request.into_inner().claims)).await;
+                let claims = responses.into_iter().map(|(uid, response)| {
+                    let error = response.err().map(|error| error_text(&error)).unwrap_or_default();
                     (uid, $version::NodeUnprepareResourceResponse { error })
                 });
                 Ok(Response::new($version::NodeUnprepareResourcesResponse { claims: claims.collect() }))
@@ -62,7 +62,7 @@ adapter!(DraV1, v1, |device| v1::Device {
     share_id: device.share_id,
 });
 
-// This version has no share ids.
+// v1beta1 has no share IDs.
 adapter!(DraV1beta1, v1beta1, |device| v1beta1::Device {
     request_names: device.request_names,
     pool_name: device.pool_name,
@@ -74,8 +74,8 @@ fn named<C: Into<NamedClaim>>(claims: Vec<C>) -> Vec<NamedClaim> {
     claims.into_iter().map(Into::into).collect()
 }
 
-/// An error's text, which must not be empty: an empty one means success.
-fn told(error: &super::ClaimError) -> String {
+/// Returns the text of an error, which is never empty: the kubelet takes an empty one for success.
+fn error_text(error: &ClaimError) -> String {
     let text = error.to_string();
-    if text.is_empty() { "the driver failed without saying why".to_owned() } else { text }
+    if text.is_empty() { "the driver failed without an error message".to_owned() } else { text }
 }

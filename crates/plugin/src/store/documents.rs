@@ -1,18 +1,18 @@
-//! What is in the files: metadata documents, CDI devices and CDI specs.
+//! Builds the content of the files: metadata documents, CDI devices and CDI specs.
 
 use std::path::Path;
 
 use drakkar_cdi::MetadataDevice;
+use drakkar_client::ClaimRef;
 use drakkar_metadata::name::{PodClaimName, RequestName};
 use drakkar_metadata::path::{ContainerFile, HOST_FILE, Layout};
 use drakkar_metadata::{Device, Metadata, ObjectMeta, Request, decode, validate};
 
-use super::directory::directory_name;
+use super::directory_name::directory_name;
 use super::files::Files;
-use super::place::Place;
+use super::open_directory::OpenDirectory;
 use super::record::RequestRecord;
 use super::{Store, StoreError};
-use drakkar_client::ClaimRef;
 
 impl<F: Files> Store<F> {
     pub(super) fn document(
@@ -42,20 +42,25 @@ impl<F: Files> Store<F> {
         }
     }
 
-    pub(super) fn device(&self, claim: &ClaimRef, request: &RequestName) -> Result<MetadataDevice, StoreError> {
+    pub(super) fn metadata_device(
+        &self,
+        claim: &ClaimRef,
+        request: &RequestName,
+    ) -> Result<MetadataDevice, StoreError> {
         MetadataDevice::new(self.settings.driver.clone(), claim.uid.clone(), request.clone()).map_err(|source| {
             StoreError::Cdi { claim: Box::new(claim.clone()), request: request.clone(), source: source.into() }
         })
     }
 
-    pub(super) fn spec(
+    pub(super) fn cdi_spec(
         &self,
         claim: &ClaimRef,
         pod_claim: Option<&PodClaimName>,
         claim_path: &Path,
         device: &MetadataDevice,
     ) -> Result<Vec<u8>, StoreError> {
-        let (request, driver) = (device.request().clone(), self.settings.driver.clone());
+        let request = device.request().clone();
+        let driver = self.settings.driver.clone();
         let container_path = |layout: &Layout| match (layout, pod_claim) {
             (Layout::Kubernetes, Some(pod_claim)) => ContainerFile::Template {
                 pod_claim: pod_claim.clone(),
@@ -80,7 +85,7 @@ impl<F: Files> Store<F> {
     }
 }
 
-/// Groups the devices of an update by the reference for which each was prepared.
+/// Groups the devices of an update by the request reference for which each was prepared.
 pub(super) fn by_reference(
     claim: &ClaimRef,
     request: &RequestName,
@@ -110,19 +115,19 @@ pub(super) fn by_reference(
     Ok(content)
 }
 
-/// The generation of a file's content, if there is any that can be read.
+/// Returns the generation of a file's content, if it can be decoded.
 pub(super) fn generation_of(content: &[u8]) -> Option<i64> {
     decode(content).ok().map(|decoded| decoded.metadata.metadata.generation)
 }
 
-/// Whether a file has no metadata yet: it is empty, or what was in it has been filled with newlines.
+/// Whether a file has no metadata: it is empty, or its former content has been overwritten with newlines.
 pub(super) fn is_blank(content: &[u8]) -> bool {
     content.iter().all(|byte| *byte == b'\n')
 }
 
-/// The claim that a file in a claim's directory says it is about, if that claim's files belong there.
-pub(super) fn owner_of(metadata: &Metadata, place: &Place) -> Option<ClaimRef> {
+/// Returns the claim that a metadata file names, if the file is in that claim's directory.
+pub(super) fn owner_of(metadata: &Metadata, claim_dir: &OpenDirectory) -> Option<ClaimRef> {
     let ObjectMeta { namespace, name, uid, .. } = &metadata.metadata;
     let claim = ClaimRef { namespace: namespace.parse().ok()?, name: name.parse().ok()?, uid: uid.parse().ok()? };
-    place.is_called(&directory_name(&claim.namespace, &claim.name)).then_some(claim)
+    claim_dir.is_named(&directory_name(&claim.namespace, &claim.name)).then_some(claim)
 }

@@ -1,8 +1,8 @@
-//! The one seam through which the store touches the file system, so that tests can make any call fail or be the last.
+//! The interface between the store and the file system, through which tests make any call fail or be the last one.
 //!
-//! Every call takes an open directory and the name of one entry in it; no call follows a symbolic link at that name.
-//! A name is checked to be one entry's: nothing that comes from the API can reach another directory, and nothing that
-//! somebody plants in ours is followed out of it.
+//! Every call takes an open directory and the name of one entry in it, and does not follow a symbolic link at that name. A name
+//! is checked to be a single entry: no name from the API can reach another directory, and no link that is planted in our
+//! directories is followed out of them.
 
 use std::fmt;
 use std::fs::File;
@@ -17,23 +17,23 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::patience::LockPatience;
+use super::lock_budget::LockBudget;
 
-/// The largest file that the store reads; its own have some kilobytes.
+/// The maximum size of a file that the store reads; its own files have a few kilobytes.
 const MAX_SIZE: u64 = 8 * 1024 * 1024;
-/// A file that containers read.
+/// The mode of a file that containers read.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
-/// A directory on the way to one, and that of CDI specs, which programs without root read, too.
+/// The mode of a directory above such a file, and of the CDI directory, which programs without root privileges read too.
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
-/// The driver's own directory, with its sockets, locks and records. The container runtime, which mounts from it, is root or
-/// the same user.
+/// The mode of the driver's own directory, with its sockets, locks and records. The container runtime, which mounts from it,
+/// runs as root or as the same user.
 pub(crate) const PLUGIN_DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o750);
 
 /// An open directory.
 #[derive(Debug)]
 pub(crate) struct Directory(OwnedFd);
 
-/// The name of one entry of a directory.
+/// The name of a single entry of a directory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry<'a>(&'a str);
 
@@ -50,35 +50,35 @@ impl fmt::Display for Entry<'_> {
     }
 }
 
-/// What the store asks of a file system. Each method is one system call that changes something, or a few that do not.
+/// The file system operations that the store uses. Each method makes at most one system call that changes something.
 pub(crate) trait Files: Send + Sync + 'static {
-    /// Opens a directory by its path, which an operator chose; links on the way are followed.
+    /// Opens a directory at a configured path, and follows links on the way.
     fn open_root(&self, path: &Path) -> io::Result<Directory>;
-    /// Makes a directory, and those on the way to it, at a path that an operator chose.
+    /// Creates a directory and its parents at a configured path.
     fn make_root(&self, path: &Path) -> io::Result<()>;
     /// Opens a directory in a directory.
     fn open_directory(&self, parent: &Directory, name: Entry<'_>) -> io::Result<Directory>;
-    /// Makes a directory, and says whether it is new; one that is there already is fine.
+    /// Creates a directory, and returns whether it is new. An existing directory is not an error.
     fn make_directory(&self, parent: &Directory, name: Entry<'_>) -> io::Result<bool>;
     /// Reads a whole file.
     fn read(&self, parent: &Directory, name: Entry<'_>) -> io::Result<Vec<u8>>;
-    /// Makes a file that is not there yet, for everybody to read.
+    /// Creates a world-readable file; fails if it exists.
     fn create(&self, parent: &Directory, name: Entry<'_>) -> io::Result<File>;
-    /// Opens a file for writing into it.
+    /// Opens an existing file for writing.
     fn open_for_update(&self, parent: &Directory, name: Entry<'_>) -> io::Result<File>;
-    /// Locks a file against readers, for as long as it is open; gives up waiting soon and goes on without.
-    fn lock(&self, file: &File, patience: &LockPatience) -> io::Result<()>;
-    /// Writes at the start of a file, in one call if the system lets it.
+    /// Locks a file against readers while it is open. Continues without the lock when the budget is spent.
+    fn lock(&self, file: &File, lock_budget: &LockBudget) -> io::Result<()>;
+    /// Writes at the start of a file, with a single system call if it is not cut short.
     fn write(&self, file: &File, content: &[u8]) -> io::Result<()>;
-    /// Gives an entry another name in the same directory, in the place of what was there.
+    /// Renames an entry within its directory, and replaces an existing entry of that name.
     fn rename(&self, parent: &Directory, from: Entry<'_>, to: Entry<'_>) -> io::Result<()>;
-    /// Removes a file; one that is not there is fine.
+    /// Removes a file. A missing file is not an error.
     fn remove_file(&self, parent: &Directory, name: Entry<'_>) -> io::Result<()>;
-    /// Removes an empty directory; one that is not there is fine.
+    /// Removes an empty directory. A missing directory is not an error.
     fn remove_directory(&self, parent: &Directory, name: Entry<'_>) -> io::Result<()>;
-    /// The entries of a directory, in lexical order; those whose names are not Unicode are left out: none is ours.
+    /// Returns the entries of a directory in lexical order, without those whose names are not Unicode: none of them is ours.
     fn list(&self, directory: &Directory) -> io::Result<Vec<String>>;
-    /// Whether an entry is there, whatever it is.
+    /// Whether an entry exists, of whatever type.
     fn exists(&self, parent: &Directory, name: Entry<'_>) -> io::Result<bool>;
 }
 
@@ -111,7 +111,8 @@ impl Files for SystemFiles {
             return Err(io::Error::from(io::ErrorKind::FileTooLarge));
         }
         let size = usize::try_from(size).unwrap_or_default();
-        // One byte more than there is: a read that does not fill that has reached the end, and needs no other to tell.
+        // One byte more than the file has: a read that does not fill the buffer has reached the end of the file, without
+        // another system call to find out.
         let mut content = vec![0; size + 1];
         let length = io::Read::read(&mut &file, &mut content)?;
         content.truncate(length);
@@ -125,7 +126,7 @@ impl Files for SystemFiles {
     fn create(&self, parent: &Directory, name: Entry<'_>) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&parent.0, name.0, flags, FILE_MODE)?;
-        // The process's umask may have taken away what containers need. To look is much cheaper than to change.
+        // The umask may have removed permissions that containers need. Reading the mode is much cheaper than setting it.
         if Mode::from_raw_mode(fstat(&file)?.st_mode) != FILE_MODE {
             fchmod(&file, FILE_MODE)?;
         }
@@ -136,9 +137,9 @@ impl Files for SystemFiles {
         open_file(parent, name, OFlags::WRONLY).map(|(file, _)| file)
     }
 
-    fn lock(&self, file: &File, patience: &LockPatience) -> io::Result<()> {
-        // A file system without locks has no readers that wait for them either.
-        patience.try_until(|| !matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock)));
+    fn lock(&self, file: &File, lock_budget: &LockBudget) -> io::Result<()> {
+        // Any other error means that the file system has no locks, and then readers take none either.
+        lock_budget.poll_until(|| !matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock)));
         Ok(())
     }
 
@@ -181,8 +182,8 @@ impl Files for SystemFiles {
     }
 }
 
-/// Opens a regular file and nothing else, and says how large it is. What is not one would block, or do things, when it is
-/// opened.
+/// Opens a regular file, and returns it with its size. Refuses anything else: opening a pipe or a device may block or have side
+/// effects.
 fn open_file(parent: &Directory, name: Entry<'_>, access: OFlags) -> io::Result<(File, i64)> {
     let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(&parent.0, name.0, flags, Mode::empty())?;
@@ -193,7 +194,7 @@ fn open_file(parent: &Directory, name: Entry<'_>, access: OFlags) -> io::Result<
     }
 }
 
-/// Makes a directory, and those on the way to it, with a mode that does not depend on the umask. What is there keeps its own.
+/// Creates a directory and its parents, with a mode that does not depend on the umask. Existing directories keep their mode.
 pub(crate) fn make_directories(path: &Path, mode: Mode) -> io::Result<()> {
     match make_directory(CWD, path, mode) {
         Ok(_) if path.is_dir() => Ok(()),
@@ -204,13 +205,13 @@ pub(crate) fn make_directories(path: &Path, mode: Mode) -> io::Result<()> {
             make_directory(CWD, path, mode)?;
             Ok(())
         }
-        // It is there, and whatever keeps it from being made does not matter.
+        // The directory exists, so it does not matter why it cannot be created.
         Err(_) if path.is_dir() => Ok(()),
         Err(errno) => Err(errno.into()),
     }
 }
 
-/// Makes a directory with this mode, and says whether it is new.
+/// Creates a directory with this mode, and returns whether it is new.
 fn make_directory(parent: impl AsFd, name: &Path, mode: Mode) -> Result<bool, Errno> {
     match mkdirat(&parent, name, mode) {
         Ok(()) => {}
@@ -223,14 +224,14 @@ fn make_directory(parent: impl AsFd, name: &Path, mode: Mode) -> Result<bool, Er
     Ok(true)
 }
 
-/// What the process's umask takes away, as it was at the first call: to ask the kernel each time would cost a call.
+/// Returns the process's umask as of the first call. It is cached because reading it takes a system call.
 fn umask() -> Mode {
     static UMASK: OnceLock<Mode> = OnceLock::new();
     *UMASK.get_or_init(|| {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let digits = status.lines().find_map(|line| line.strip_prefix("Umask:"));
         let bits = digits.and_then(|digits| u32::from_str_radix(digits.trim(), 8).ok());
-        // If nobody says, anything may be missing.
+        // If it cannot be read, assume that it removes all permissions.
         bits.map_or(Mode::RWXU | Mode::RWXG | Mode::RWXO, Mode::from_raw_mode)
     })
 }

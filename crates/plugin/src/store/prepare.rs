@@ -1,4 +1,4 @@
-//! Preparing a claim: for the first time, and again while containers use it.
+//! Writes the files of a claim: for the first time, and again while containers use it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,19 +10,19 @@ use drakkar_metadata::name::{PodClaimName, RequestName};
 use drakkar_metadata::path::HOST_FILE;
 use drakkar_metadata::{Metadata, encode};
 
-use super::directory::NAME_MAX;
+use super::directory_name::NAME_MAX;
 use super::documents::{generation_of, is_blank};
 use super::files::Files;
-use super::place::{Place, Step};
+use super::open_directory::{OpenDirectory, StoreCall};
 use super::record::{DeviceUse, Record, RequestRecord};
-use super::write::{Presence, temporary};
+use super::write::{Presence, temporary_name};
 use super::{Delivery, PreparedRequest, Store, StoreError};
 
-/// Everything about one request that can be worked out before anything is written.
+/// The files of one request, computed and checked before anything is written.
 pub(super) struct Plan {
     pub(super) device: MetadataDevice,
     spec: Vec<u8>,
-    /// What is known now, checked, as generation 1.
+    /// The validated metadata as generation 1.
     document: Metadata,
     delivery: Delivery,
     record: RequestRecord,
@@ -38,18 +38,18 @@ impl<F: Files> Store<F> {
     ) -> Result<BTreeMap<RequestName, Plan>, StoreError> {
         let mut plans = BTreeMap::new();
         for prepared in requests {
-            let device = self.device(claim, &prepared.request)?;
-            // With a UID of the API server, which has 36 bytes, every name fits. Another may be too long.
-            let staged = temporary(&device.file_name());
-            if staged.len() > NAME_MAX {
-                let source = Box::new(MetadataSpecError::FileName { name: staged });
+            let device = self.metadata_device(claim, &prepared.request)?;
+            // Every name fits with a UID from the API server, which has 36 bytes; another UID may be too long.
+            let temporary = temporary_name(&device.file_name());
+            if temporary.len() > NAME_MAX {
+                let source = Box::new(MetadataSpecError::FileName { name: temporary });
                 return Err(StoreError::Cdi {
                     claim: Box::new(claim.clone()),
                     request: prepared.request.clone(),
                     source,
                 });
             }
-            let spec = self.spec(claim, pod_claim, claim_path, &device)?;
+            let spec = self.cdi_spec(claim, pod_claim, claim_path, &device)?;
             let devices = prepared.references.iter().flat_map(|reference| {
                 reference
                     .devices
@@ -57,7 +57,7 @@ impl<F: Files> Store<F> {
                     .map(|device| (reference.name.clone(), device.pool.clone(), device.name.clone()))
             });
             let record = RequestRecord { devices: devices.collect(), gated: prepared.delivery == Delivery::Gated };
-            // What cannot be written must not fail half-way.
+            // Validated here, so that invalid metadata fails before anything is written.
             let document = self.document(claim, pod_claim, &prepared.request, prepared.references, 1)?;
             let plan = Plan { device, spec, document, delivery: prepared.delivery, record };
             plans.insert(prepared.request, plan);
@@ -65,77 +65,78 @@ impl<F: Files> Store<F> {
         Ok(plans)
     }
 
-    pub(super) fn prepare_anew(
+    pub(super) fn prepare_first(
         &self,
-        step: Step<'_>,
-        root: &Place,
-        place: &Place,
+        call: StoreCall<'_>,
+        root: &OpenDirectory,
+        claim_dir: &OpenDirectory,
         record: &Record,
         plans: &BTreeMap<RequestName, Plan>,
     ) -> Result<(), StoreError> {
         let written = plans
             .iter()
-            .try_for_each(|(request, plan)| self.write_new_file(step, place, request, plan))
-            .and_then(|()| self.write_first_record(step, place, record))
-            .and_then(|()| self.write_specs(step, plans, record, Presence::Unlikely));
+            .try_for_each(|(request, plan)| self.write_new_file(call, claim_dir, request, plan))
+            .and_then(|()| self.write_first_record(call, claim_dir, record))
+            .and_then(|()| self.write_specs(call, plans, record, Presence::Unlikely));
         if written.is_err() {
-            // The first error is the one to tell; what cannot be removed now, the next start removes.
-            let _ = self.remove_specs(step, place, Some(record));
-            let _ = self.remove_place(step, root, place, Some(record));
+            // The first error is the one to return; what cannot be removed now is removed by the next start.
+            let _ = self.remove_specs(call, claim_dir, Some(record));
+            let _ = self.remove_claim_directory(call, root, claim_dir, Some(record));
         }
         written
     }
 
-    /// The same claim once more: after a restart of the kubelet, with containers that use its files.
-    pub(super) fn prepare_again(
+    /// Prepares a claim that is already prepared, possibly while containers use its files: after a restart of the kubelet.
+    pub(super) fn prepare_repeated(
         &self,
-        step: Step<'_>,
-        place: &Place,
+        call: StoreCall<'_>,
+        claim_dir: &OpenDirectory,
         mut record: Record,
         plans: &BTreeMap<RequestName, Plan>,
         known: &Record,
     ) -> Result<(), StoreError> {
         for (request, plan) in plans {
             let before = known.requests.get(request);
-            let believed = known.boot == self.settings.boot
+            let is_trusted = known.boot == self.settings.boot
                 && before.is_some_and(|before| before.has_devices_of(&plan.record))
                 && known.pod_claim == record.pod_claim;
-            let Some(directory) = self.open_request_directory(step, place, request)? else {
-                self.write_new_file(step, place, request, plan)?;
+            let Some(request_dir) = self.open_request_directory(call, claim_dir, request)? else {
+                self.write_new_file(call, claim_dir, request, plan)?;
                 continue;
             };
-            self.finish_update(step, &directory)?;
-            let old = self.read_metadata(step, &directory)?;
+            self.finish_update(call, &request_dir)?;
+            let old = self.read_metadata(call, &request_dir)?;
             let generation = generation_of(&old);
-            // A blank file is right where metadata comes later. Elsewhere it is one that could not be written.
+            // A blank file is correct where metadata is delivered later. Elsewhere it could not be written.
             let is_deferred = plan.delivery != Delivery::Now && is_blank(&old);
-            if believed && (generation.is_some() || is_deferred) {
-                // The record stays as it is: an update may have opened the gate, and the order of devices is the file's.
+            if is_trusted && (generation.is_some() || is_deferred) {
+                // Keeps the record of the request: an update may have lifted the gate, and the order of devices is that of
+                // the file.
                 if let (Some(before), Some(entry)) = (before, record.requests.get_mut(request)) {
                     *entry = before.clone();
                 }
                 continue;
             }
             if plan.delivery == Delivery::Gated
-                && let Some(cdi) = self.open_cdi(step)?
+                && let Some(cdi) = self.open_cdi(call)?
             {
-                // The gate is closed again, before what is behind it goes.
-                self.remove_spec(step, &cdi, &plan.device)?;
+                // Close the gate again before the file is blanked.
+                self.remove_spec(call, &cdi, &plan.device)?;
             }
             let next = generation.unwrap_or(0).saturating_add(1);
-            self.write_in_place(step, &directory, &old, self.initial_bytes(plan, next))?;
+            self.write_in_place(call, &request_dir, &old, self.initial_bytes(plan, next))?;
         }
-        // While the record still names them, what a crash leaves of them is found.
+        // Removed before the record is written: while the record names them, recovery finds what a crash leaves.
         for request in known.requests.keys().filter(|request| !plans.contains_key(*request)) {
-            if let Some(cdi) = self.open_cdi(step)? {
-                self.remove_spec(step, &cdi, &self.device(step.claim, request)?)?;
+            if let Some(cdi) = self.open_cdi(call)? {
+                self.remove_spec(call, &cdi, &self.metadata_device(call.claim, request)?)?;
             }
-            self.remove_request(step, place, request.as_str())?;
+            self.remove_request(call, claim_dir, request.as_str())?;
         }
         if record != *known {
-            self.write_record(step, place, &record)?;
+            self.write_record(call, claim_dir, &record)?;
         }
-        self.write_specs(step, plans, &record, Presence::Likely)
+        self.write_specs(call, plans, &record, Presence::Likely)
     }
 
     pub(super) fn record(
@@ -156,7 +157,7 @@ impl<F: Files> Store<F> {
 
     pub(super) fn write_specs(
         &self,
-        step: Step<'_>,
+        call: StoreCall<'_>,
         plans: &BTreeMap<RequestName, Plan>,
         record: &Record,
         presence: Presence,
@@ -166,33 +167,34 @@ impl<F: Files> Store<F> {
         if ready.peek().is_none() {
             return Ok(());
         }
-        let cdi = self.make_cdi(step)?;
-        ready.try_for_each(|(_, plan)| self.write_spec(step, &cdi, &plan.device, &plan.spec, presence))
+        let cdi = self.make_cdi(call)?;
+        ready.try_for_each(|(_, plan)| self.write_spec(call, &cdi, &plan.device, &plan.spec, presence))
     }
 
     pub(super) fn write_new_file(
         &self,
-        step: Step<'_>,
-        place: &Place,
+        call: StoreCall<'_>,
+        claim_dir: &OpenDirectory,
         request: &RequestName,
         plan: &Plan,
     ) -> Result<(), StoreError> {
         let bytes = self.initial_bytes(plan, 1);
-        let path = place.path.join(request.as_str());
-        let name = step.entry(request.as_str(), &path)?;
-        step.on("make directory", &path, self.files.make_directory(&place.directory, name))?;
-        let directory = self.request_directory(step, place, request)?;
-        // No spec names the file yet: nobody reads it before it is whole.
-        let path = directory.path.join(HOST_FILE);
-        let name = step.entry(HOST_FILE, &path)?;
-        let file = step.on("create", &path, self.files.create(&directory.directory, name))?;
+        let path = claim_dir.path.join(request.as_str());
+        let name = call.entry(request.as_str(), &path)?;
+        call.io("create directory", &path, self.files.make_directory(&claim_dir.handle, name))?;
+        let request_dir = self.open_existing_request_directory(call, claim_dir, request)?;
+        // Written without a rename: no spec names the file yet, so no container reads it before it is complete.
+        let path = request_dir.path.join(HOST_FILE);
+        let name = call.entry(HOST_FILE, &path)?;
+        let file = call.io("create", &path, self.files.create(&request_dir.handle, name))?;
         if bytes.is_empty() {
             return Ok(());
         }
-        step.on("write", &path, self.files.write(&file, &bytes))
+        call.io("write", &path, self.files.write(&file, &bytes))
     }
 
-    /// What a file says before its first update: nothing at all, or what the driver knew when it prepared.
+    /// Returns the content of a file before its first update: the metadata from the prepare, or nothing if it is delivered
+    /// later.
     fn initial_bytes(&self, plan: &Plan, generation: i64) -> Vec<u8> {
         if plan.delivery != Delivery::Now {
             return Vec::new();

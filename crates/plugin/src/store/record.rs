@@ -1,10 +1,10 @@
-//! The state record of a prepared claim: what the store must know of it when nobody is left to ask.
+//! The state record of a prepared claim: what the store knows about the claim without the kubelet and the API server.
 //!
-//! It lies in the claim's directory and is the point at which a prepare is done: the files that it names were written
-//! before it, the CDI specs are written after it. A directory without a whole record is one that a crash left behind.
+//! The record is in the claim's directory, and writing it commits a prepare: the files that it names are written before it,
+//! the CDI specs after it. A directory without a valid record is a leftover of a crash.
 //!
-//! Nothing is synced to the disk, so after a power loss a record may be empty, cut or of an earlier time. It carries
-//! its own checksum, and the boot that it was written in.
+//! Nothing is synced to disk, so after a power loss a record may be empty, truncated or stale. It has a checksum, and names
+//! the boot during which it was written.
 
 use std::collections::BTreeMap;
 
@@ -12,44 +12,44 @@ use drakkar_client::ClaimRef;
 use drakkar_metadata::name::{ClaimName, ClaimUid, Namespace, PodClaimName, RequestName};
 use serde::{Deserialize, Serialize};
 
-/// The record's name in the claim's directory. A request's directory never begins with a dot.
+/// The file name of the record in the claim's directory. The name of a request's directory never begins with a dot.
 pub(crate) const FILE: &str = ".claim.json";
 const FORMAT: u32 = 1;
 
-/// A device, or a share of one, that a claim keeps others from using.
+/// A device, or a share of a device, that a claim uses exclusively.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DeviceUse {
     pub(crate) pool: String,
     pub(crate) device: String,
-    /// Which share of a device that several claims can have at a time.
+    /// The share, if several claims can use the device at the same time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) share_id: Option<String>,
 }
 
-/// What is known of a prepared claim.
+/// The stored state of a prepared claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// The directory's name does not always tell namespace and name, and a record that was copied lies.
+    /// Stored in full because the directory's name may be shortened; compared with it because a record may have been copied.
     pub(crate) claim: ClaimRef,
     pub(crate) pod_claim: Option<PodClaimName>,
     pub(crate) boot: String,
     pub(crate) requests: BTreeMap<RequestName, RequestRecord>,
-    /// The devices that the claim uses, without those that it only looks at (admin access).
+    /// The devices that the claim uses, without those with admin access.
     pub(crate) uses: Vec<DeviceUse>,
 }
 
-/// What is known of one request of it.
+/// The stored state of one request.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct RequestRecord {
-    /// The devices that the driver returned, as (reference, pool, device), in its order.
+    /// The devices that the driver returned, as (reference, pool, device), in the driver's order.
     pub(crate) devices: Vec<(String, String, String)>,
-    /// Whether the CDI spec is held back until the first update.
+    /// Whether the CDI spec is withheld until the first update.
     pub(crate) gated: bool,
 }
 
 impl RequestRecord {
-    /// Whether both have the same devices, in whatever order: a driver may list what it found anew in another one.
+    /// Whether both have the same devices, in any order: a driver may list its devices in another order after a restart.
     pub(crate) fn has_devices_of(&self, other: &Self) -> bool {
         let sorted = |record: &Self| {
             let mut devices = record.devices.clone();
@@ -87,7 +87,7 @@ struct Read {
 }
 
 impl Record {
-    /// One line of JSON, and one with its checksum.
+    /// Encodes the record as a line of JSON and a line with its checksum.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let written = Written {
             format: FORMAT,
@@ -100,14 +100,14 @@ impl Record {
             uses: &self.uses,
         };
         let mut bytes = Vec::with_capacity(1024);
-        // Strings, numbers and lists of them into memory: there is nothing that could fail.
+        // Serializing strings, numbers and lists into memory cannot fail.
         let _ = serde_json::to_writer(&mut bytes, &written);
         let checksum = crc32fast::hash(&bytes);
         bytes.extend_from_slice(format!("\n{checksum:08x}\n").as_bytes());
         bytes
     }
 
-    /// The record, if it is whole and makes sense.
+    /// Decodes a record. Returns `None` if it is truncated, corrupt or of an unknown format.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let text = bytes.strip_suffix(b"\n")?;
         let (json, checksum) = text.split_at(text.iter().rposition(|byte| *byte == b'\n')?);
@@ -163,12 +163,12 @@ mod tests {
     }
 
     #[test]
-    fn a_record_comes_back_as_it_was() {
+    fn a_record_survives_a_round_trip() {
         assert_eq!(Record::decode(&record().encode()), Some(record()));
     }
 
     #[test]
-    fn a_record_that_was_cut_or_changed_is_none() {
+    fn a_truncated_or_changed_record_is_rejected() {
         let bytes = record().encode();
         for end in 0..bytes.len() {
             assert_eq!(Record::decode(&bytes[..end]), None, "cut at {end}");

@@ -1,7 +1,7 @@
-//! What a start does with what it finds: finishes or removes what a crash left, and puts back what a reboot wiped.
+//! Recovers the store at start: completes or removes what a crash has left, and restores CDI specs that a reboot has deleted.
 //!
-//! Nothing of a claim in use is touched: a record that is whole stands for its claim until somebody who can ask the
-//! API says that the claim is gone. One bad entry is reported and left alone, and keeps nothing else from being done.
+//! Files of a claim in use are not touched: a valid record means that the claim is prepared, until a caller that can ask the API
+//! server finds that it is gone. An entry that cannot be handled is reported and left alone, and does not stop the recovery.
 
 use std::collections::HashSet;
 use std::io;
@@ -13,21 +13,21 @@ use drakkar_metadata::name::{ClaimUid, RequestName};
 use drakkar_metadata::path::HOST_SUBDIR;
 
 use super::Store;
-use super::directory::claim_of;
+use super::directory_name::claim_from_directory;
 use super::documents::{generation_of, is_blank, owner_of};
 use super::error::StoreError;
 use super::files::{Entry, Files};
-use super::patience::LockPatience;
-use super::place::{Place, Step};
+use super::lock_budget::LockBudget;
+use super::open_directory::{OpenDirectory, StoreCall};
 use super::record::{self, DeviceUse, Record, RequestRecord};
-use super::write::{NEXT, Presence, temporary};
+use super::write::{Presence, WRITE_AHEAD_FILE, temporary_name};
 
-/// What a start found.
+/// The result of a recovery.
 #[derive(Debug, Default)]
 pub(crate) struct Recovery {
-    /// The claims that are prepared, as far as the disk knows. Whether the API still has them is to be asked.
+    /// The claims that are prepared according to the disk. They may no longer exist in the API server.
     pub(crate) claims: Vec<RecoveredClaim>,
-    /// What could not be brought in order.
+    /// What could not be read or recovered.
     pub(crate) problems: Vec<StoreError>,
 }
 
@@ -35,84 +35,88 @@ pub(crate) struct Recovery {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RecoveredClaim {
     pub(crate) claim: ClaimRef,
-    /// The devices that it keeps others from using. Of a claim that a driver built on the Go framework prepared, they
-    /// are those that its files name: these files do not tell shares and admin access.
+    /// The devices that it uses exclusively. If a driver built with the Go framework prepared the claim, these are the devices
+    /// that its files name, without shares and regardless of admin access.
     pub(crate) uses: Vec<DeviceUse>,
-    /// Whether its containers can still run: none outlives the boot that it was prepared in.
+    /// Whether it was prepared during this boot, so that its containers may still run.
     pub(crate) is_of_this_boot: bool,
 }
 
-/// What an entry among the directories of claims turned out to be.
-enum Found {
-    /// A claim that is prepared.
-    Claim(Place, Record),
-    /// Rubbish, which is gone now.
-    Nothing,
-    /// Nothing of ours, left alone. It can be a claim's only if it is a directory.
+/// An entry among the directories of claims.
+enum DirectoryKind {
+    /// The directory of a prepared claim.
+    Claim(OpenDirectory, Record),
+    /// A leftover, which has been removed.
+    Removed,
+    /// An unknown entry, left alone. It can belong to a claim only if it is a directory.
     Foreign { is_directory: bool },
 }
 
 impl<F: Files> Store<F> {
-    /// Brings everything on disk into a state between two calls. To be called before any other.
+    /// Restores a consistent state on disk. Must be called before any other method.
     pub(crate) fn recover(&self) -> Recovery {
         let mut recovery = Recovery::default();
-        let mut knows_all = true;
-        let patience = LockPatience::of_recovery();
+        let mut all_claims_known = true;
+        let lock_budget = LockBudget::for_recovery();
         let path = self.root_path();
         let root = Entry::new(HOST_SUBDIR).and_then(|name| self.files.open_directory(&self.plugin, name));
-        let found = root.and_then(|directory| Ok((self.files.list(&directory)?, directory)));
+        let found = root.and_then(|handle| Ok((self.files.list(&handle)?, handle)));
         let (names, root) = match found {
-            Ok((names, directory)) => (names, Place { directory, path }),
+            Ok((names, handle)) => (names, OpenDirectory { handle, path }),
             Err(source) => {
-                // Without knowing which claims there are, no spec can be said to be nobody's.
+                // Without a list of all claims, no spec is known to be orphaned.
                 if source.kind() != io::ErrorKind::NotFound {
-                    knows_all = false;
+                    all_claims_known = false;
                     recovery.problems.push(StoreError::Root { path, source });
                 }
-                self.remove_specs_of_nobody(&mut recovery, knows_all);
+                self.remove_orphaned_specs(&mut recovery, all_claims_known);
                 return recovery;
             }
         };
         for name in names {
-            match self.find_claim(&patience, &root, &name) {
-                Ok(Found::Claim(place, record)) => {
-                    self.restore(Step::new(&record.claim, &patience), &place, &record, &mut recovery.problems);
+            match self.find_claim(&lock_budget, &root, &name) {
+                Ok(DirectoryKind::Claim(claim_dir, record)) => {
+                    self.restore(
+                        StoreCall::new(&record.claim, &lock_budget),
+                        &claim_dir,
+                        &record,
+                        &mut recovery.problems,
+                    );
                     recovery.claims.push(self.recovered(record));
                 }
-                Ok(Found::Nothing) => {}
-                Ok(Found::Foreign { is_directory }) => {
-                    knows_all &= !is_directory;
+                Ok(DirectoryKind::Removed) => {}
+                Ok(DirectoryKind::Foreign { is_directory }) => {
+                    all_claims_known &= !is_directory;
                     let text = "not the directory of a claim; left alone";
                     let source = io::Error::new(io::ErrorKind::InvalidFilename, text);
                     recovery.problems.push(StoreError::Root { path: root.path.join(&name), source });
                 }
                 Err(problem) => {
-                    knows_all = false;
+                    all_claims_known = false;
                     recovery.problems.push(problem);
                 }
             }
         }
-        self.remove_specs_of_nobody(&mut recovery, knows_all);
+        self.remove_orphaned_specs(&mut recovery, all_claims_known);
         recovery
     }
 
-    /// The claims that are prepared now, in whatever process, and what could not be read. Changes nothing.
-    pub(crate) fn prepared(&self) -> Result<Recovery, StoreError> {
+    /// Returns the claims that are prepared now, by any process, and what could not be read. Changes nothing.
+    pub(crate) fn prepared_claims(&self) -> Result<Recovery, StoreError> {
         let path = self.root_path();
         let root = Entry::new(HOST_SUBDIR).and_then(|name| self.files.open_directory(&self.plugin, name));
-        let (names, root) = match root.and_then(|directory| Ok((self.files.list(&directory)?, directory))) {
-            Ok((names, directory)) => (names, Place { directory, path }),
+        let (names, root) = match root.and_then(|handle| Ok((self.files.list(&handle)?, handle))) {
+            Ok((names, handle)) => (names, OpenDirectory { handle, path }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Recovery::default()),
             Err(source) => return Err(StoreError::Root { path, source }),
         };
         let mut recovery = Recovery::default();
-        let patience = LockPatience::of_call();
+        let lock_budget = LockBudget::for_call();
         for directory in names {
-            let (Some((namespace, name)), Ok(uid)) = (claim_of(&directory), ClaimUid::new("unknown")) else { continue };
-            let nobody = ClaimRef { namespace, name, uid };
-            let step = Step::new(&nobody, &patience);
-            let record = match self.open_place(step, &root, &directory) {
-                Ok(Some(place)) => self.known(step, &place),
+            let Some(unidentified) = unidentified_claim(&directory) else { continue };
+            let call = StoreCall::new(&unidentified, &lock_budget);
+            let record = match self.open_claim_directory(call, &root, &directory) {
+                Ok(Some(claim_dir)) => self.find_record(call, &claim_dir),
                 Ok(None) => Ok(None),
                 Err(error) => Err(error),
             };
@@ -130,63 +134,78 @@ impl<F: Files> Store<F> {
         RecoveredClaim { claim: record.claim, uses: record.uses, is_of_this_boot }
     }
 
-    /// Whose directory this is. One that is nobody's is removed.
-    fn find_claim(&self, patience: &LockPatience, root: &Place, directory: &str) -> Result<Found, StoreError> {
-        let (Some((namespace, name)), Ok(uid)) = (claim_of(directory), ClaimUid::new("unknown")) else {
-            return Ok(Found::Foreign { is_directory: self.is_directory(root, directory) });
+    /// Finds the claim of a directory. A leftover directory without a claim is removed.
+    fn find_claim(
+        &self,
+        lock_budget: &LockBudget,
+        root: &OpenDirectory,
+        directory: &str,
+    ) -> Result<DirectoryKind, StoreError> {
+        let Some(unidentified) = unidentified_claim(directory) else {
+            return Ok(DirectoryKind::Foreign { is_directory: self.is_directory(root, directory) });
         };
-        let nobody = ClaimRef { namespace, name, uid };
-        let step = Step::new(&nobody, patience);
-        let Some(place) = self.open_place(step, root, directory)? else { return Ok(Found::Nothing) };
-        if let Some(record) = self.take_over(step, &place)? {
-            return Ok(Found::Claim(place, record));
+        let call = StoreCall::new(&unidentified, lock_budget);
+        let Some(claim_dir) = self.open_claim_directory(call, root, directory)? else {
+            return Ok(DirectoryKind::Removed);
+        };
+        if let Some(record) = self.find_or_adopt_record(call, &claim_dir)? {
+            return Ok(DirectoryKind::Claim(claim_dir, record));
         }
-        // Half of a prepare or of an unprepare: nobody has been told of it.
-        self.remove_specs(step, &place, None)?;
-        self.remove_place(step, root, &place, None)?;
-        Ok(Found::Nothing)
+        // An interrupted prepare or unprepare, which was never reported as successful.
+        self.remove_specs(call, &claim_dir, None)?;
+        self.remove_claim_directory(call, root, &claim_dir, None)?;
+        Ok(DirectoryKind::Removed)
     }
 
-    /// Whether an entry that has no claim's name is a directory, or may be one.
-    fn is_directory(&self, root: &Place, name: &str) -> bool {
-        let opened = Entry::new(name).and_then(|name| self.files.open_directory(&root.directory, name));
+    /// Whether an unknown entry is a directory, or may be one.
+    fn is_directory(&self, root: &OpenDirectory, name: &str) -> bool {
+        let opened = Entry::new(name).and_then(|name| self.files.open_directory(&root.handle, name));
         opened.map_or_else(|error| error.kind() != io::ErrorKind::NotADirectory, |_| true)
     }
 
-    /// What is known of a prepared claim: its record or, if a driver on the Go framework wrote it, what its files tell.
-    pub(super) fn known(&self, step: Step<'_>, place: &Place) -> Result<Option<Record>, StoreError> {
-        match self.read_record(step, place)? {
-            None => self.adopt(step, place),
+    /// Returns the record of a claim or, if a driver built with the Go framework wrote the files, a record made from them.
+    pub(super) fn find_record(
+        &self,
+        call: StoreCall<'_>,
+        claim_dir: &OpenDirectory,
+    ) -> Result<Option<Record>, StoreError> {
+        match self.read_record(call, claim_dir)? {
+            None => self.adopt_go_files(call, claim_dir),
             known => Ok(known),
         }
     }
 
-    /// The same, with a record from now on.
-    pub(super) fn take_over(&self, step: Step<'_>, place: &Place) -> Result<Option<Record>, StoreError> {
-        let known = self.read_record(step, place)?;
+    /// Like [`Self::find_record`], but also writes a record that was made from files of the Go framework.
+    pub(super) fn find_or_adopt_record(
+        &self,
+        call: StoreCall<'_>,
+        claim_dir: &OpenDirectory,
+    ) -> Result<Option<Record>, StoreError> {
+        let known = self.read_record(call, claim_dir)?;
         if known.is_some() {
             return Ok(known);
         }
-        let adopted = self.adopt(step, place)?;
+        let adopted = self.adopt_go_files(call, claim_dir)?;
         if let Some(record) = &adopted {
-            self.write_record(step.of(&record.claim), place, record)?;
+            self.write_record(call.for_claim(&record.claim), claim_dir, record)?;
         }
         Ok(adopted)
     }
 
-    /// Files without a record whose specs are there are those of a driver that was built on the Go framework: they
-    /// are in use, and get a record.
-    fn adopt(&self, step: Step<'_>, place: &Place) -> Result<Option<Record>, StoreError> {
+    /// Makes a record from the files of a driver built with the Go framework: files without a record, but with specs. They are
+    /// in use.
+    fn adopt_go_files(&self, call: StoreCall<'_>, claim_dir: &OpenDirectory) -> Result<Option<Record>, StoreError> {
         let mut adopted: Option<Record> = None;
-        for (request, content) in self.request_files(step, place)? {
+        for (request, content) in self.request_files(call, claim_dir)? {
             let Ok(decoded) = decode(&content) else { return Ok(None) };
             let metadata = decoded.metadata;
-            let Some(claim) = owner_of(&metadata, place) else { return Ok(None) };
-            let step = step.of(&claim);
-            let device = self.device(&claim, &request)?;
-            let Some(cdi) = self.open_cdi(step)? else { return Ok(None) };
-            let (name, path) = (device.file_name(), cdi.path.join(device.file_name()));
-            if !step.on("look at", &path, self.files.exists(&cdi.directory, step.entry(&name, &path)?))? {
+            let Some(claim) = owner_of(&metadata, claim_dir) else { return Ok(None) };
+            let call = call.for_claim(&claim);
+            let device = self.metadata_device(&claim, &request)?;
+            let Some(cdi) = self.open_cdi(call)? else { return Ok(None) };
+            let name = device.file_name();
+            let path = cdi.path.join(&name);
+            if !call.io("stat", &path, self.files.exists(&cdi.handle, call.entry(&name, &path)?))? {
                 return Ok(None);
             }
             let record = adopted.get_or_insert_with(|| Record {
@@ -214,57 +233,59 @@ impl<F: Files> Store<F> {
         Ok(adopted)
     }
 
-    /// Finishes updates, removes what was on its way, and writes specs that are gone.
-    fn restore(&self, step: Step<'_>, place: &Place, record: &Record, problems: &mut Vec<StoreError>) {
+    /// Completes updates, removes leftovers, and writes missing specs.
+    fn restore(&self, call: StoreCall<'_>, claim_dir: &OpenDirectory, record: &Record, problems: &mut Vec<StoreError>) {
         let is_known = |name: &String| {
             name == record::FILE || RequestName::new(name).is_ok_and(|name| record.requests.contains_key(&name))
         };
-        match step.on("list", &place.path, self.files.list(&place.directory)) {
+        match call.io("list", &claim_dir.path, self.files.list(&claim_dir.handle)) {
             Ok(names) => {
-                let rubbish = names.iter().filter(|name| !is_known(name));
-                problems.extend(rubbish.filter_map(|name| self.remove_request(step, place, name).err()));
+                let leftovers = names.iter().filter(|name| !is_known(name));
+                problems.extend(leftovers.filter_map(|name| self.remove_request(call, claim_dir, name).err()));
             }
             Err(problem) => problems.push(problem),
         }
         let requests = record.requests.iter();
         problems.extend(
-            requests
-                .filter_map(|(request, prepared)| self.restore_request(step, place, record, request, prepared).err()),
+            requests.filter_map(|(request, prepared)| {
+                self.restore_request(call, claim_dir, record, request, prepared).err()
+            }),
         );
     }
 
     fn restore_request(
         &self,
-        step: Step<'_>,
-        place: &Place,
+        call: StoreCall<'_>,
+        claim_dir: &OpenDirectory,
         record: &Record,
         request: &RequestName,
         prepared: &RequestRecord,
     ) -> Result<(), StoreError> {
-        let device = self.device(&record.claim, request)?;
+        let device = self.metadata_device(&record.claim, request)?;
         let mut is_ready = false;
-        // Without a directory the next prepare writes it; until then no container may be created with it.
-        if let Some(directory) = self.open_request_directory(step, place, request)? {
-            self.finish_update(step, &directory)?;
-            let leftover = temporary(NEXT);
-            let path = directory.path.join(&leftover);
-            step.on("remove", &path, self.files.remove_file(&directory.directory, step.entry(&leftover, &path)?))?;
-            let content = self.read_metadata(step, &directory)?;
-            let is_whole = is_blank(&content) || generation_of(&content).is_some();
-            is_ready = is_whole && !prepared.gated;
+        // A missing directory is written by the next prepare. Until then the spec is removed, so that no container is created
+        // with it.
+        if let Some(request_dir) = self.open_request_directory(call, claim_dir, request)? {
+            self.finish_update(call, &request_dir)?;
+            let leftover = temporary_name(WRITE_AHEAD_FILE);
+            let path = request_dir.path.join(&leftover);
+            call.io("remove", &path, self.files.remove_file(&request_dir.handle, call.entry(&leftover, &path)?))?;
+            let content = self.read_metadata(call, &request_dir)?;
+            let is_complete = is_blank(&content) || generation_of(&content).is_some();
+            is_ready = is_complete && !prepared.gated;
         }
         if is_ready {
-            let spec = self.spec(&record.claim, record.pod_claim.as_ref(), &place.path, &device)?;
-            self.write_spec(step, &self.make_cdi(step)?, &device, &spec, Presence::Likely)
-        } else if let Some(cdi) = self.open_cdi(step)? {
-            self.remove_spec(step, &cdi, &device)
+            let spec = self.cdi_spec(&record.claim, record.pod_claim.as_ref(), &claim_dir.path, &device)?;
+            self.write_spec(call, &self.make_cdi(call)?, &device, &spec, Presence::Likely)
+        } else if let Some(cdi) = self.open_cdi(call)? {
+            self.remove_spec(call, &cdi, &device)
         } else {
             Ok(())
         }
     }
 
-    /// Removes specs of ours that were on their way and, where all claims are known, those that belong to none.
-    fn remove_specs_of_nobody(&self, recovery: &mut Recovery, knows_all: bool) {
+    /// Removes temporary files of our specs and, if all claims are known, the specs that belong to none of them.
+    fn remove_orphaned_specs(&self, recovery: &mut Recovery, all_claims_known: bool) {
         let path = &self.settings.cdi_directory;
         let found = self.files.open_root(path).and_then(|cdi| Ok((self.files.list(&cdi)?, cdi)));
         let (names, cdi) = match found {
@@ -276,8 +297,8 @@ impl<F: Files> Store<F> {
         for name in names {
             let final_name = name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp"));
             let Some(device) = MetadataDevice::from_file_name(final_name.unwrap_or(&name)) else { continue };
-            let is_nobodys = knows_all && !prepared.contains(device.claim_uid().as_str());
-            if *device.driver() == self.settings.driver && (final_name.is_some() || is_nobodys) {
+            let is_orphaned = all_claims_known && !prepared.contains(device.claim_uid().as_str());
+            if *device.driver() == self.settings.driver && (final_name.is_some() || is_orphaned) {
                 let removed = Entry::new(&name).and_then(|name| self.files.remove_file(&cdi, name));
                 if let Err(source) = removed {
                     recovery.problems.push(StoreError::Root { path: path.join(&name), source });
@@ -285,4 +306,10 @@ impl<F: Files> Store<F> {
             }
         }
     }
+}
+
+/// Returns the claim of a directory whose record has not been read yet, with a placeholder for its UID, for error messages.
+fn unidentified_claim(directory: &str) -> Option<ClaimRef> {
+    let (namespace, name) = claim_from_directory(directory)?;
+    Some(ClaimRef { namespace, name, uid: ClaimUid::new("unknown").ok()? })
 }

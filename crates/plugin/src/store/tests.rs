@@ -1,11 +1,10 @@
-//! The store's promises, with every system call failing in turn and the process dying between any two of them.
+//! Tests of the store, with every system call failing in turn and the process dying between any two of them.
 
 mod faults;
 mod faulty;
 mod gate;
 mod recovery;
 
-use crate::store::recover::Recovery;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -18,12 +17,13 @@ use rustix::io::Errno;
 use tempfile::TempDir;
 
 use self::faulty::{Fault, FaultyFiles};
+use super::recover::Recovery;
 use super::*;
 
 const DRIVER: &str = "gpu.example.com";
 const UID: &str = "0d6a3c0e-5c5e-4d53-9d39-0f2f6a1f6a11";
 
-/// A node's disk.
+/// The disk of a node.
 struct Disk(TempDir);
 
 impl Disk {
@@ -58,7 +58,7 @@ impl Disk {
         (Store::open(files.clone(), self.settings()), files)
     }
 
-    /// Everything on the disk, by path, with the content of files.
+    /// Returns everything on the disk, by path, with the content of files.
     fn all(&self) -> BTreeMap<String, String> {
         fn walk(root: &Path, path: &Path, all: &mut BTreeMap<String, String>) {
             for entry in fs::read_dir(path).unwrap() {
@@ -77,7 +77,7 @@ impl Disk {
         all
     }
 
-    /// What containers of the claim would see of a request.
+    /// Returns the metadata of a request that containers of the claim would see.
     fn seen(&self, request: &str) -> Option<Metadata> {
         self.seen_of(&claim(), request)
     }
@@ -113,17 +113,17 @@ fn claim() -> ClaimRef {
     ClaimRef { namespace: "default".parse().unwrap(), name: "my-claim".parse().unwrap(), uid: UID.parse().unwrap() }
 }
 
-/// A claim whose namespace and name do not fit into one name together.
+/// Returns a claim whose namespace and name do not fit into one directory name.
 fn long_claim() -> ClaimRef {
     ClaimRef { namespace: "n".repeat(63).parse().unwrap(), name: "c".repeat(253).parse().unwrap(), ..claim() }
 }
 
-/// A later claim of the same name.
+/// Returns a later claim with the same name.
 fn successor(of: &ClaimRef) -> ClaimRef {
     ClaimRef { uid: "f1f1f1f1-5c5e-4d53-9d39-0f2f6a1f6a22".parse().unwrap(), ..of.clone() }
 }
 
-/// What a claim with [`two_requests`] uses.
+/// Returns the devices that a claim with [`two_requests`] uses.
 fn uses() -> Vec<DeviceUse> {
     vec![device_use("gpu-0", None), device_use("nic-0", Some("a1b2"))]
 }
@@ -163,7 +163,7 @@ fn name(text: &str) -> RequestName {
 }
 
 #[test]
-fn prepare_writes_file_record_and_spec_and_gives_the_ids() {
+fn prepare_writes_file_record_and_spec_and_returns_the_ids() {
     let disk = Disk::new();
     let ids = disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
     let ids: Vec<String> = ids.values().map(ToString::to_string).collect();
@@ -194,7 +194,7 @@ fn prepare_writes_file_record_and_spec_and_gives_the_ids() {
     }
 }
 
-/// Together they can be 317 bytes, and a directory's name 255.
+/// Namespace and name can have 317 bytes together, a directory name only 255.
 #[test]
 fn a_claim_with_the_longest_names_is_prepared_updated_and_unprepared_like_any_other() {
     let disk = Disk::new();
@@ -237,7 +237,7 @@ fn the_longest_names_of_driver_and_request_fit_and_a_uid_that_does_not_is_refuse
     store.unprepare(&claim()).unwrap();
 
     let before = disk.all();
-    // The spec's name has 251 bytes, and the one under which it is written first five more.
+    // The name of the spec has 251 bytes, and its temporary name five more.
     let claim =
         ClaimRef { uid: "u".repeat(251 - 63 - 63 - "_metadata_".len() - "_.json".len()).parse().unwrap(), ..claim() };
     let error = store.prepare(&claim, None, &longest, &[]).unwrap_err().to_string();
@@ -245,9 +245,9 @@ fn the_longest_names_of_driver_and_request_fit_and_a_uid_that_does_not_is_refuse
     assert_eq!(disk.all(), before);
 }
 
-/// Each call is a few system calls, and on ext4 these are where the time goes.
+/// On ext4, system calls take most of the time.
 #[test]
-fn prepare_and_unprepare_make_no_call_in_vain() {
+fn prepare_and_unprepare_make_no_unnecessary_system_calls() {
     let disk = Disk::new();
     let (store, files) = disk.faulty(Fault::Die(usize::MAX));
     let store = store.unwrap();
@@ -258,7 +258,7 @@ fn prepare_and_unprepare_make_no_call_in_vain() {
         files.calls() - before
     };
     store.prepare(&successor(&long_claim()), None, &gpu, &uses()).unwrap();
-    // Open the root; make and open two directories; create and write three files; open the CDI directory; rename one.
+    // Open the root; create and open two directories; create and write three files; open the CDI directory; rename one.
     assert_eq!(counted(&|| drop(store.prepare(&claim(), None, &gpu, &uses()).unwrap())), 13);
     // Open the root and two directories; read the record; open the CDI directory; remove three files, two directories.
     assert_eq!(counted(&|| store.unprepare(&claim()).unwrap()), 10);
@@ -266,7 +266,7 @@ fn prepare_and_unprepare_make_no_call_in_vain() {
 
 /// Containers do not run as the driver's user.
 #[test]
-fn everybody_can_read_metadata_and_specs_whatever_the_umask_is() {
+fn metadata_and_specs_are_world_readable_whatever_the_umask_is() {
     let disk = Disk::new();
     let umask = nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
     let prepared = disk.store().prepare(&claim(), None, two_requests(), &uses());
@@ -280,7 +280,7 @@ fn everybody_can_read_metadata_and_specs_whatever_the_umask_is() {
 
 /// `/var/run` may be cleaned at any time.
 #[test]
-fn a_cdi_directory_that_is_wiped_or_made_anew_is_noticed() {
+fn a_cdi_directory_that_is_deleted_or_created_again_is_noticed() {
     let disk = Disk::new();
     let store = disk.store();
     store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
@@ -297,7 +297,7 @@ fn a_cdi_directory_that_is_wiped_or_made_anew_is_noticed() {
 }
 
 #[test]
-fn unprepare_removes_what_else_lies_in_the_claims_directory() {
+fn unprepare_removes_foreign_files_from_the_claims_directory() {
     let disk = Disk::new();
     let store = disk.store();
     store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
@@ -320,7 +320,7 @@ fn a_claim_from_a_template_is_mounted_under_the_name_of_the_pods_entry() {
 
 /// G26: a repeated prepare keeps generation and updated data, and touches no file.
 #[test]
-fn prepare_again_answers_the_same_and_touches_nothing() {
+fn a_repeated_prepare_returns_the_same_and_touches_nothing() {
     let disk = Disk::new();
     let store = disk.store();
     let first = store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
@@ -334,9 +334,9 @@ fn prepare_again_answers_the_same_and_touches_nothing() {
     assert_eq!(disk.seen("net").unwrap().requests[0].devices, [device("nic-0", "second")]);
 }
 
-/// A driver may list its devices in another order than before. What it told containers since then stays.
+/// A driver may list its devices in another order than before. Updates since then stay.
 #[test]
-fn prepare_again_with_the_devices_in_another_order_keeps_updates_and_touches_nothing() {
+fn a_repeated_prepare_with_the_devices_in_another_order_keeps_updates_and_touches_nothing() {
     let disk = Disk::new();
     let store = disk.store();
     let in_order = |devices: [&str; 2]| {
@@ -355,7 +355,7 @@ fn prepare_again_with_the_devices_in_another_order_keeps_updates_and_touches_not
 }
 
 #[test]
-fn prepare_again_writes_a_file_that_is_gone_or_could_not_be_written() {
+fn a_repeated_prepare_writes_a_file_that_is_missing_or_damaged() {
     let disk = Disk::new();
     let store = disk.store();
     store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
@@ -374,7 +374,7 @@ fn prepare_again_writes_a_file_that_is_gone_or_could_not_be_written() {
 }
 
 #[test]
-fn prepare_again_with_other_devices_writes_a_new_generation_into_the_same_file() {
+fn a_repeated_prepare_with_other_devices_writes_a_new_generation_into_the_same_file() {
     let disk = Disk::new();
     let store = disk.store();
     store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
@@ -386,7 +386,7 @@ fn prepare_again_with_other_devices_writes_a_new_generation_into_the_same_file()
     assert_eq!(disk.seen("gpu").unwrap().metadata.generation, 2);
     assert_eq!(disk.seen("gpu").unwrap().requests[0].devices, [device("gpu-7", "other")]);
     assert_eq!(inode(), before);
-    // The request that is no longer prepared is gone.
+    // The request that is no longer prepared is removed.
     assert!(!disk.has_spec("net") && !disk.path("plugin/dra-device-metadata/default_my-claim/net").exists());
 }
 
@@ -431,7 +431,7 @@ fn a_gated_request_has_no_spec_before_its_first_update() {
     assert!(!disk.has_spec("net"));
     assert_eq!(store.update(&claim(), &name("net"), vec![device("nic-0", "b")]).unwrap(), 1);
     assert!(disk.has_spec("net"));
-    // A repeated prepare, and a start after a reboot, leave the gate open.
+    // A repeated prepare and a recovery keep the gate open.
     store.prepare(&claim(), None, &gated, &[]).unwrap();
     assert!(disk.has_spec("net"));
     fs::remove_file(disk.path(&format!("cdi/{DRIVER}_metadata_{UID}_net.json"))).unwrap();
@@ -441,7 +441,7 @@ fn a_gated_request_has_no_spec_before_its_first_update() {
 
 /// G28: an update is for one claim, one request and the devices that were prepared for it.
 #[test]
-fn an_update_is_refused_for_what_was_not_prepared() {
+fn an_update_for_another_claim_request_or_device_is_refused() {
     let disk = Disk::new();
     let store = disk.store();
     let error = |outcome: Result<i64, StoreError>| outcome.unwrap_err().to_string();
@@ -451,19 +451,21 @@ fn an_update_is_refused_for_what_was_not_prepared() {
     );
     store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
     let before = disk.all();
-    assert!(error(store.update(&successor(&claim()), &name("gpu"), vec![])).contains("is another, with uid 0d6a3c0e"));
-    assert!(error(store.update(&claim(), &name("tpu"), vec![])).contains("not one of those prepared here: gpu, net"));
+    assert!(
+        error(store.update(&successor(&claim()), &name("gpu"), vec![])).contains("prepared here, with uid 0d6a3c0e")
+    );
+    assert!(error(store.update(&claim(), &name("tpu"), vec![])).contains("not prepared here; prepared: gpu, net"));
     let foreign = error(store.update(&claim(), &name("gpu"), vec![device("nic-0", "x")]));
-    assert!(foreign.contains("device pool/nic-0 was not prepared for it"), "{foreign}");
+    assert!(foreign.contains("device pool/nic-0 was not prepared for this request"), "{foreign}");
     let invalid = Device { attributes: [("a".into(), Default::default())].into(), ..device("gpu-0", "x") };
     let invalid = error(store.update(&claim(), &name("gpu"), vec![invalid]));
     assert!(invalid.contains("requests[0].devices[0].attributes[a]: has no value"), "{invalid}");
     assert_eq!(disk.all(), before);
 }
 
-/// G34: what is not valid is never written.
+/// G34: invalid metadata is never written.
 #[test]
-fn metadata_that_is_not_valid_fails_the_prepare_before_anything_is_written() {
+fn invalid_metadata_fails_the_prepare_before_anything_is_written() {
     let disk = Disk::new();
     let before = disk.all();
     let mut requests = two_requests();
@@ -474,7 +476,7 @@ fn metadata_that_is_not_valid_fails_the_prepare_before_anything_is_written() {
 }
 
 #[test]
-fn unprepare_leaves_nothing_and_twice_is_fine() {
+fn unprepare_removes_everything_and_can_be_repeated() {
     let disk = Disk::new();
     let store = disk.store();
     store.unprepare(&claim()).unwrap();
@@ -484,14 +486,14 @@ fn unprepare_leaves_nothing_and_twice_is_fine() {
     store.unprepare(&claim()).unwrap();
 }
 
-/// G32: directories are named by namespace and name, so only the UID tells two claims apart.
+/// G32: directories are named after namespace and name, so only the UID distinguishes two claims.
 #[test]
 fn a_late_unprepare_of_an_older_uid_leaves_the_new_claim_alone() {
     let disk = Disk::new();
     let store = disk.store();
     store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
     store.prepare(&successor(&claim()), None, two_requests(), &uses()).unwrap();
-    assert!(!disk.has_spec("gpu"), "the spec of the claim that is gone is gone");
+    assert!(!disk.has_spec("gpu"), "the spec of the older claim is left over");
     let before = disk.all();
     store.unprepare(&claim()).unwrap();
     assert_eq!(disk.all(), before);
@@ -511,7 +513,7 @@ fn planted_links_are_neither_followed_nor_written_through() {
         assert!(disk.store().unprepare(&claim()).is_err());
         assert_eq!(fs::read_dir(disk.path("outside")).unwrap().count(), 0, "{planted}");
     }
-    // Below the claim's own directory, links go with the claim, and what they point at stays.
+    // Links in the claim's own directory are removed with the claim, but not their targets.
     let disk = Disk::new();
     disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
     fs::create_dir(disk.path("outside")).unwrap();

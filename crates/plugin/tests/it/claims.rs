@@ -1,4 +1,4 @@
-//! Fetching claims from the API server.
+//! Tests of fetching claims from the API server.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use crate::support::{DRIVER, Kubelet, Line, Node, Ongoing, PATIENCE, TestClaim, 
 
 const V1_PATH: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
 
-/// A node, and a driver on it that prepares whatever was allocated.
+/// A node with a driver that prepares all allocated devices.
 struct Scene {
     node: Node,
     driver: TestDriver,
@@ -36,12 +36,14 @@ impl Scene {
         Self { node, driver, helper, kubelet }
     }
 
-    /// A driver whose requests to the API server wait for something first.
+    /// Starts a driver whose requests to the API server wait for a future first.
     async fn waiting(before: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static) -> Self {
-        let (node, driver) = (Node::default(), TestDriver::default());
+        let node = Node::default();
+        let driver = TestDriver::default();
         let api = node.api.client();
         let service = tower::service_fn(move |request: Request<Body>| {
-            let (api, wait) = (api.clone(), before());
+            let api = api.clone();
+            let wait = before();
             async move {
                 wait.await;
                 api.send(request).await
@@ -53,7 +55,7 @@ impl Scene {
         Self { node, driver, helper, kubelet }
     }
 
-    /// A claim with one device that no other claim has.
+    /// Creates a claim with a device of its own.
     fn claim(&self, name: &str) -> TestClaim {
         self.node.claim(TestClaim::new(name, &format!("uid-of-{name}")).device("gpu", &format!("gpu-{name}")))
     }
@@ -63,7 +65,7 @@ fn named(namespace: &str, name: &str, uid: &str) -> ClaimId {
     ClaimId { namespace: namespace.into(), name: name.into(), uid: uid.into() }
 }
 
-/// The claim in the form that it has in another version of the API.
+/// Returns the claim in another version of the API.
 fn in_version(claim: &TestClaim, version: &str) -> Value {
     let mut object = claim.object.clone();
     object["apiVersion"] = json!(format!("resource.k8s.io/{version}"));
@@ -73,14 +75,14 @@ fn in_version(claim: &TestClaim, version: &str) -> Value {
     object
 }
 
-/// G16: one bad claim fails alone, whatever is wrong with it.
+/// G16: an invalid claim fails alone, whatever is wrong with it.
 #[tokio::test]
 async fn bad_claims_of_every_kind_fail_alone() {
     let scene = Scene::new().await;
     let good = scene.claim("good");
-    let stranger = json!({"request": "nic", "driver": "nic.example.com", "pool": "node-1", "device": "nic-0"});
+    let other_driver = json!({"request": "nic", "driver": "nic.example.com", "pool": "node-1", "device": "nic-0"});
     scene.node.claim(TestClaim::new("reborn", "uid-of-another").device("gpu", "gpu-1"));
-    scene.node.claim(TestClaim::new("foreign", "uid-of-foreign").result(stranger));
+    scene.node.claim(TestClaim::new("foreign", "uid-of-foreign").result(other_driver));
     scene.node.claim(TestClaim::new("empty", "uid-of-empty"));
     let mut pending = TestClaim::new("pending", "uid-of-pending");
     pending.object["status"] = json!({});
@@ -95,9 +97,9 @@ async fn bad_claims_of_every_kind_fail_alone() {
             "uid-of-unknown",
             "get resourceclaim default/unknown (uid uid-of-unknown): it does not exist",
         ),
-        ("default", "reborn", "uid-of-reborn", "is now another, with uid uid-of-another"),
-        ("default", "foreign", "uid-of-foreign", "no device of it is from driver gpu.example.com"),
-        ("default", "empty", "uid-of-empty", "no device of it is from driver gpu.example.com"),
+        ("default", "reborn", "uid-of-reborn", "another claim has that name now, with uid uid-of-another"),
+        ("default", "foreign", "uid-of-foreign", "but has no device of driver gpu.example.com"),
+        ("default", "empty", "uid-of-empty", "but has no device of driver gpu.example.com"),
         ("default", "pending", "uid-of-pending", "default/pending (uid uid-of-pending) is not allocated"),
         ("default", "young", "uid-of-young", "default/young (uid uid-of-young) is not allocated"),
         ("..", "good", "1", "namespace \"..\""),
@@ -113,12 +115,12 @@ async fn bad_claims_of_every_kind_fail_alone() {
     let mut call: Vec<ClaimId> = bad.iter().map(|(namespace, name, uid, _)| named(namespace, name, uid)).collect();
     call.insert(7, (&good).into());
 
-    let mut answers = scene.kubelet.0.prepare(call).await.unwrap();
+    let mut responses = scene.kubelet.0.prepare(call).await.unwrap();
 
-    assert_eq!(answers.len(), bad.len() + 1, "an answer for each, and no other: {answers:?}");
-    assert_eq!(answers.remove(good.uid()).unwrap().unwrap().len(), 1);
+    assert_eq!(responses.len(), bad.len() + 1, "one response for each claim: {responses:?}");
+    assert_eq!(responses.remove(good.uid()).unwrap().unwrap().len(), 1);
     for (_, _, uid, expected) in bad {
-        let error = answers.remove(uid).unwrap().unwrap_err();
+        let error = responses.remove(uid).unwrap().unwrap_err();
         assert!(error.contains(expected), "claim with uid {uid:?}: {error}");
     }
     assert_eq!(scene.driver.take_calls(), ["prepare good"]);
@@ -127,18 +129,19 @@ async fn bad_claims_of_every_kind_fail_alone() {
     assert_eq!(claims.len(), 1, "only the good claim has files: {claims:?}");
 }
 
-/// G16, for unprepare: a claim that cannot be is told, and the others are unprepared.
+/// G16, for unprepare: an invalid name is an error, and the other claims are unprepared.
 #[tokio::test]
 async fn bad_names_in_an_unprepare_fail_alone() {
     let scene = Scene::new().await;
-    let (one, mut bad) = (scene.claim("one"), TestClaim::new("two", ".."));
+    let one = scene.claim("one");
+    let mut bad = TestClaim::new("two", "..");
     bad.object["metadata"]["name"] = json!("../one");
     scene.kubelet.prepare_one(&one).await.unwrap();
 
-    let answers = scene.kubelet.unprepare(&[&bad, &one]).await;
+    let responses = scene.kubelet.unprepare(&[&bad, &one]).await;
 
-    assert_eq!(answers[one.uid()], Ok(()));
-    assert!(answers[".."].as_ref().unwrap_err().contains("claim name"), "{answers:?}");
+    assert_eq!(responses[one.uid()], Ok(()));
+    assert!(responses[".."].as_ref().unwrap_err().contains("claim name"), "{responses:?}");
     assert!(!scene.node.metadata_file(&one, "gpu").exists());
     assert_eq!(scene.driver.take_calls(), ["prepare one", "unprepare one"]);
 }
@@ -161,11 +164,12 @@ async fn a_claim_costs_one_request_whether_it_exists_or_not() {
     assert!(scene.node.api.take_log().is_empty());
 }
 
-/// G17: the claims of a batch are fetched at the same time: none of these requests is answered before all are there.
+/// G17: the claims of a batch are fetched concurrently: none of these requests gets a response before all have arrived.
 #[tokio::test]
-async fn all_claims_of_a_batch_are_fetched_at_once() {
-    let (barrier, tries) = (Arc::new(Barrier::new(64)), Arc::new(AtomicUsize::new(0)));
-    let counted = tries.clone();
+async fn all_claims_of_a_batch_are_fetched_concurrently() {
+    let barrier = Arc::new(Barrier::new(64));
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counted = requests.clone();
     let scene = Scene::waiting(move || {
         counted.fetch_add(1, Ordering::SeqCst);
         let barrier = barrier.clone();
@@ -176,34 +180,35 @@ async fn all_claims_of_a_batch_are_fetched_at_once() {
     .await;
     let claims: Vec<TestClaim> = (0..64).map(|number| scene.claim(&format!("c{number}"))).collect();
 
-    let answers = scene.kubelet.prepare(&claims.iter().collect::<Vec<_>>()).await;
+    let responses = scene.kubelet.prepare(&claims.iter().collect::<Vec<_>>()).await;
 
-    assert_eq!(answers.values().filter(|answer| answer.is_ok()).count(), 64);
-    assert_eq!(tries.load(Ordering::SeqCst), 64, "none had to be given up and tried again");
+    assert_eq!(responses.values().filter(|response| response.is_ok()).count(), 64);
+    assert_eq!(requests.load(Ordering::SeqCst), 64, "no request was retried");
 }
 
-/// G17: however large the batch is, the API server has no more than 64 requests to answer at a time.
+/// G17: however large the batch is, at most 64 requests are in flight.
 #[tokio::test]
-async fn no_more_than_64_requests_are_on_their_way_at_once() {
+async fn no_more_than_64_requests_are_in_flight() {
     let scene = Scene::new().await;
     scene.node.api.slow_down(Duration::from_millis(20));
     let claims: Vec<TestClaim> = (0..200).map(|number| scene.claim(&format!("c{number}"))).collect();
 
-    let answers = scene.kubelet.prepare(&claims.iter().collect::<Vec<_>>()).await;
+    let responses = scene.kubelet.prepare(&claims.iter().collect::<Vec<_>>()).await;
 
-    assert_eq!(answers.values().filter(|answer| answer.is_ok()).count(), 200);
+    assert_eq!(responses.values().filter(|response| response.is_ok()).count(), 200);
     assert_eq!(scene.node.api.take_log().len(), 200);
     let most = scene.node.api.most_in_flight();
     assert!((2..=64).contains(&most), "{most} at once");
 }
 
-/// G17: an API server without v1 is asked once which versions it has, and from then on in the best of them.
+/// G17: without v1, the API server's versions are discovered once, and the best of them is used from then on.
 #[tokio::test]
-async fn an_older_api_server_is_asked_in_the_version_that_it_has() {
+async fn an_older_version_of_the_api_is_discovered_and_used() {
     for version in ["v1beta2", "v1beta1"] {
         let scene = Scene::new().await;
         scene.node.api.serve_only(&[version]);
-        let (one, two) = (scene.claim("one"), scene.claim("two"));
+        let one = scene.claim("one");
+        let two = scene.claim("two");
         scene.node.api.put(&in_version(&one, version));
         scene.node.api.put(&in_version(&two, version));
         let path = format!("/apis/resource.k8s.io/{version}/namespaces/default/resourceclaims");
@@ -221,9 +226,9 @@ async fn an_older_api_server_is_asked_in_the_version_that_it_has() {
     }
 }
 
-/// G17: an API server can be another one tomorrow.
+/// G17: an API server may be upgraded or downgraded while the driver runs.
 #[tokio::test]
-async fn an_api_server_that_changes_its_versions_is_followed() {
+async fn a_change_of_the_api_servers_versions_is_followed() {
     let scene = Scene::new().await;
     for (name, version) in [("one", "v1"), ("two", "v1beta1"), ("three", "v1beta2"), ("four", "v1")] {
         let claim = scene.claim(name);
@@ -233,9 +238,9 @@ async fn an_api_server_that_changes_its_versions_is_followed() {
     }
 }
 
-/// G17: what the server does not have is said, with what was looked for.
+/// G17: the error names the versions that the driver supports.
 #[tokio::test]
-async fn an_api_server_without_any_known_version_is_told_of() {
+async fn an_api_server_without_a_supported_version_is_an_error() {
     let scene = Scene::new().await;
     let claim = scene.claim("one");
     scene.node.api.serve_only(&["v1alpha3"]);
@@ -246,9 +251,9 @@ async fn an_api_server_without_any_known_version_is_told_of() {
     assert_eq!(scene.node.api.take_log().len(), 2);
 }
 
-/// G17: the driver sees one form of requests, whatever version the API server has.
+/// G17: the driver sees v1, whatever version the API server has.
 #[tokio::test]
-async fn requests_of_v1beta1_have_the_form_of_today() {
+async fn requests_of_v1beta1_are_converted_to_v1() {
     let seen = Arc::new(Mutex::new(None));
     let keep = seen.clone();
     let driver = TestDriver::preparing(move |claim| {
@@ -274,9 +279,9 @@ async fn requests_of_v1beta1_have_the_form_of_today() {
     assert_eq!(seen["spec"]["devices"]["requests"], expected);
 }
 
-/// Trouble of the API server that passes is not the kubelet's: it would come back after a minute at the earliest.
+/// The kubelet would retry after a minute at the earliest.
 #[tokio::test]
-async fn trouble_that_passes_is_waited_for_within_the_call() {
+async fn a_transient_failure_of_the_api_server_is_retried_within_the_call() {
     let scene = Scene::new().await;
     let claim = scene.claim("one");
     scene.node.api.fail_next(&[StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS]);
@@ -286,9 +291,9 @@ async fn trouble_that_passes_is_waited_for_within_the_call() {
     assert_eq!(scene.node.api.take_log().len(), 3);
 }
 
-/// A token that is being rotated is refused for a moment.
+/// A token may be refused for a moment while it is rotated.
 #[tokio::test]
-async fn a_token_that_is_refused_once_fails_no_prepare() {
+async fn a_token_that_is_refused_once_does_not_fail_a_prepare() {
     let scene = Scene::new().await;
     let claim = scene.claim("one");
     scene.node.api.fail_next(&[StatusCode::UNAUTHORIZED]);
@@ -302,9 +307,9 @@ async fn a_token_that_is_refused_once_fails_no_prepare() {
     assert_eq!(scene.node.api.take_log().len(), 5);
 }
 
-/// Tries are bounded, and what the server said last is told.
+/// The number of attempts is limited, and the error is the last response of the server.
 #[tokio::test]
-async fn trouble_that_does_not_pass_is_an_error_after_five_tries() {
+async fn a_failure_that_persists_is_an_error_after_five_attempts() {
     let scene = Scene::new().await;
     let claim = scene.claim("one");
     scene.node.api.fail_next(&[StatusCode::INTERNAL_SERVER_ERROR; 20]);
@@ -317,9 +322,9 @@ async fn trouble_that_does_not_pass_is_an_error_after_five_tries() {
     assert!(scene.driver.take_calls().is_empty());
 }
 
-/// A refusal is final: it is not tried again, and told in the server's words.
+/// A refusal is permanent: it is not retried, and the error has the server's message.
 #[tokio::test]
-async fn a_refusal_is_told_at_once_in_the_servers_words() {
+async fn a_refusal_is_not_retried_and_has_the_servers_message() {
     let scene = Scene::new().await;
     let claim = scene.claim("one");
     for refusal in [StatusCode::FORBIDDEN, StatusCode::BAD_REQUEST] {
@@ -332,10 +337,9 @@ async fn a_refusal_is_told_at_once_in_the_servers_words() {
     assert_eq!(scene.kubelet.prepare_one(&claim).await.unwrap().len(), 1);
 }
 
-/// An API server that never answers costs the kubelet its deadline, and no more. The driver's side is over then, also
-/// when it does not hear that the kubelet has given up.
+/// The call ends at the kubelet's deadline, even if the framework is not notified that the kubelet has cancelled it.
 #[tokio::test]
-async fn a_hanging_api_server_costs_no_more_than_the_kubelets_deadline() {
+async fn a_call_with_a_hanging_api_server_ends_at_the_kubelets_deadline() {
     let ongoing = Ongoing::default();
     let requests = ongoing.clone();
     let scene = Scene::waiting(move || {
@@ -349,7 +353,8 @@ async fn a_hanging_api_server_costs_no_more_than_the_kubelets_deadline() {
     let claim = scene.claim("one");
     let line = Line::to(&scene.node, &scene.helper);
     let kubelet = Kubelet::at(&line.socket).await;
-    let (deadline, started) = (Duration::from_millis(500), Instant::now());
+    let deadline = Duration::from_millis(500);
+    let started = Instant::now();
 
     let call = tokio::spawn(async move { kubelet.prepare_within(deadline, &claim).await });
     ongoing.wait_for(1).await;
@@ -357,38 +362,40 @@ async fn a_hanging_api_server_costs_no_more_than_the_kubelets_deadline() {
     assert!(call.await.unwrap().is_err());
     ongoing.wait_for(0).await;
 
-    // A try alone is given longer.
+    // A single request would have a longer time limit.
     let took = started.elapsed();
     assert!(took >= deadline && took < Duration::from_secs(8), "{took:?}");
     assert!(scene.driver.take_calls().is_empty());
     tokio::time::timeout(PATIENCE, scene.helper.stop()).await.unwrap().unwrap();
 }
 
-/// A claim that a call names twice is prepared once, and answered.
 #[tokio::test]
-async fn a_claim_that_is_asked_for_twice_is_prepared_once() {
+async fn a_claim_that_is_twice_in_a_call_is_prepared_once() {
     let scene = Scene::new().await;
     let claim = scene.claim("one");
 
-    let answers = scene.kubelet.prepare(&[&claim, &claim]).await;
-    assert_eq!(answers.len(), 1);
-    assert_eq!(answers[claim.uid()].as_ref().unwrap().len(), 1);
+    let responses = scene.kubelet.prepare(&[&claim, &claim]).await;
+    assert_eq!(responses.len(), 1);
+    assert_eq!(responses[claim.uid()].as_ref().unwrap().len(), 1);
     assert_eq!(scene.node.api.take_log().len(), 1);
 
     assert_eq!(scene.kubelet.unprepare(&[&claim, &claim]).await, [(claim.uid().to_owned(), Ok(()))].into());
     assert_eq!(scene.driver.take_calls(), ["prepare one", "unprepare one"]);
 }
 
-/// G16, G32: an older and a newer claim of one name in the same call are two claims, and do not wait for each other.
+/// G16, G32: an older and a newer claim with the same name in one call are two claims, and do not wait for each other.
 #[tokio::test]
-async fn an_older_and_a_newer_claim_of_one_name_are_told_apart_in_one_call() {
+async fn an_older_and_a_newer_claim_with_the_same_name_are_distinguished_in_one_call() {
     let scene = Scene::new().await;
     let older = TestClaim::new("one", "older").device("gpu", "gpu-0");
     let newer = scene.node.claim(TestClaim::new("one", "newer").device("gpu", "gpu-1"));
 
-    let answers = scene.kubelet.prepare(&[&older, &newer]).await;
-    assert!(answers["older"].as_ref().unwrap_err().contains("is now another, with uid newer"), "{answers:?}");
-    assert!(answers["newer"].is_ok(), "{answers:?}");
+    let responses = scene.kubelet.prepare(&[&older, &newer]).await;
+    assert!(
+        responses["older"].as_ref().unwrap_err().contains("another claim has that name now, with uid newer"),
+        "{responses:?}"
+    );
+    assert!(responses["newer"].is_ok(), "{responses:?}");
 
     assert_eq!(scene.kubelet.unprepare(&[&older]).await, [("older".to_owned(), Ok(()))].into());
     assert_eq!(scene.node.metadata(&newer, "gpu")["metadata"]["uid"], "newer");
@@ -398,10 +405,9 @@ async fn an_older_and_a_newer_claim_of_one_name_are_told_apart_in_one_call() {
     assert!(!scene.node.metadata_file(&newer, "gpu").exists());
 }
 
-/// Section 2.4: parameters for a device are those without requests, for its request or for its very subrequest, and only
-/// this driver's.
+/// Section 2.4: parameters without requests, for the device's request or for its subrequest apply, and only this driver's.
 #[test]
-fn a_device_has_the_parameters_that_are_meant_for_it() {
+fn a_device_has_the_parameters_that_apply_to_it() {
     let config = |requests: Value, driver: &str, text: &str| {
         let opaque = json!({"driver": driver, "parameters": {"is": text}});
         json!({"source": "FromClass", "requests": requests, "opaque": opaque})

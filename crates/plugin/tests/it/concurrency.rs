@@ -1,4 +1,4 @@
-//! Many calls at once.
+//! Tests of concurrent calls.
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,23 +13,24 @@ use crate::support::{Kubelet, Node, Random, SlowDriver, TestClaim, TestDriver, i
 
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Something that was done to a claim and changed what is true of it.
+/// A completed call that prepared or unprepared a claim.
 #[derive(Debug, Clone, Copy)]
 struct Done {
-    /// When it was asked for and when it was answered, by a clock that counts such moments.
+    /// The logical time at which the call started.
     from: u64,
+    /// The logical time at which the call ended.
     until: u64,
     is_prepared: bool,
 }
 
-/// What may be true of a claim in the end: the outcome of each thing that was done after which nothing else was begun.
+/// Returns the possible final states of a claim: the outcomes of the calls after whose end no other call started.
 fn possible(history: &[Done]) -> BTreeSet<bool> {
-    let last_begun = history.iter().map(|done| done.from).max().unwrap_or(0);
-    let last = history.iter().filter(|done| done.until >= last_begun);
+    let last_start = history.iter().map(|done| done.from).max().unwrap_or(0);
+    let last = history.iter().filter(|done| done.until >= last_start);
     if history.is_empty() { BTreeSet::from([false]) } else { last.map(|done| done.is_prepared).collect() }
 }
 
-/// A sequence of calls of one kubelet thread, each for one of the claims.
+/// A call for one of the claims.
 #[derive(Debug, Clone, Copy)]
 enum Call {
     Prepare(usize),
@@ -37,12 +38,15 @@ enum Call {
     Update(usize),
 }
 
-/// Plays all scripts at once, and gives what was done to each claim.
+/// Runs all scripts concurrently, and returns the history of each claim.
 async fn play(helper: &Arc<Helper>, claims: &Arc<Vec<TestClaim>>, scripts: Vec<Vec<Call>>) -> Vec<Vec<Done>> {
     let clock = Arc::new(AtomicU64::new(1));
     let histories: Arc<Vec<Mutex<Vec<Done>>>> = Arc::new(claims.iter().map(|_| Mutex::default()).collect());
     let players = scripts.into_iter().enumerate().map(|(player, script)| {
-        let (helper, claims, clock, histories) = (helper.clone(), claims.clone(), clock.clone(), histories.clone());
+        let helper = helper.clone();
+        let claims = claims.clone();
+        let clock = clock.clone();
+        let histories = histories.clone();
         tokio::spawn(async move {
             let kubelet = Kubelet::of(&helper).await;
             for (step, call) in script.into_iter().enumerate() {
@@ -83,7 +87,7 @@ async fn play(helper: &Arc<Helper>, claims: &Arc<Vec<TestClaim>>, scripts: Vec<V
     Arc::into_inner(histories).unwrap().into_iter().map(|history| history.into_inner().unwrap()).collect()
 }
 
-/// Claims of which each two in a row want the same device.
+/// Creates claims of which each pair shares one device.
 fn claims(node: &Node, count: usize) -> Arc<Vec<TestClaim>> {
     let claim = |index: usize| {
         let claim = TestClaim::new(&format!("c{index}"), &format!("uid-{index}"));
@@ -92,7 +96,7 @@ fn claims(node: &Node, count: usize) -> Arc<Vec<TestClaim>> {
     Arc::new((0..count).map(claim).collect())
 }
 
-/// Checks that every claim is in one of the states that it may be in, and gives those that are prepared.
+/// Checks that every claim is in one of its possible states, and returns the prepared claims.
 fn check(node: &Node, claims: &[TestClaim], histories: &[Vec<Done>]) -> Vec<usize> {
     let mut prepared = Vec::new();
     let mut devices = HashSet::new();
@@ -105,15 +109,14 @@ fn check(node: &Node, claims: &[TestClaim], histories: &[Vec<Done>]) -> Vec<usiz
         }
     }
     let specs = std::fs::read_dir(node.cdi_directory()).map_or(0, Iterator::count);
-    assert_eq!(specs, prepared.len(), "specs of nobody");
+    assert_eq!(specs, prepared.len(), "orphaned specs");
     prepared
 }
 
-/// G29, G21: 64 callers, 500 claims, and each pair of claims wants one device. When all is quiet, each claim is prepared or
-/// not, as the last thing that was done to it says; no device is in two claims; and nothing is kept of those that are not
-/// prepared.
+/// G29, G21: 64 callers, 500 claims, and each pair of claims shares one device. Afterwards each claim is in the state of its last
+/// call, no device is in two claims, and unprepared claims have no files.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn claims_are_in_one_legal_state_after_a_storm_of_calls() {
+async fn claims_are_in_a_legal_state_after_many_concurrent_calls() {
     let node = Node::default();
     let claims = claims(&node, 500);
     let builder = node.builder().serialize(false).http_endpoint(ANY_PORT);
@@ -129,7 +132,7 @@ async fn claims_are_in_one_legal_state_after_a_storm_of_calls() {
     });
     let histories = play(&helper, &claims, scripts.collect()).await;
     let prepared = check(&node, &claims, &histories);
-    assert!(prepared.len() > 20, "{} are prepared: the storm was none", prepared.len());
+    assert!(prepared.len() > 20, "only {} are prepared: too few calls succeeded", prepared.len());
     assert_eq!(metric(&helper, "drakkar_plugin_prepared_claims").await, i64::try_from(prepared.len()).unwrap());
 
     let everything = vec![(0..500).map(Call::Unprepare).collect()];
@@ -152,9 +155,9 @@ fn scripts() -> impl Strategy<Value = Vec<Vec<Call>>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// G29: the same with few claims, so that nearly all calls meet others at the same claim, through one instance or two.
+    /// G29: the same with few claims, so that nearly all calls run into others for the same claim, with and without shared locks.
     #[test]
-    fn callers_of_the_same_few_claims_do_not_disturb_each_other(
+    fn concurrent_callers_of_a_few_claims_leave_them_in_a_legal_state(
         scripts in scripts(),
         serialize: bool,
         is_shared: bool,
@@ -173,13 +176,14 @@ proptest! {
     }
 }
 
-/// The kubelet asks again while its first call is still under way: one after the other, with one answer.
+/// The kubelet may repeat a call while the first one is still running: the calls run one after the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_callers_of_the_same_claim_get_the_same_answer() {
+async fn two_callers_of_the_same_claim_get_the_same_response() {
     let node = Node::default();
     let helper = node.builder().serialize(false).start(TestDriver::default()).await.unwrap();
     let claim = node.claim(TestClaim::new("train", "uid-1").device("gpu", "gpu-0"));
-    let (one, other) = (Kubelet::of(&helper).await, Kubelet::of(&helper).await);
+    let one = Kubelet::of(&helper).await;
+    let other = Kubelet::of(&helper).await;
     for _ in 0..20 {
         let (first, second) = tokio::join!(one.prepare_one(&claim), other.prepare_one(&claim));
         assert_eq!(first.unwrap(), second.unwrap());
@@ -192,15 +196,16 @@ async fn two_callers_of_the_same_claim_get_the_same_answer() {
     helper.stop().await.unwrap();
 }
 
-/// G29: of updates at once none is lost, and the file has the one with the highest generation.
+/// G29: no concurrent update is lost, and the file has the one with the highest generation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn updates_at_once_are_all_counted_and_the_last_one_stays() {
+async fn concurrent_updates_are_all_counted_and_the_last_one_stays() {
     let node = Node::default();
     let helper = node.start(&TestDriver::default()).await;
     let claim = node.claim(TestClaim::new("train", "uid-1").device("gpu", "gpu-0"));
     Kubelet::of(&helper).await.prepare_one(&claim).await.unwrap();
     let updates = (0..32).map(|number| {
-        let (updater, reference) = (helper.handles().metadata_updater(), claim.reference());
+        let updater = helper.handles().metadata_updater();
+        let reference = claim.reference();
         tokio::spawn(async move {
             let generation = updater.update_request_metadata(&reference, "gpu", news("gpu-0", number)).await.unwrap();
             (generation, number)
@@ -216,7 +221,7 @@ async fn updates_at_once_are_all_counted_and_the_last_one_stays() {
     helper.stop().await.unwrap();
 }
 
-/// Several calls for claims of those names, all at once.
+/// Starts concurrent calls for claims with these names.
 async fn prepare_all(node: &Node, helper: &Helper, names: &[&str]) -> Vec<tokio::task::JoinHandle<()>> {
     let mut calls = Vec::new();
     for name in names {
@@ -229,14 +234,14 @@ async fn prepare_all(node: &Node, helper: &Helper, names: &[&str]) -> Vec<tokio:
 
 /// The promise of `serialize`: a driver without locks of its own is safe.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_serialized_driver_is_never_entered_twice_at_a_time() {
+async fn a_serialized_driver_is_never_called_concurrently() {
     let node = Node::default();
     let driver = SlowDriver::default();
     let helper = node.builder().start(driver.clone()).await.unwrap();
     let names: Vec<String> = (0..32).map(|index| format!("c{index}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let calls = prepare_all(&node, &helper, &names).await;
-    // And a batch, and unprepares between them.
+    // With a batch and unprepares in between.
     let batch: Vec<TestClaim> = (0..8)
         .map(|index| {
             node.claim(
@@ -245,8 +250,8 @@ async fn a_serialized_driver_is_never_entered_twice_at_a_time() {
         })
         .collect();
     let kubelet = Kubelet::of(&helper).await;
-    let answers = kubelet.prepare(&batch.iter().collect::<Vec<_>>()).await;
-    assert!(answers.len() == 8 && answers.values().all(Result::is_ok), "{answers:?}");
+    let responses = kubelet.prepare(&batch.iter().collect::<Vec<_>>()).await;
+    assert!(responses.len() == 8 && responses.values().all(Result::is_ok), "{responses:?}");
     for claim in &batch {
         kubelet.unprepare_one(claim).await.unwrap();
     }
@@ -257,9 +262,9 @@ async fn a_serialized_driver_is_never_entered_twice_at_a_time() {
     helper.stop().await.unwrap();
 }
 
-/// The promise of `serialize(false)`: calls, and the claims of a batch up to the limit, are in the driver at once.
+/// The promise of `serialize(false)`: calls, and the claims of a batch up to the limit, run concurrently in the driver.
 #[tokio::test]
-async fn a_driver_that_is_not_serialized_is_entered_for_many_claims_at_once() {
+async fn a_driver_that_is_not_serialized_is_called_concurrently() {
     let node = Node::default();
     let driver = SlowDriver::default();
     let helper = node.builder().serialize(false).concurrency(3).start(driver.clone()).await.unwrap();
@@ -283,16 +288,15 @@ async fn a_driver_that_is_not_serialized_is_entered_for_many_claims_at_once() {
     let call = tokio::spawn(async move { kubelet.0.prepare(&batch).await });
     driver.wait_for(3).await;
     driver.door.add_permits(8);
-    let answers = in_time(call).await.unwrap().unwrap();
-    assert!(answers.values().all(Result::is_ok), "{answers:?}");
-    assert_eq!((answers.len(), driver.most.load(Ordering::SeqCst)), (8, 3));
+    let responses = in_time(call).await.unwrap().unwrap();
+    assert!(responses.values().all(Result::is_ok), "{responses:?}");
+    assert_eq!((responses.len(), driver.most.load(Ordering::SeqCst)), (8, 3));
     helper.stop().await.unwrap();
 }
 
-/// A driver that is busy with one claim holds up calls of the driver, if it is serialized, and no file work: updates of other
-/// claims go on, and what was prepared before is finished.
+/// A slow prepare delays other driver calls, if they are serialized, but no file work: updates of other claims still run.
 #[tokio::test]
-async fn a_slow_claim_does_not_hold_up_the_file_work_of_others() {
+async fn a_slow_claim_does_not_delay_the_file_work_of_others() {
     let node = Node::default();
     let driver = SlowDriver::default();
     let helper = node.builder().start(driver.clone()).await.unwrap();
@@ -312,9 +316,8 @@ async fn a_slow_claim_does_not_hold_up_the_file_work_of_others() {
     helper.stop().await.unwrap();
 }
 
-/// A driver that is not serialized is not held up at all by a slow claim, and neither is the same kubelet connection.
 #[tokio::test]
-async fn a_slow_claim_does_not_hold_up_other_claims_of_a_driver_that_is_not_serialized() {
+async fn a_slow_claim_does_not_delay_other_claims_of_a_driver_that_is_not_serialized() {
     let node = Node::default();
     let driver = SlowDriver::default();
     let helper = node.builder().serialize(false).start(driver.clone()).await.unwrap();
@@ -333,9 +336,9 @@ async fn a_slow_claim_does_not_hold_up_other_claims_of_a_driver_that_is_not_seri
     helper.stop().await.unwrap();
 }
 
-/// Two calls that want the same claims in opposite order do not wait for each other for ever.
+/// Two calls with the same claims in opposite order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn batches_that_overlap_do_not_wait_for_each_other_for_ever() {
+async fn overlapping_batches_do_not_deadlock() {
     let node = Node::default();
     let helper = node.builder().serialize(false).rolling_update("pod-1").start(TestDriver::default()).await.unwrap();
     let claims: Vec<TestClaim> = (0..16)
@@ -345,8 +348,10 @@ async fn batches_that_overlap_do_not_wait_for_each_other_for_ever() {
             )
         })
         .collect();
-    let (forward, backward): (Vec<_>, Vec<_>) = (claims.iter().collect(), claims.iter().rev().collect());
-    let (one, other) = (Kubelet::of(&helper).await, Kubelet::of(&helper).await);
+    let forward: Vec<_> = claims.iter().collect();
+    let backward: Vec<_> = claims.iter().rev().collect();
+    let one = Kubelet::of(&helper).await;
+    let other = Kubelet::of(&helper).await;
     for _ in 0..10 {
         let (first, second) = in_time(async { tokio::join!(one.prepare(&forward), other.prepare(&backward)) }).await;
         assert_eq!(first, second);
@@ -355,9 +360,10 @@ async fn batches_that_overlap_do_not_wait_for_each_other_for_ever() {
     helper.stop().await.unwrap();
 }
 
-struct Neighbourly(Arc<OnceLock<(Arc<dyn MetadataUpdater>, ClaimRef)>>, Arc<tokio::sync::Notify>);
+/// A driver that updates another claim while it prepares claim `a`.
+struct UpdatesAnother(Arc<OnceLock<(Arc<dyn MetadataUpdater>, ClaimRef)>>, Arc<tokio::sync::Notify>);
 
-impl DraPlugin for Neighbourly {
+impl DraPlugin for UpdatesAnother {
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, BoxError> {
         if let Some((updater, other)) = self.0.get()
             && claim.reference().name.as_str() == "a"
@@ -374,10 +380,10 @@ impl DraPlugin for Neighbourly {
 
 /// While it prepares a, the driver updates c; meanwhile the kubelet prepares c again.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_update_from_within_a_prepare_is_refused_and_waits_for_nobody() {
+async fn an_update_from_within_a_prepare_is_refused_and_does_not_deadlock() {
     let node = Node::default();
     let (slot, entered): (Arc<OnceLock<_>>, Arc<tokio::sync::Notify>) = Default::default();
-    let helper = node.builder().start(Neighbourly(slot.clone(), entered.clone())).await.unwrap();
+    let helper = node.builder().start(UpdatesAnother(slot.clone(), entered.clone())).await.unwrap();
     let kubelet = Kubelet::of(&helper).await;
     let a = node.claim(TestClaim::new("a", "uid-a").device("gpu", "gpu-0"));
     let c = node.claim(TestClaim::new("c", "uid-c").device("gpu", "gpu-1"));
@@ -396,13 +402,14 @@ async fn an_update_from_within_a_prepare_is_refused_and_waits_for_nobody() {
     helper.stop().await.unwrap();
 }
 
-/// G21: a claim lets go of its device and takes it again, while another waits for just that moment. It never is in both.
+/// G21: a claim releases its device and is prepared again, while another claim waits for the device. It is never in both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_device_that_is_let_go_of_and_taken_again_is_in_one_claim() {
+async fn a_device_that_is_released_and_reserved_again_is_in_one_claim() {
     let node = Node::default();
     let helper = node.builder().serialize(false).start(TestDriver::default()).await.unwrap();
     let claim = |name: &str| node.claim(TestClaim::new(name, &format!("uid-{name}")).device("gpu", "gpu-0"));
-    let (one, other) = (claim("one"), claim("other"));
+    let one = claim("one");
+    let other = claim("other");
     let mut kubelets = Vec::new();
     for _ in 0..6 {
         kubelets.push(Kubelet::of(&helper).await);

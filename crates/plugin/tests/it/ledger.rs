@@ -1,5 +1,4 @@
-//! One device, one claim: who has a device after a prepare that failed or was cut off, and what becomes of a holder that is
-//! gone.
+//! Tests of the rule that one claim holds a device: after a prepare that failed or was cancelled, and with holders that are gone.
 
 mod allocation;
 mod failed;
@@ -14,10 +13,10 @@ use serde_json::{Value, json};
 use crate::support::{DRIVER, Kubelet, Node, TestClaim};
 
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-/// What a refused claim is told.
+/// Part of the error for a claim whose device is held by another.
 const HELD: &str = "is still prepared for claim default/";
 
-/// A node, a driver on it that waits for no device, and its kubelet.
+/// A node with a kubelet and a driver that does not wait for devices.
 struct Scene {
     node: Node,
     helper: Helper,
@@ -39,12 +38,12 @@ impl Scene {
         Self { node, helper, kubelet }
     }
 
-    /// A claim that has these devices.
+    /// Creates a claim with these devices.
     fn claim(&self, name: &str, devices: &[&str]) -> TestClaim {
         self.node.claim(claim(name, devices))
     }
 
-    /// Prepares a claim that has to be refused because of another one, and gives the error.
+    /// Prepares a claim that must be refused because another one holds its device, and returns the error.
     async fn refused(&self, claim: &TestClaim) -> String {
         let error = self.kubelet.prepare_one(claim).await.unwrap_err();
         assert!(error.contains(HELD), "{error}");
@@ -56,7 +55,7 @@ fn claim(name: &str, devices: &[&str]) -> TestClaim {
     devices.iter().fold(TestClaim::new(name, &format!("uid-{name}")), |claim, device| claim.device("gpu", device))
 }
 
-/// A claim with a device of which the kubelet skips these calls.
+/// Returns a claim with a device for which the kubelet skips these calls.
 fn skipping(name: &str, device: &str, operations: &[&str]) -> TestClaim {
     let result: Value = json!({
         "request": "gpu", "driver": DRIVER, "pool": "node-1", "device": device, "skipNodeOperations": operations,

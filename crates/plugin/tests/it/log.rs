@@ -1,4 +1,4 @@
-//! What reaches the log.
+//! Tests of the log.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::support::{Kubelet, Node, TestClaim, TestDriver};
 
-/// A log that is kept in memory.
+/// A log in memory.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -36,15 +36,16 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
-/// A claim's parameters are its author's, and a driver's error may quote them: they forge no line, and take over no terminal.
+/// A user controls the parameters of a claim, and a driver's error may quote them: they must not forge log lines or control a
+/// terminal.
 #[tokio::test]
 async fn an_error_that_quotes_a_tenants_text_stays_one_line_of_the_log() {
     const FORGED: &str =
         "bad mode \"x\n2026-01-01T00:00:00Z  INFO drakkar_plugin: all is well\u{1b}[2J\u{9b}31m\u{202e}\r\"";
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
-    // For all tests of this program: what others log is in it too. One for this thread alone misses events which another thread
-    // logs first.
+    // Global, so it also receives events of other tests: a subscriber for this thread alone misses events whose callsite another
+    // thread has registered first.
     tracing::subscriber::set_global_default(subscriber).unwrap();
     let drivers = [
         TestDriver::preparing(|_| Err(FORGED.into())),
@@ -66,7 +67,7 @@ async fn an_error_that_quotes_a_tenants_text_stays_one_line_of_the_log() {
     let quoting: Vec<&str> = text.split('\n').filter(|line| line.contains("all is well")).collect();
     assert!(quoting.len() >= 3, "{text}");
     for line in quoting {
-        assert!(line.contains("failed") && line.contains("bad mode"), "not one of the framework's own: {line:?}");
+        assert!(line.contains("failed") && line.contains("bad mode"), "not a line of the framework: {line:?}");
         assert!(!line.contains(char::is_control) && !line.contains('\u{202e}'), "{line:?}");
     }
 }

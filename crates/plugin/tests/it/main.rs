@@ -10,11 +10,11 @@
 
 mod support;
 
-mod answers;
 mod campaign;
 mod claims;
 mod concurrency;
 mod documentation;
+mod driver_responses;
 mod example;
 mod ledger;
 mod log;

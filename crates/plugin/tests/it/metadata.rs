@@ -1,4 +1,4 @@
-//! What containers are told: files, specs, updates.
+//! Tests of device metadata: files, specs, updates.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use drakkar_metadata::Version;
 use drakkar_metadata::path::Layout;
-use drakkar_node::kubelet::Device as Answered;
+use drakkar_node::kubelet::Device as KubeletDevice;
 use drakkar_plugin::{
     DeferredMetadata, Device, DeviceAttribute, DeviceMetadata, Helper, MetadataUpdater, NetworkDeviceData,
     PluginBuilder, StartError,
@@ -40,7 +40,7 @@ impl Scene {
         Self { node, helper, kubelet }
     }
 
-    /// The same node with another process of the driver, set otherwise.
+    /// Restarts the driver with other settings.
     async fn restart(self, driver: &TestDriver, set: impl FnOnce(PluginBuilder) -> PluginBuilder) -> Self {
         let Self { node, helper, .. } = self;
         helper.stop().await.unwrap();
@@ -49,8 +49,8 @@ impl Scene {
         Self { node, helper, kubelet }
     }
 
-    /// Prepares a claim, and gives its devices.
-    async fn prepare(&self, claim: TestClaim) -> (TestClaim, Vec<Answered>) {
+    /// Prepares a claim, and returns it with its devices.
+    async fn prepare(&self, claim: TestClaim) -> (TestClaim, Vec<KubeletDevice>) {
         let claim = self.node.claim(claim);
         let devices = self.kubelet.prepare_one(&claim).await.unwrap();
         (claim, devices)
@@ -60,7 +60,7 @@ impl Scene {
         serde_json::from_slice(&std::fs::read(self.node.spec_file(claim, request)).unwrap()).unwrap()
     }
 
-    /// The paths under which containers see a request's file.
+    /// Returns the paths at which containers see a request's file.
     fn container_paths(&self, claim: &TestClaim, request: &str) -> Vec<String> {
         let spec = self.spec(claim, request);
         let mounts = spec["devices"][0]["containerEdits"]["mounts"].as_array().unwrap();
@@ -68,12 +68,12 @@ impl Scene {
     }
 }
 
-/// A claim with one device for the request `gpu`.
+/// Returns a claim with one device for the request `gpu`.
 fn one_gpu() -> TestClaim {
     TestClaim::new("my-claim", UID).device("gpu", "gpu-0")
 }
 
-/// What is known of a device, for an update.
+/// Returns a device with metadata, for an update.
 fn known(device: &str, model: &str) -> Device {
     Device {
         pool_name: "node-1".into(),
@@ -83,7 +83,7 @@ fn known(device: &str, model: &str) -> Device {
     }
 }
 
-/// A driver that knows the model of its devices.
+/// Returns a driver that sets the model of its devices.
 fn knowing(model: &'static str) -> TestDriver {
     TestDriver::preparing(move |claim| {
         let metadata = || Some(DeviceMetadata::default().attribute("model", model));
@@ -95,9 +95,9 @@ fn model(metadata: &Value) -> &str {
     metadata["requests"][0]["devices"][0]["attributes"]["model"]["string"].as_str().unwrap()
 }
 
-// The cases that the Go framework's tests pin (appendix A.1), with their names, through the whole stack.
+// The cases of the Go framework's tests (appendix A.1), with their names, through the whole stack.
 
-/// The driver, claim and node of the pinned cases. Only the released layout is on, as there.
+/// The driver, claim and node of these cases, with only the released layout.
 struct Pinned {
     node: Node,
     helper: Helper,
@@ -106,7 +106,7 @@ struct Pinned {
 }
 
 impl Pinned {
-    /// The pinned claim with these references, each with a device `gpu-0`, `gpu-1`, …, all with this metadata.
+    /// Creates the claim with these references, each with a device `gpu-0`, `gpu-1`, …, all with this metadata.
     async fn new(references: &[&str], metadata: Option<DeviceMetadata>) -> Self {
         Self::of(TestClaim::new("my-claim", UID), references, metadata).await
     }
@@ -128,7 +128,7 @@ impl Pinned {
         Self { node, helper, kubelet, claim }
     }
 
-    async fn prepare(&self) -> Vec<Answered> {
+    async fn prepare(&self) -> Vec<KubeletDevice> {
         self.kubelet.prepare_one(&self.claim).await.unwrap()
     }
 
@@ -155,7 +155,7 @@ impl Pinned {
     }
 }
 
-/// A.1: one device with a string attribute: the file, the spec and the id, byte for byte.
+/// A.1: one device with a string attribute: the file, the spec and the ID, byte for byte.
 #[tokio::test]
 async fn a_device_with_an_attribute_has_file_spec_and_id_as_the_go_framework_writes_them() {
     let metadata = DeviceMetadata::default().attribute("model", "LATEST-GPU-MODEL");
@@ -221,9 +221,9 @@ async fn a_device_with_an_attribute_has_file_spec_and_id_as_the_go_framework_wri
     assert_eq!(std::fs::read_to_string(pinned.spec_path("gpu-request")).unwrap(), expected);
 }
 
-/// A.1, D5: a device without metadata is told of with driver, pool and name.
+/// A.1, D5: a device without metadata is written with driver, pool and name.
 #[tokio::test]
-async fn a_device_without_metadata_is_told_of_by_its_names() {
+async fn a_device_without_metadata_is_written_with_its_names() {
     let pinned = Pinned::new(&["gpu-request"], None).await;
 
     let devices = pinned.prepare().await;
@@ -238,7 +238,7 @@ async fn a_device_without_metadata_is_told_of_by_its_names() {
 
 /// A.1: a network device has network data and no attributes.
 #[tokio::test]
-async fn network_data_alone_is_told_without_attributes() {
+async fn network_data_is_written_without_attributes() {
     let network_data = NetworkDeviceData {
         interface_name: "eth1".into(),
         ips: vec!["10.0.0.5/24".into()],
@@ -254,7 +254,7 @@ async fn network_data_alone_is_told_without_attributes() {
     assert_eq!(pinned.metadata("net")["requests"][0]["devices"], json!([device]));
 }
 
-/// A.1: two requests have a file, a spec and an id each.
+/// A.1: two requests have a file, a spec and an ID each.
 #[tokio::test]
 async fn two_requests_have_a_file_a_spec_and_an_id_each() {
     let pinned = Pinned::new(&["one", "two"], None).await;
@@ -271,9 +271,9 @@ async fn two_requests_have_a_file_a_spec_and_an_id_each() {
     }
 }
 
-/// A.1: paths and ids have the request, the document has the whole reference.
+/// A.1: paths and IDs contain the request, the document contains the whole reference.
 #[tokio::test]
-async fn a_subrequest_is_told_in_the_document_only() {
+async fn a_subrequest_is_in_the_document_only() {
     let pinned = Pinned::new(&["gpu-request/high-memory"], None).await;
 
     let devices = pinned.prepare().await;
@@ -286,9 +286,9 @@ async fn a_subrequest_is_told_in_the_document_only() {
     assert_eq!(mount["containerPath"], path);
 }
 
-/// A.1: a claim from a template is found under the name of the pod's entry.
+/// A.1: a claim from a template is mounted under the name of the pod's entry.
 #[tokio::test]
-async fn a_claim_from_a_template_is_found_under_the_pods_name_for_it() {
+async fn a_claim_from_a_template_is_mounted_under_the_name_of_the_pods_entry() {
     let claim = TestClaim::new("my-claim", UID).of_template("my-gpu");
     let pinned = Pinned::of(claim, &["gpu-request"], None).await;
 
@@ -301,10 +301,10 @@ async fn a_claim_from_a_template_is_found_under_the_pods_name_for_it() {
     assert_eq!(mount["hostPath"], pinned.path("gpu-request").to_str().unwrap());
 }
 
-/// A.1: an unprepare removes files and specs of all requests, with or without subrequests; twice and of the unknown is
-/// fine.
+/// A.1: an unprepare removes files and specs of all requests, with or without subrequests. It can be repeated, and succeeds for
+/// an unknown claim.
 #[tokio::test]
-async fn an_unprepare_removes_everything_and_twice_is_fine() {
+async fn an_unprepare_removes_everything_and_can_be_repeated() {
     let pinned = Pinned::new(&["one", "two/fast"], None).await;
     pinned.kubelet.unprepare_one(&pinned.claim).await.unwrap();
     pinned.prepare().await;
@@ -317,9 +317,9 @@ async fn an_unprepare_removes_everything_and_twice_is_fine() {
     }
 }
 
-/// A.1: an update replaces the data and counts the generation up, under either name of the request.
+/// A.1: an update replaces the data and increments the generation, with or without the subrequest in the request's name.
 #[tokio::test]
-async fn an_update_replaces_the_data_and_counts_the_generation() {
+async fn an_update_replaces_the_data_and_increments_the_generation() {
     let metadata = DeviceMetadata::default().attribute("model", "old").attribute("cores", 64);
     let pinned = Pinned::new(&["gpu-request/high-memory"], Some(metadata)).await;
     pinned.prepare().await;
@@ -338,9 +338,9 @@ async fn an_update_replaces_the_data_and_counts_the_generation() {
     assert_eq!(metadata["requests"].as_array().unwrap().len(), 1);
 }
 
-/// A.1, D2: files are written in known versions, at least one; what is not known is refused with what is.
+/// A.1, D2: at least one version is required; an unknown version is refused with the known ones.
 #[tokio::test]
-async fn a_driver_does_not_start_without_a_version_or_with_one_twice() {
+async fn a_driver_does_not_start_without_a_version_or_with_a_duplicate() {
     let node = Node::default();
     let start = |versions: Vec<Version>| node.builder().metadata_versions(versions).start(TestDriver::default());
     for versions in [vec![], vec![Version::V1Beta1, Version::V1Beta1]] {
@@ -352,7 +352,7 @@ async fn a_driver_does_not_start_without_a_version_or_with_one_twice() {
     assert!(error.contains("v1beta1 and v1alpha1"), "{error}");
 }
 
-/// D2: several versions make a stream of the same document, in the order of the setting, also after an update.
+/// D2: several versions make a stream of the same document, in the configured order, also after an update.
 #[tokio::test]
 async fn versions_are_written_as_a_stream_in_their_order() {
     for versions in [[Version::V1Beta1, Version::V1Alpha1], [Version::V1Alpha1, Version::V1Beta1]] {
@@ -379,9 +379,9 @@ async fn versions_are_written_as_a_stream_in_their_order() {
     }
 }
 
-/// D1: one CDI device has the file under both paths, or under the one that was chosen.
+/// D1: one CDI device mounts the file at both paths, or at the configured one.
 #[tokio::test]
-async fn containers_see_the_file_in_both_layouts_or_in_the_one_chosen() {
+async fn containers_see_the_file_in_both_layouts_or_in_the_configured_one() {
     let released = format!("{RELEASED}/resourceclaims/my-claim/gpu/{DRIVER}-metadata.json");
     let kep = format!("{KEP}/my-claim/gpu/{DRIVER}-metadata.json");
     let cases = [
@@ -408,7 +408,7 @@ async fn containers_see_the_file_in_both_layouts_or_in_the_one_chosen() {
     }
 }
 
-/// D1: a claim from a template is under its own name in the KEP's layout.
+/// D1: in the KEP's layout, a claim from a template is mounted under its own name.
 #[tokio::test]
 async fn a_claim_from_a_template_has_both_paths_too() {
     let scene = Scene::new(&TestDriver::default()).await;
@@ -419,9 +419,9 @@ async fn a_claim_from_a_template_has_both_paths_too() {
     assert_eq!(scene.container_paths(&claim, "gpu"), [kep, released]);
 }
 
-/// Section 5.1: a claim that the scheduler made for extended resources has no entry in the pod.
+/// Section 5.1: a claim that the scheduler created for extended resources has no entry in the pod.
 #[tokio::test]
-async fn a_claim_for_extended_resources_is_found_under_its_own_name() {
+async fn a_claim_for_extended_resources_is_mounted_under_its_own_name() {
     let scene = Scene::new(&TestDriver::default()).await;
     let claim = TestClaim::new("pod-extended-resources-x7k2p", UID).device("container-0-request-0", "gpu-0");
     let claim = claim.annotated("resource.kubernetes.io/extended-resource-claim", "true");
@@ -434,16 +434,16 @@ async fn a_claim_for_extended_resources_is_found_under_its_own_name() {
     assert!(scene.node.metadata(&claim, request).get("podClaimName").is_none());
 }
 
-/// D5: for a request without devices the framework answers with the allocated ones, and containers see an empty file
-/// until the first update, which is generation 1.
+/// D5: for a request without devices the framework returns the allocated ones, and containers see an empty file until the first
+/// update, which is generation 1.
 #[tokio::test]
 async fn a_request_without_devices_has_an_empty_file_until_its_first_update() {
     let scene = Scene::new(&TestDriver::preparing(|_| Ok(vec![]))).await;
     let claim = TestClaim::new("my-claim", UID).device("net/fast", "nic-0").device("net/fast", "nic-1");
     let (claim, devices) = scene.prepare(claim).await;
 
-    let told: Vec<_> = devices.iter().map(|device| (device.device_name.as_str(), &*device.request_names)).collect();
-    assert_eq!(told, [("nic-0", &["net".to_owned()][..]), ("nic-1", &["net".to_owned()][..])]);
+    let returned: Vec<_> = devices.iter().map(|device| (device.device_name.as_str(), &*device.request_names)).collect();
+    assert_eq!(returned, [("nic-0", &["net".to_owned()][..]), ("nic-1", &["net".to_owned()][..])]);
     assert_eq!(cdi_devices(&devices), ["gpu.example.com/metadata=1234-claim-uid_net"]);
     let file = scene.node.metadata_file(&claim, "net");
     assert_eq!(std::fs::read(&file).unwrap(), b"");
@@ -461,12 +461,12 @@ async fn a_request_without_devices_has_an_empty_file_until_its_first_update() {
     assert_eq!(metadata["requests"][0]["name"], "net/fast");
     assert_eq!(metadata["requests"][0]["devices"].as_array().unwrap().len(), 2);
     scene.kubelet.prepare_one(&claim).await.unwrap();
-    assert_eq!(scene.node.metadata(&claim, "net"), metadata, "a prepare does not take it back");
+    assert_eq!(scene.node.metadata(&claim, "net"), metadata, "a prepare does not undo an update");
 }
 
-/// D5: what the driver returned is told at once, what it did not is told later, in one claim.
+/// D5: the metadata of one request is written with the prepare, that of another request of the claim later.
 #[tokio::test]
-async fn one_request_may_be_told_of_now_and_another_later() {
+async fn requests_with_immediate_and_deferred_metadata_can_be_in_one_claim() {
     let driver = TestDriver::preparing(|claim| {
         let gpus = claim.results().filter(|result| result.request == "gpu");
         Ok(gpus.map(|result| Device { metadata: known("", "m1").metadata, ..result.into() }).collect())
@@ -480,7 +480,7 @@ async fn one_request_may_be_told_of_now_and_another_later() {
     assert_eq!(requests, ["gpu", "net"]);
 }
 
-/// D5: with the gate, no container can be created before the first update, because its CDI device is not there.
+/// D5: with the gate, no container can be created before the first update, because its CDI device does not exist.
 #[tokio::test]
 async fn with_the_gate_there_is_no_spec_before_the_first_update() {
     let driver = TestDriver::preparing(|_| Ok(vec![]));
@@ -511,14 +511,14 @@ async fn with_the_gate_there_is_no_spec_before_the_first_update() {
     assert!(!spec.exists());
 }
 
-/// G22, D7: a claim whose metadata cannot be written fails, with path and reason, and nothing of it stays.
+/// G22, D7: a claim whose metadata cannot be written fails with path and cause, and no files are left.
 #[tokio::test]
-async fn metadata_that_cannot_be_written_fails_the_claim_and_leaves_nothing() {
+async fn a_failed_metadata_write_fails_the_claim_and_leaves_no_files() {
     let scene = Scene::new(&TestDriver::default()).await;
     let cdi = scene.node.cdi_directory();
     std::fs::write(&cdi, "not a directory").unwrap();
-    let (one, two) = (scene.node.claim(one_gpu().device("net", "gpu-1")), TestClaim::new("two", "2"));
-    let two = scene.node.claim(two.device("gpu", "gpu-0"));
+    let one = scene.node.claim(one_gpu().device("net", "gpu-1"));
+    let two = scene.node.claim(TestClaim::new("two", "2").device("gpu", "gpu-0"));
 
     let error = scene.kubelet.prepare_one(&one).await.unwrap_err();
 
@@ -532,7 +532,7 @@ async fn metadata_that_cannot_be_written_fails_the_claim_and_leaves_nothing() {
     scene.kubelet.prepare_one(&two).await.unwrap();
 }
 
-/// G22: of the claims of a call, only the one that cannot be written fails.
+/// G22: of the claims of a call, only the one whose metadata cannot be written fails.
 #[tokio::test]
 async fn only_the_claim_that_cannot_be_written_fails() {
     let scene = Scene::new(&TestDriver::default()).await;
@@ -542,17 +542,17 @@ async fn only_the_claim_that_cannot_be_written_fails() {
     std::fs::create_dir_all(&claims).unwrap();
     std::fs::write(claims.join("default_my-claim"), "not a directory").unwrap();
 
-    let answers = scene.kubelet.prepare(&[&blocked, &free]).await;
+    let responses = scene.kubelet.prepare(&[&blocked, &free]).await;
 
-    let error = answers[blocked.uid()].as_ref().unwrap_err();
+    let error = responses[blocked.uid()].as_ref().unwrap_err();
     assert!(error.contains("dra-device-metadata/default_my-claim"), "{error}");
-    assert!(answers[free.uid()].is_ok());
+    assert!(responses[free.uid()].is_ok());
     assert!(!scene.node.spec_file(&blocked, "gpu").exists());
 }
 
-/// D8: without the flag there is not a single file, and the driver's devices go to the kubelet as they are.
+/// D8: without the flag no files are written, and the driver's devices are returned to the kubelet unchanged.
 #[tokio::test]
-async fn without_the_flag_not_a_single_file_is_written() {
+async fn without_the_flag_no_files_are_written() {
     let scene = Scene::with(&knowing("m1"), |builder| builder.device_metadata(false)).await;
     let (claim, devices) = scene.prepare(one_gpu()).await;
 
@@ -566,16 +566,16 @@ async fn without_the_flag_not_a_single_file_is_written() {
     assert_eq!(scene.node.files(), Vec::<String>::new());
 }
 
-/// D8: what was prepared with the flag keeps its metadata when the flag is turned off, and is removed with its claim.
+/// D8: a claim that was prepared with the flag keeps its metadata until it is unprepared.
 #[tokio::test]
-async fn claims_of_the_time_before_the_flag_was_turned_off_keep_their_metadata() {
+async fn claims_that_were_prepared_before_the_flag_was_turned_off_keep_their_metadata() {
     let driver = knowing("m1");
     let scene = Scene::new(&driver).await;
     let (before, devices) = scene.prepare(one_gpu()).await;
     let scene = scene.restart(&driver, |builder| builder.device_metadata(false)).await;
-    let (after, of_after) = scene.prepare(TestClaim::new("after", "2").device("gpu", "gpu-1")).await;
+    let (after, devices_after) = scene.prepare(TestClaim::new("after", "2").device("gpu", "gpu-1")).await;
 
-    assert_eq!(cdi_devices(&of_after).len(), 0);
+    assert_eq!(cdi_devices(&devices_after).len(), 0);
     assert!(!scene.node.metadata_file(&after, "gpu").exists());
     assert_eq!(scene.kubelet.prepare_one(&before).await.unwrap(), devices);
     let update = vec![known("gpu-0", "m2")];
@@ -585,39 +585,39 @@ async fn claims_of_the_time_before_the_flag_was_turned_off_keep_their_metadata()
     scene.kubelet.unprepare_one(&before).await.unwrap();
     assert_eq!(scene.node.files(), ["plugins/gpu.example.com/dra-device-metadata"]);
     let (_, devices) = scene.prepare(one_gpu()).await;
-    assert_eq!(cdi_devices(&devices).len(), 0, "prepared anew, it is a claim like any other");
+    assert_eq!(cdi_devices(&devices).len(), 0, "after an unprepare it is prepared without metadata");
 }
 
-/// G26: a prepare of what is prepared answers the same and leaves file, generation and updated data as they are, also in
-/// another process.
+/// G26: a repeated prepare returns the same and keeps file, generation and updated data, also in another process.
 #[tokio::test]
-async fn a_prepare_again_keeps_generation_data_and_inode() {
+async fn a_repeated_prepare_keeps_generation_data_and_inode() {
     let driver = knowing("m1");
     let scene = Scene::new(&driver).await;
     let (claim, devices) = scene.prepare(one_gpu()).await;
     let file = scene.node.metadata_file(&claim, "gpu");
     let update = vec![known("gpu-0", "m2")];
     scene.helper.update_request_metadata(&claim.reference(), "gpu", update).await.unwrap();
-    let look = |path: &PathBuf| {
+    let identity = |path: &PathBuf| {
         let status = std::fs::metadata(path).unwrap();
         (status.ino(), status.mtime(), status.mtime_nsec())
     };
     let spec = scene.node.spec_file(&claim, "gpu");
-    let (content, before) = (std::fs::read(&file).unwrap(), (look(&file), look(&spec)));
+    let content = std::fs::read(&file).unwrap();
+    let before = (identity(&file), identity(&spec));
 
     assert_eq!(scene.kubelet.prepare_one(&claim).await.unwrap(), devices);
     let scene = scene.restart(&driver, |builder| builder).await;
     assert_eq!(scene.kubelet.prepare_one(&claim).await.unwrap(), devices);
 
     assert_eq!(std::fs::read(&file).unwrap(), content);
-    assert_eq!((look(&file), look(&spec)), before);
+    assert_eq!((identity(&file), identity(&spec)), before);
     let metadata = scene.node.metadata(&claim, "gpu");
     assert_eq!((&metadata["metadata"]["generation"], model(&metadata)), (&json!(2), "m2"));
 }
 
-/// G26: a prepare with other devices is told as a new generation, in the file that containers have.
+/// G26: a prepare with other devices writes a new generation into the file that containers have mounted.
 #[tokio::test]
-async fn a_prepare_again_with_other_devices_is_a_new_generation_of_the_same_file() {
+async fn a_repeated_prepare_with_other_devices_is_a_new_generation_of_the_same_file() {
     let spare = Arc::new(AtomicBool::new(false));
     let is_spare = spare.clone();
     let driver = TestDriver::preparing(move |claim| {
@@ -636,20 +636,21 @@ async fn a_prepare_again_with_other_devices_is_a_new_generation_of_the_same_file
     assert_eq!(metadata["requests"][0]["devices"][0]["name"], "gpu-1");
 }
 
-/// What an open file says now.
+/// Reads the current content of an open file.
 fn read(file: &File) -> Value {
     let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
     file.read_exact_at(&mut bytes, 0).unwrap();
     serde_json::from_slice(&bytes).unwrap()
 }
 
-/// G30, D6: who has the file open, or mounted, sees an update; the file never gets shorter.
+/// G30, D6: containers that have the file open or mounted see an update; the file never shrinks.
 #[tokio::test]
-async fn an_update_is_seen_by_who_has_the_file_already() {
+async fn an_update_is_visible_in_a_file_that_is_already_open_or_mounted() {
     let scene = Scene::new(&knowing("a-model-with-a-long-name")).await;
     let (claim, _) = scene.prepare(one_gpu()).await;
     let file = scene.node.metadata_file(&claim, "gpu");
-    let (open, link) = (File::open(&file).unwrap(), scene.node.root.path().join("seen-in-a-container"));
+    let open = File::open(&file).unwrap();
+    let link = scene.node.root.path().join("seen-in-a-container");
     std::fs::hard_link(&file, &link).unwrap();
     let before = open.metadata().unwrap().len();
 
@@ -664,29 +665,29 @@ async fn an_update_is_seen_by_who_has_the_file_already() {
         assert!(open.metadata().unwrap().len() >= before);
     }
     let directory: Vec<_> = std::fs::read_dir(file.parent().unwrap()).unwrap().collect();
-    assert_eq!(directory.len(), 1, "nothing lies beside the file: {directory:?}");
+    assert_eq!(directory.len(), 1, "there are other files: {directory:?}");
 }
 
-/// An update may leave a request without devices, or tell of fewer than there are.
+/// An update may contain fewer devices than the request has, or none.
 #[tokio::test]
-async fn an_update_tells_of_the_devices_that_it_names() {
+async fn an_update_writes_only_the_devices_that_it_contains() {
     let scene = Scene::new(&knowing("m1")).await;
     let (claim, _) = scene.prepare(one_gpu().device("gpu", "gpu-1")).await;
-    let told = |scene: &Scene| scene.node.metadata(&claim, "gpu")["requests"].clone();
-    assert_eq!(told(&scene)[0]["devices"].as_array().unwrap().len(), 2);
+    let written = |scene: &Scene| scene.node.metadata(&claim, "gpu")["requests"].clone();
+    assert_eq!(written(&scene)[0]["devices"].as_array().unwrap().len(), 2);
 
     let update = vec![known("gpu-1", "m2")];
     scene.helper.update_request_metadata(&claim.reference(), "gpu", update).await.unwrap();
-    assert_eq!(told(&scene)[0]["devices"][0]["name"], "gpu-1");
-    assert_eq!(told(&scene)[0]["devices"].as_array().unwrap().len(), 1);
+    assert_eq!(written(&scene)[0]["devices"][0]["name"], "gpu-1");
+    assert_eq!(written(&scene)[0]["devices"].as_array().unwrap().len(), 1);
 
     scene.helper.update_request_metadata(&claim.reference(), "gpu", vec![]).await.unwrap();
-    assert_eq!(told(&scene), json!([{"name": "gpu"}]));
+    assert_eq!(written(&scene), json!([{"name": "gpu"}]));
 }
 
-/// A.1, G28: an update of what is not prepared is refused, and says so; nothing changes.
+/// A.1, G28: an update for a claim, request or device that is not prepared is refused, and nothing changes.
 #[tokio::test]
-async fn an_update_of_what_is_not_prepared_is_refused() {
+async fn an_update_for_something_that_is_not_prepared_is_refused() {
     let scene = Scene::new(&knowing("m1")).await;
     let (claim, _) = scene.prepare(one_gpu().device("net", "nic-0")).await;
     let before = std::fs::read(scene.node.metadata_file(&claim, "gpu")).unwrap();
@@ -697,11 +698,17 @@ async fn an_update_of_what_is_not_prepared_is_refused() {
     foreign.pool_name = "node-2".into();
     let cases = [
         (&unknown, "gpu", known("gpu-0", "m2"), true, "default/unknown"),
-        (&older, "gpu", known("gpu-0", "m2"), true, "is another, with uid 1234-claim-uid"),
-        (&this, "tpu", known("gpu-0", "m2"), true, "request tpu is not one of those prepared here: gpu, net"),
-        (&this, "gpu", known("gpu-7", "m2"), false, "device node-1/gpu-7 was not prepared for it"),
-        (&this, "gpu", known("nic-0", "m2"), false, "device node-1/nic-0 was not prepared for it"),
-        (&this, "gpu", foreign, false, "device node-2/gpu-0 was not prepared for it"),
+        (
+            &older,
+            "gpu",
+            known("gpu-0", "m2"),
+            true,
+            "another claim with that name is prepared here, with uid 1234-claim-uid",
+        ),
+        (&this, "tpu", known("gpu-0", "m2"), true, "request tpu is not prepared here; prepared: gpu, net"),
+        (&this, "gpu", known("gpu-7", "m2"), false, "device node-1/gpu-7 was not prepared for this request"),
+        (&this, "gpu", known("nic-0", "m2"), false, "device node-1/nic-0 was not prepared for this request"),
+        (&this, "gpu", foreign, false, "device node-2/gpu-0 was not prepared for this request"),
         (&this, "../gpu", known("gpu-0", "m2"), false, "request name \"..\""),
         (&this, "", known("gpu-0", "m2"), false, "request name \"\""),
     ];
@@ -721,7 +728,7 @@ async fn an_update_of_what_is_not_prepared_is_refused() {
 
 /// G34: an update that would make the file invalid is refused, and the old content stays.
 #[tokio::test]
-async fn an_update_that_is_not_valid_changes_nothing() {
+async fn an_invalid_update_changes_nothing() {
     let scene = Scene::new(&knowing("m1")).await;
     let (claim, _) = scene.prepare(one_gpu()).await;
     let before = std::fs::read(scene.node.metadata_file(&claim, "gpu")).unwrap();
@@ -736,7 +743,7 @@ async fn an_update_that_is_not_valid_changes_nothing() {
     assert_eq!(scene.helper.update_request_metadata(&claim.reference(), "gpu", update).await.unwrap(), 2);
 }
 
-/// A network driver's hook keeps the updater, in a task of its own, beside the helper.
+/// The NRI hook of a network driver uses the updater in its own task.
 #[tokio::test]
 async fn an_updater_works_in_another_task() {
     let scene = Scene::new(&TestDriver::preparing(|_| Ok(vec![]))).await;
@@ -757,14 +764,15 @@ async fn an_updater_works_in_another_task() {
     assert_eq!(device["networkData"], json!({"interfaceName": "net1", "ips": ["10.1.2.3/24"]}));
 }
 
-/// G29: updates from many tasks do not get lost: each has a generation of its own.
+/// G29: no update from concurrent tasks is lost: each has its own generation.
 #[tokio::test]
-async fn updates_at_the_same_time_have_a_generation_each() {
+async fn concurrent_updates_have_a_generation_each() {
     let scene = Scene::new(&knowing("m1")).await;
     let (claim, _) = scene.prepare(one_gpu()).await;
     let updater = scene.helper.handles().metadata_updater();
     let updates = (0..20).map(|number| {
-        let (updater, claim) = (updater.clone(), claim.reference());
+        let updater = updater.clone();
+        let claim = claim.reference();
         tokio::spawn(async move {
             let update = vec![known("gpu-0", &format!("m{number}"))];
             updater.update_request_metadata(&claim, "gpu", update).await.unwrap()
@@ -778,7 +786,7 @@ async fn updates_at_the_same_time_have_a_generation_each() {
     assert_eq!(scene.node.metadata(&claim, "gpu")["metadata"]["generation"], 21);
 }
 
-/// G33: an annotation that cannot be a name in a path fails its claim, and nothing is written, here or elsewhere.
+/// G33: an annotation that is not a valid path component fails its claim, and nothing is written anywhere.
 #[tokio::test]
 async fn a_hostile_annotation_fails_its_claim_and_writes_nothing() {
     let scene = Scene::new(&TestDriver::default()).await;
@@ -793,15 +801,15 @@ async fn a_hostile_annotation_fails_its_claim_and_writes_nothing() {
     }
 }
 
-/// How many files and directories there are.
+/// Counts the files and directories below a directory.
 fn walk(directory: &std::path::Path) -> usize {
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     entries.map(|path| 1 + if path.is_dir() { walk(&path) } else { 0 }).sum()
 }
 
-/// Section 5.1: an empty annotation is none.
+/// Section 5.1: an empty annotation counts as none.
 #[tokio::test]
-async fn an_empty_annotation_is_none() {
+async fn an_empty_annotation_is_ignored() {
     let scene = Scene::new(&TestDriver::default()).await;
     let (claim, _) = scene.prepare(one_gpu().of_template("")).await;
 
@@ -810,14 +818,14 @@ async fn an_empty_annotation_is_none() {
     assert!(scene.node.metadata(&claim, "gpu").get("podClaimName").is_none());
 }
 
-/// One attribute more than a device can have.
+/// Returns one attribute more than a device may have.
 fn too_many() -> DeviceMetadata {
     (0..33).fold(DeviceMetadata::default(), |metadata, number| metadata.attribute(format!("a{number}"), number))
 }
 
-/// G34: metadata that breaks a rule fails its claim, with the field and the rule; the others are fine.
+/// G34: invalid metadata fails its claim, with the field and the rule; other claims are not affected.
 #[tokio::test]
-async fn metadata_that_is_not_valid_fails_its_claim_alone() {
+async fn invalid_metadata_fails_its_claim_alone() {
     let metadata = Arc::new(Mutex::new(DeviceMetadata::default()));
     let current = metadata.clone();
     let driver = TestDriver::preparing(move |claim| {
@@ -842,18 +850,18 @@ async fn metadata_that_is_not_valid_fails_its_claim_alone() {
     ];
     for (invalid, expected) in cases {
         *metadata.lock().unwrap() = invalid;
-        let answers = scene.kubelet.prepare(&[&bad, &good]).await;
-        let error = answers[bad.uid()].as_ref().unwrap_err();
+        let responses = scene.kubelet.prepare(&[&bad, &good]).await;
+        let error = responses[bad.uid()].as_ref().unwrap_err();
         assert!(error.contains(expected), "{expected:?} is not in {error}");
         assert!(error.contains("claim default/my-claim") && error.contains("request gpu"), "{error}");
         assert!(!scene.node.metadata_file(&bad, "gpu").exists());
-        assert!(answers[good.uid()].is_ok());
+        assert!(responses[good.uid()].is_ok());
     }
 }
 
-/// G35: a driver's name that CDI cannot carry is refused at the start, with what to do; without metadata it is fine.
+/// G35: a driver name that is not a valid CDI vendor is refused at the start, with the remedy; without metadata it is accepted.
 #[tokio::test]
-async fn a_driver_whose_name_starts_with_a_digit_is_told_at_the_start() {
+async fn a_driver_whose_name_starts_with_a_digit_is_refused_at_the_start() {
     let node = Node::default();
 
     let error = node.builder_for("3d.example.com").start(TestDriver::default()).await.unwrap_err();
@@ -865,9 +873,9 @@ async fn a_driver_whose_name_starts_with_a_digit_is_told_at_the_start() {
     builder.start(TestDriver::default()).await.unwrap().stop().await.unwrap();
 }
 
-/// D4: names that are too long together for one directory are prepared, updated, prepared again and removed like others.
+/// D4: a claim whose namespace and name do not fit into one directory name is prepared, updated and unprepared like any other.
 #[tokio::test]
-async fn a_claim_with_the_longest_names_is_like_any_other() {
+async fn a_claim_with_the_longest_names_is_handled_like_any_other() {
     let driver = knowing("m1");
     let scene = Scene::new(&driver).await;
     let name = format!("{}.{}", "c".repeat(200), "d".repeat(52));

@@ -1,7 +1,7 @@
-//! The modes of what a driver makes on the host, whatever the umask of its process is.
+//! Tests of the modes of files and directories that a driver creates on the host, whatever its umask is.
 //!
-//! A umask is the whole process's, so each case runs in a process of its own: this test binary once more, with the one test
-//! that is not run otherwise.
+//! A umask applies to a whole process, so each case runs in its own process: this test binary again, with the one test that is
+//! ignored otherwise.
 
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use rustix::fs::Mode;
 
 use crate::support::{Kubelet, Node, TestClaim, TestDriver, news};
 
-/// The umask of the process that the second test runs in, in octal digits.
+/// The environment variable with the umask of the other process, in octal digits.
 const UMASK: &str = "DRAKKAR_TEST_UMASK";
 
-/// Runs the other test in a process with this umask, and gives what it printed.
+/// Runs the ignored test in a process with this umask.
 fn run_with(umask: &str) {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "modes::a_driver_in_a_process_of_its_own", "--ignored", "--nocapture"])
@@ -26,12 +26,12 @@ fn run_with(umask: &str) {
 }
 
 #[test]
-fn nobody_else_can_write_to_what_a_driver_makes_even_without_a_umask() {
+fn other_users_cannot_write_to_a_drivers_files_even_without_a_umask() {
     run_with("000");
 }
 
 #[test]
-fn containers_can_read_their_files_whatever_the_umask_takes_away() {
+fn containers_can_read_their_files_whatever_the_umask_is() {
     run_with("077");
 }
 
@@ -53,11 +53,12 @@ async fn a_driver_in_a_process_of_its_own() {
         walk(&node.root.path().join(made), &mut found);
     }
     let of = |path: &Path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
-    let (mut sockets, mut files) = (0, 0);
+    let mut sockets = 0;
+    let mut files = 0;
     for path in &found {
         let kind = std::fs::symlink_metadata(path).unwrap().file_type();
         if path.ends_with("plugins_registry") {
-            // The kubelet's own.
+            // Created by the kubelet.
             continue;
         }
         assert_eq!(of(path) & 0o022, 0, "{}: others can write: {:o}", path.display(), of(path));

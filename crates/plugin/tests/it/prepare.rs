@@ -1,11 +1,11 @@
-//! Preparing and unpreparing, the ordinary way.
+//! Tests of prepare and unprepare in the usual case.
 
 use crate::support::{Kubelet, Node, TestClaim, TestDriver, cdi_devices};
 
 const UID: &str = "1234-claim-uid";
 
 #[tokio::test]
-async fn a_prepared_claim_has_devices_a_file_and_a_spec_and_an_unprepared_one_nothing() {
+async fn a_prepared_claim_has_devices_a_file_and_a_spec_and_an_unprepared_one_has_none() {
     let node = Node::default();
     let driver = TestDriver::default();
     let helper = node.start(&driver).await;

@@ -1,4 +1,4 @@
-//! What a start finds and does.
+//! Tests of the recovery when a driver starts.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::support::{ApiServer, DRIVER, Kubelet, Node, Random, TestClaim, TestDriver, cdi_devices, eventually, news};
 
-/// A node on which a claim is prepared and no driver runs any more.
+/// Returns a node with a prepared claim on which the driver has stopped.
 async fn node_with(claim: TestClaim) -> (Node, TestClaim) {
     let node = Node::default();
     let claim = node.claim(claim);
@@ -35,7 +35,7 @@ fn train() -> TestClaim {
     TestClaim::new("train", "uid-1").device("gpu", "gpu-0")
 }
 
-/// What is in a directory, with contents: to see that nothing of it was touched.
+/// Returns the files of a directory with their contents, to check that nothing was changed.
 fn snapshot(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(directory).unwrap() {
@@ -45,9 +45,9 @@ fn snapshot(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// G31: half of a prepare, in all its stages, and what others cannot tell from it.
+/// G31: an interrupted prepare, in all its stages, and files of other drivers with similar names.
 #[tokio::test]
-async fn what_a_crash_left_of_a_prepare_is_removed() {
+async fn leftovers_of_an_interrupted_prepare_are_removed() {
     let node = Node::default();
     let root = node.plugin_directory().join("dra-device-metadata");
     fs::create_dir_all(root.join("default_empty")).unwrap();
@@ -66,21 +66,21 @@ async fn what_a_crash_left_of_a_prepare_is_removed() {
     }
     let driver = TestDriver::default();
     let helper = node.start(&driver).await;
-    let mut left: Vec<String> = others.iter().map(|name| format!("cdi/{name}")).collect();
-    left.push("plugins/gpu.example.com/dra-device-metadata".into());
-    left.sort();
-    assert_eq!(node.files(), left);
+    let mut expected: Vec<String> = others.iter().map(|name| format!("cdi/{name}")).collect();
+    expected.push("plugins/gpu.example.com/dra-device-metadata".into());
+    expected.sort();
+    assert_eq!(node.files(), expected);
     assert_eq!(*driver.errors.lock().unwrap(), [""; 0]);
     helper.stop().await.unwrap();
 }
 
-/// D6: an update that was cut off after its write-ahead copy is finished, whatever the file looks like.
+/// D6: an update that was interrupted after its write-ahead copy is completed, whatever the file looks like.
 #[rstest]
-#[case::not_begun(None)]
+#[case::not_started(None)]
 #[case::torn(Some(40))]
 #[case::emptied(Some(0))]
 #[tokio::test]
-async fn an_update_that_a_crash_cut_off_is_finished(#[case] cut: Option<usize>) {
+async fn an_update_that_a_crash_interrupted_is_completed(#[case] cut: Option<usize>) {
     let (node, claim) = node_with(train()).await;
     let file = node.metadata_file(&claim, "gpu");
     let old = fs::read_to_string(&file).unwrap();
@@ -97,9 +97,9 @@ async fn an_update_that_a_crash_cut_off_is_finished(#[case] cut: Option<usize>) 
     helper.stop().await.unwrap();
 }
 
-/// D13: a copy of an update that is not whole is none.
+/// D13: an incomplete copy counts as none.
 #[tokio::test]
-async fn a_write_ahead_copy_that_cannot_be_read_is_dropped() {
+async fn a_write_ahead_copy_that_cannot_be_decoded_is_dropped() {
     let (node, claim) = node_with(train()).await;
     let file = node.metadata_file(&claim, "gpu");
     let before = fs::read(&file).unwrap();
@@ -110,9 +110,9 @@ async fn a_write_ahead_copy_that_cannot_be_read_is_dropped() {
     helper.stop().await.unwrap();
 }
 
-/// D13: after a power loss files can be empty; the kubelet prepares again, and that has to work.
+/// D13: after a power loss files can be empty; the kubelet prepares again, and that must work.
 #[tokio::test]
-async fn files_that_a_power_loss_emptied_are_written_anew() {
+async fn files_that_are_empty_after_a_power_loss_are_written_again() {
     let (node, claim) = node_with(train()).await;
     let whole = fs::read(node.metadata_file(&claim, "gpu")).unwrap();
     for file in [
@@ -130,9 +130,9 @@ async fn files_that_a_power_loss_emptied_are_written_anew() {
     helper.stop().await.unwrap();
 }
 
-/// G31: `/var/run` is gone after a reboot, and containers of static pods may come before the kubelet asks.
+/// G31: `/var/run` is empty after a reboot, and containers of static pods may be created before the kubelet prepares again.
 #[tokio::test]
-async fn a_wiped_cdi_directory_is_restored() {
+async fn a_deleted_cdi_directory_is_restored() {
     let (node, claim) = node_with(train().device("gpu", "gpu-1").device("nic", "nic-0")).await;
     let before = snapshot(&node.cdi_directory());
     assert_eq!(before.len(), 2);
@@ -141,7 +141,7 @@ async fn a_wiped_cdi_directory_is_restored() {
     assert_eq!(snapshot(&node.cdi_directory()), before);
     helper.stop().await.unwrap();
 
-    // The same when an operator chooses another one.
+    // The same if another directory is configured.
     let elsewhere = node.root.path().join("other-cdi");
     let helper = node.builder().cdi_directory(&elsewhere).start(TestDriver::default()).await.unwrap();
     let names = |files: &BTreeMap<PathBuf, _>| {
@@ -153,13 +153,13 @@ async fn a_wiped_cdi_directory_is_restored() {
     helper.stop().await.unwrap();
 }
 
-/// G31: when the kubelet has had its time, nobody will ever unprepare a claim that was deleted while the driver was away, so
-/// its files go and its device is free; others stay.
+/// G31: the kubelet does not unprepare a claim that was deleted while the driver was stopped. After the grace period its files
+/// are removed and its device is free; other claims stay.
 #[rstest]
 #[case::deleted(false)]
-#[case::replaced_by_another_of_that_name(true)]
+#[case::replaced_by_another_with_the_same_name(true)]
 #[tokio::test]
-async fn what_is_left_of_claims_that_are_gone_is_removed(#[case] replaced: bool) {
+async fn leftovers_of_claims_that_are_gone_are_removed(#[case] replaced: bool) {
     let (node, gone) = node_with(train()).await;
     let stays = node.claim(TestClaim::new("stays", "uid-2").device("gpu", "gpu-1"));
     prepare_and_stop(&node, &stays).await;
@@ -169,27 +169,27 @@ async fn what_is_left_of_claims_that_are_gone_is_removed(#[case] replaced: bool)
 
     let driver = TestDriver::default();
     let helper = node.builder().orphan_grace(Duration::ZERO).start(driver.clone()).await.unwrap();
-    eventually("the spec goes", || (!node.spec_file(&gone, "gpu").exists()).then_some(())).await;
-    eventually("the files go", || (!node.claim_directory(&gone).exists()).then_some(())).await;
+    eventually("the spec is removed", || (!node.spec_file(&gone, "gpu").exists()).then_some(())).await;
+    eventually("the files are removed", || (!node.claim_directory(&gone).exists()).then_some(())).await;
     let kubelet = Kubelet::of(&helper).await;
     kubelet.prepare_one(&next).await.unwrap();
     assert!(node.is_prepared(&stays) && node.is_prepared(&next));
-    assert_eq!(driver.take_calls()[0], "unprepare train", "nobody else tells the driver");
+    assert_eq!(driver.take_calls()[0], "unprepare train", "the framework calls the driver");
     assert_eq!(*driver.errors.lock().unwrap(), [""; 0]);
     kubelet.unprepare_one(&gone).await.unwrap();
     assert!(node.is_prepared(&next), "a late unprepare of the old claim leaves the new one alone");
     helper.stop().await.unwrap();
 }
 
-/// G31: who cannot ask does not remove.
+/// G31: without a response from the API server nothing is removed.
 #[tokio::test]
-async fn an_api_server_that_fails_costs_no_claim_its_files() {
+async fn no_claim_loses_its_files_when_the_api_server_fails() {
     let (node, claim) = node_with(train()).await;
     node.api.remove("default", "train");
     node.api.fail_next(&[StatusCode::FORBIDDEN; 100]);
     let driver = TestDriver::default();
     let helper = node.builder().orphan_grace(Duration::ZERO).start(driver.clone()).await.unwrap();
-    let error = eventually("the driver is told", || driver.errors.lock().unwrap().first().cloned()).await;
+    let error = eventually("the error is reported", || driver.errors.lock().unwrap().first().cloned()).await;
     assert_eq!(
         error,
         "look for claims that are gone: get resourceclaim default/train (uid uid-1): the API server answered 403 \
@@ -199,7 +199,7 @@ async fn an_api_server_that_fails_costs_no_claim_its_files() {
     helper.stop().await.unwrap();
 }
 
-/// What is wrong in one place.
+/// An invalid entry among the directories of claims.
 enum Bad {
     File(&'static str),
     Directory(&'static str),
@@ -208,7 +208,7 @@ enum Bad {
 }
 
 impl Bad {
-    /// Puts it beside the directories of claims.
+    /// Creates the entry, and returns its path.
     fn plant(&self, root: &Path) -> PathBuf {
         match self {
             Self::File(name) => {
@@ -232,7 +232,7 @@ impl Bad {
     }
 }
 
-/// G31, G37: one bad entry keeps nothing else from being done, is told, and is left for somebody to look at.
+/// G31, G37: an invalid entry is reported and left alone, and does not affect others.
 #[rstest]
 #[case::foreign_file(Bad::File("README"), Some("README: not the directory of a claim; left alone"))]
 #[case::foreign_directory(Bad::Directory("lost+found"), Some("lost+found: not the directory of a claim; left alone"))]
@@ -242,7 +242,7 @@ impl Bad {
 #[case::record_that_cannot_be_read(Bad::Directory("default_odd/.claim.json"), Some(".claim.json: not a regular file"))]
 #[case::name_that_is_not_unicode(Bad::NotUnicode, None)]
 #[tokio::test]
-async fn a_bad_entry_does_not_keep_the_driver_from_starting(#[case] bad: Bad, #[case] told: Option<&str>) {
+async fn an_invalid_entry_does_not_prevent_the_driver_from_starting(#[case] bad: Bad, #[case] reported: Option<&str>) {
     let (node, claim) = node_with(train()).await;
     fs::remove_dir_all(node.cdi_directory()).unwrap();
     let planted = bad.plant(&node.plugin_directory().join("dra-device-metadata"));
@@ -250,11 +250,11 @@ async fn a_bad_entry_does_not_keep_the_driver_from_starting(#[case] bad: Bad, #[
     let driver = TestDriver::default();
     let helper = node.start(&driver).await;
     let errors = driver.errors.lock().unwrap().clone();
-    match told {
-        Some(told) => {
+    match reported {
+        Some(reported) => {
             assert_eq!(errors.len(), 1, "{errors:?}");
             assert!(errors[0].starts_with("bring in order what an earlier instance left: "), "{errors:?}");
-            assert!(errors[0].contains(told), "{errors:?}");
+            assert!(errors[0].contains(reported), "{errors:?}");
         }
         None => assert_eq!(errors, [""; 0]),
     }
@@ -268,9 +268,9 @@ async fn a_bad_entry_does_not_keep_the_driver_from_starting(#[case] bad: Bad, #[
     helper.stop().await.unwrap();
 }
 
-/// The same for the directory itself: the driver starts, and each prepare says what is wrong.
+/// The same for the directory itself: the driver starts, and each prepare fails with the cause.
 #[tokio::test]
-async fn a_file_in_the_place_of_the_directory_is_told_and_fails_prepares() {
+async fn a_file_in_place_of_the_directory_is_reported_and_fails_prepares() {
     let node = Node::default();
     fs::create_dir_all(node.plugin_directory()).unwrap();
     let path = node.plugin_directory().join("dra-device-metadata");
@@ -284,7 +284,7 @@ async fn a_file_in_the_place_of_the_directory_is_told_and_fails_prepares() {
     helper.stop().await.unwrap();
 }
 
-/// What the Go framework writes for a claim (contract, sections 5.2 and 5.3).
+/// Writes the files of the Go framework for a claim (contract, sections 5.2 and 5.3).
 fn write_like_go(node: &Node) {
     let directory = node.plugin_directory().join("dra-device-metadata/default_train/gpu");
     fs::create_dir_all(&directory).unwrap();
@@ -331,7 +331,7 @@ fn write_like_go(node: &Node) {
     fs::write(node.cdi_directory().join("gpu.example.com_metadata_uid-1_gpu.json"), spec.to_string()).unwrap();
 }
 
-/// A driver that was built on the Go framework is replaced by one built on this: its claims are in use and stay so.
+/// A driver built with the Go framework is replaced by one built with this framework: its claims are in use and stay prepared.
 #[tokio::test]
 async fn claims_that_a_go_driver_prepared_are_adopted() {
     let node = Node::default();
@@ -345,21 +345,25 @@ async fn claims_that_a_go_driver_prepared_are_adopted() {
     assert_eq!(fs::read(node.metadata_file(&claim, "gpu")).unwrap(), before, "containers use it");
 
     let kubelet = Kubelet::of(&helper).await;
-    let thief = node.claim(TestClaim::new("thief", "uid-2").device("gpu", "gpu-0"));
-    let error = kubelet.prepare_one(&thief).await.unwrap_err();
+    let rival = node.claim(TestClaim::new("rival", "uid-2").device("gpu", "gpu-0"));
+    let error = kubelet.prepare_one(&rival).await.unwrap_err();
     assert!(error.starts_with("device node-1/gpu-0 is still prepared for claim default/train (uid uid-1)"), "{error}");
     let devices = kubelet.prepare_one(&claim).await.unwrap();
     assert!(cdi_devices(&devices).contains(&"gpu.example.com/metadata=uid-1_gpu"), "{devices:?}");
-    assert_eq!(node.metadata(&claim, "gpu")["metadata"]["generation"], 3, "prepared again, not anew");
+    assert_eq!(
+        node.metadata(&claim, "gpu")["metadata"]["generation"],
+        3,
+        "the adopted claim starts again at generation 1"
+    );
     assert_eq!(helper.update_request_metadata(&claim.reference(), "gpu", news("gpu-0", 1)).await.unwrap(), 4);
 
     kubelet.unprepare_one(&claim).await.unwrap();
     assert!(!node.is_prepared(&claim));
-    kubelet.prepare_one(&thief).await.unwrap();
+    kubelet.prepare_one(&rival).await.unwrap();
     helper.stop().await.unwrap();
 }
 
-/// G21: a restart does not make a device free.
+/// G21: a restart does not release devices.
 #[tokio::test]
 async fn a_device_of_a_claim_that_was_prepared_before_the_start_is_refused_to_others() {
     let (node, claim) = node_with(train()).await;
@@ -370,7 +374,7 @@ async fn a_device_of_a_claim_that_was_prepared_before_the_start_is_refused_to_ot
     assert_eq!(
         error,
         "device node-1/gpu-0 is still prepared for claim default/train (uid uid-1), which the kubelet unprepares when its \
-         pods are gone; claim default/other (uid uid-2) can have it after that",
+         pods are gone; claim default/other (uid uid-2) can be prepared after that",
     );
     assert!(!node.is_prepared(&other));
     kubelet.prepare_one(&claim).await.unwrap();
@@ -379,21 +383,21 @@ async fn a_device_of_a_claim_that_was_prepared_before_the_start_is_refused_to_ot
     helper.stop().await.unwrap();
 }
 
-/// Where somebody may have planted a link: below the driver's directory, or in the CDI directory.
+/// Links may be planted below the driver's directory, or in the CDI directory.
 #[rstest]
 #[case::all_claims("plugins/gpu.example.com/dra-device-metadata", "")]
 #[case::claim("plugins/gpu.example.com/dra-device-metadata/default_train", "")]
 #[case::request("plugins/gpu.example.com/dra-device-metadata/default_train/gpu", "")]
 #[case::record("plugins/gpu.example.com/dra-device-metadata/default_train/.claim.json", "metadata.json")]
-#[case::record_on_its_way("plugins/gpu.example.com/dra-device-metadata/default_train/.claim.json.tmp", "metadata.json")]
+#[case::temporary_record("plugins/gpu.example.com/dra-device-metadata/default_train/.claim.json.tmp", "metadata.json")]
 #[case::file("plugins/gpu.example.com/dra-device-metadata/default_train/gpu/metadata.json", "metadata.json")]
 #[case::copy("plugins/gpu.example.com/dra-device-metadata/default_train/gpu/.metadata.json.next", "metadata.json")]
-#[case::copy_on_its_way(
+#[case::temporary_copy(
     "plugins/gpu.example.com/dra-device-metadata/default_train/gpu/.metadata.json.next.tmp",
     "metadata.json"
 )]
 #[case::spec("cdi/gpu.example.com_metadata_uid-1_gpu.json", "metadata.json")]
-#[case::spec_on_its_way("cdi/.gpu.example.com_metadata_uid-1_gpu.json.tmp", "metadata.json")]
+#[case::temporary_spec("cdi/.gpu.example.com_metadata_uid-1_gpu.json.tmp", "metadata.json")]
 #[tokio::test]
 async fn a_planted_link_is_not_followed(
     #[case] link: &str,
@@ -402,7 +406,7 @@ async fn a_planted_link_is_not_followed(
 ) {
     let outside = tempfile::tempdir().unwrap();
     let (node, claim) = node_with(train()).await;
-    // What is outside is as tempting as can be: it could be the claim's own.
+    // The files outside are as plausible as possible: they could be the claim's own.
     let secret = fs::read_to_string(node.metadata_file(&claim, "gpu")).unwrap().replace("\"gpu-0\"", "\"secret\"");
     for name in ["metadata.json", ".metadata.json.next", ".claim.json"] {
         fs::write(outside.path().join(name), &secret).unwrap();
@@ -410,7 +414,7 @@ async fn a_planted_link_is_not_followed(
     let before = snapshot(outside.path());
     let link = node.root.path().join(link);
     if is_prepared {
-        // In the place of what is there.
+        // Replaces the existing entry.
         if link.is_dir() {
             fs::remove_dir_all(&link).unwrap();
         } else {
@@ -432,7 +436,7 @@ async fn a_planted_link_is_not_followed(
         }
         let _ = helper.update_request_metadata(&claim.reference(), "gpu", news("gpu-0", 1)).await;
     }
-    // Read as whoever follows no link would.
+    // Only files that are reached without following a link out of the node's directory.
     for path in [node.metadata_file(&claim, "gpu"), node.spec_file(&claim, "gpu")] {
         let is_inside =
             path.canonicalize().is_ok_and(|real| real.starts_with(node.root.path().canonicalize().unwrap()));
@@ -445,9 +449,9 @@ async fn a_planted_link_is_not_followed(
     assert_eq!(snapshot(outside.path()), before, "something outside was written or removed");
 }
 
-/// The same for what is not the store's: the lock file and the sockets.
+/// The same for the lock file and the sockets, which do not belong to the store.
 #[tokio::test]
-async fn a_link_in_the_place_of_a_lock_or_a_socket_is_refused() {
+async fn a_link_in_place_of_the_lock_file_or_a_socket_is_refused() {
     let outside = tempfile::tempdir().unwrap();
     let node = Node::default();
     fs::create_dir_all(node.plugin_directory()).unwrap();
@@ -464,7 +468,7 @@ async fn a_link_in_the_place_of_a_lock_or_a_socket_is_refused() {
     assert!(snapshot(outside.path()).is_empty());
 }
 
-/// Tells the process that is to be killed where to work, and the numbers that it may use.
+/// The environment variables with the directory and the round of the process that is killed.
 const CRASH_DIRECTORY: &str = "DRAKKAR_TEST_CRASH_DIRECTORY";
 const CRASH_ROUND: &str = "DRAKKAR_TEST_CRASH_ROUND";
 const CRASH_CLAIMS: usize = 6;
@@ -478,7 +482,7 @@ fn crash_claims(api: &ApiServer) -> Vec<TestClaim> {
     claims
 }
 
-/// Not a test: the process that [`a_process_that_is_killed_at_any_moment_loses_nothing`] kills.
+/// The process that [`a_process_that_is_killed_at_any_time_loses_nothing`] kills; not a test of its own.
 #[test]
 #[ignore = "runs until it is killed"]
 fn process_that_is_killed() {
@@ -487,7 +491,7 @@ fn process_that_is_killed() {
     runtime.block_on(work_until_killed(Path::new(&root), round.parse().unwrap()));
 }
 
-/// Prepares, updates and unprepares each claim in an order of its own, and keeps a journal.
+/// Prepares, updates and unprepares each claim in random order, and keeps a journal.
 async fn work_until_killed(root: &Path, round: u64) {
     let api = ApiServer::default();
     let claims = crash_claims(&api);
@@ -495,30 +499,30 @@ async fn work_until_killed(root: &Path, round: u64) {
     let helper = builder.device_metadata(true).start(TestDriver::default()).await.unwrap();
     let work = claims.iter().enumerate().map(async |(index, claim)| {
         let mut journal = fs::OpenOptions::new().append(true).open(root.join(format!("journal-{index}"))).unwrap();
-        let mut note = |line: String| journal.write_all(format!("{line}\n").as_bytes()).unwrap();
+        let mut log = |line: String| journal.write_all(format!("{line}\n").as_bytes()).unwrap();
         let kubelet = Kubelet::of(&helper).await;
         let mut random = Random(round * 1000 + index as u64);
         for step in 1.. {
             match random.below(5) {
                 0 | 1 => {
-                    note("begin prepare".into());
+                    log("begin prepare".into());
                     kubelet.prepare_one(claim).await.unwrap();
-                    note("end prepare".into());
+                    log("end prepare".into());
                 }
                 2 | 3 => {
                     let number = i64::try_from(round).unwrap() * 1_000_000 + step;
-                    note(format!("begin update {number}"));
+                    log(format!("begin update {number}"));
                     let news = news(&format!("gpu-{index}"), number);
                     match helper.update_request_metadata(&claim.reference(), "gpu", news).await {
-                        Ok(_) => note("end update".into()),
-                        Err(error) if error.is_not_prepared() => note("end nothing".into()),
+                        Ok(_) => log("end update".into()),
+                        Err(error) if error.is_not_prepared() => log("end nothing".into()),
                         Err(error) => panic!("{error}"),
                     }
                 }
                 _ => {
-                    note("begin unprepare".into());
+                    log("begin unprepare".into());
                     kubelet.unprepare_one(claim).await.unwrap();
-                    note("end unprepare".into());
+                    log("end unprepare".into());
                 }
             }
         }
@@ -526,18 +530,18 @@ async fn work_until_killed(root: &Path, round: u64) {
     futures::future::join_all(work).await;
 }
 
-/// What is known of a claim: not prepared, or prepared with the number of its last update, if it had one.
+/// The state of a claim: not prepared, or prepared with the number of its last update, if it had one.
 type Known = Option<Option<i64>>;
 
-/// What may be true of a claim after a journal: what was done, and what was begun.
+/// Returns the possible states of a claim after a journal: after the last completed call, and after the one that was running.
 fn possible(mut known: Known, journal: &str) -> Vec<Known> {
-    let mut begun = known;
+    let mut started = known;
     let mut is_open = false;
     for line in journal.lines() {
         match line.split_once(' ') {
             Some(("begin", what)) => {
                 is_open = true;
-                begun = match what.split_once(' ') {
+                started = match what.split_once(' ') {
                     None if what == "prepare" => Some(known.flatten()),
                     None => None,
                     Some((_, number)) => known.map(|_| Some(number.parse().unwrap())),
@@ -545,15 +549,15 @@ fn possible(mut known: Known, journal: &str) -> Vec<Known> {
             }
             Some(("end", what)) => {
                 is_open = false;
-                known = if what == "nothing" { known } else { begun };
+                known = if what == "nothing" { known } else { started };
             }
             _ => panic!("{line}"),
         }
     }
-    if is_open { vec![known, begun] } else { vec![known] }
+    if is_open { vec![known, started] } else { vec![known] }
 }
 
-/// Ends a process, and waits for its end, whatever becomes of the test.
+/// Kills a process and waits for it on drop, whether the test succeeds or not.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -563,15 +567,16 @@ impl Drop for Killed {
     }
 }
 
-/// Promise "crash-only": whatever moment a process dies at, files are old or new, nothing leaks, nothing in use is lost.
+/// Promise "crash-only": whenever a process dies, files are old or new, nothing leaks, nothing in use is lost.
 #[tokio::test]
-async fn a_process_that_is_killed_at_any_moment_loses_nothing() {
+async fn a_process_that_is_killed_at_any_time_loses_nothing() {
     let node = Node::default();
     let claims = crash_claims(&node.api);
     let mut known: Vec<Known> = vec![None; CRASH_CLAIMS];
     let mut random = Random(5304);
     let journal_of = |index: usize| node.root.path().join(format!("journal-{index}"));
-    let (mut steps, mut cut_off) = (0, 0);
+    let mut steps = 0;
+    let mut interrupted = 0;
     for round in 1..=CRASH_ROUNDS {
         (0..CRASH_CLAIMS).for_each(|index| fs::write(journal_of(index), "").unwrap());
         let child = Command::new(std::env::current_exe().unwrap())
@@ -582,7 +587,7 @@ async fn a_process_that_is_killed_at_any_moment_loses_nothing() {
             .stderr(Stdio::null())
             .spawn();
         let mut child = Killed(child.unwrap());
-        // Some die before they have begun, others in the middle of whatever they do after so many lines.
+        // Some processes die before they have done anything, others after a random number of lines.
         let lines = if round % 5 == 0 { 0 } else { 1 + random.below(60) };
         eventually("the process works", || {
             let written =
@@ -593,7 +598,7 @@ async fn a_process_that_is_killed_at_any_moment_loses_nothing() {
             (written().sum::<usize>() >= lines).then_some(())
         })
         .await;
-        // Not a wait for anything: the moment of death is to be any.
+        // Not a wait for a condition: the process is to be killed at a random time.
         tokio::time::sleep(Duration::from_micros(random.below(20_000) as u64)).await;
         drop(child);
 
@@ -611,18 +616,18 @@ async fn a_process_that_is_killed_at_any_moment_loses_nothing() {
             assert!(possible.contains(&found), "round {round}, {}: {found:?} of {possible:?}\n{journal}", claim.name());
             known[index] = found;
             steps += journal.lines().count() / 2;
-            cut_off += possible.len() - 1;
+            interrupted += possible.len() - 1;
         }
-        let rubbish: Vec<String> =
+        let leftovers: Vec<String> =
             node.files().into_iter().filter(|name| name.ends_with(".tmp") || name.ends_with(".next")).collect();
-        assert_eq!(rubbish, [""; 0]);
+        assert_eq!(leftovers, [""; 0]);
         helper.stop().await.unwrap();
     }
     assert_eq!(node.sockets(), [""; 0]);
-    assert!(steps > 100 && cut_off > 10, "too little was going on: {steps} steps, {cut_off} of them cut off");
+    assert!(steps > 100 && interrupted > 10, "too few calls: {steps} steps, {interrupted} of them interrupted");
 }
 
-/// Also before anything is brought in order: a runtime reads specs whether the driver runs or not.
+/// Asserts that specs name complete files, even before recovery: a runtime reads specs whether the driver runs or not.
 fn every_spec_names_a_file(cdi: &Path) {
     let Ok(entries) = fs::read_dir(cdi) else { return };
     for path in entries.map(|entry| entry.unwrap().path()) {
@@ -633,13 +638,13 @@ fn every_spec_names_a_file(cdi: &Path) {
         for mount in spec.pointer("/devices/0/containerEdits/mounts").and_then(Value::as_array).unwrap() {
             let file = Path::new(mount["hostPath"].as_str().unwrap());
             let content = fs::read(file).unwrap();
-            let is_whole = drakkar_metadata::decode(&content).is_ok();
-            assert!(is_whole || file.with_file_name(".metadata.json.next").exists(), "torn: {}", file.display());
+            let is_complete = drakkar_metadata::decode(&content).is_ok();
+            assert!(is_complete || file.with_file_name(".metadata.json.next").exists(), "torn: {}", file.display());
         }
     }
 }
 
-/// G8: what looks like half of a crash may be what the living instance is writing.
+/// G8: what looks like a leftover of a crash may be what the running instance is writing.
 #[tokio::test]
 async fn a_second_instance_is_refused_before_it_touches_anything() {
     let node = Node::default();
@@ -647,17 +652,17 @@ async fn a_second_instance_is_refused_before_it_touches_anything() {
     let kubelet = Kubelet::of(&helper).await;
     let x = node.claim(TestClaim::new("x", "uid-x").device("gpu", "gpu-0"));
     kubelet.prepare_one(&x).await.unwrap();
-    // As it is in the middle of a prepare of the living instance: a directory, a file, no record yet.
+    // The state in the middle of a prepare of the running instance: a directory, a file, no record yet.
     let half = node.plugin_directory().join("dra-device-metadata/default_y/gpu");
     fs::create_dir_all(&half).unwrap();
     fs::write(half.join("metadata.json"), "").unwrap();
     let error = node.builder().start(TestDriver::default()).await.unwrap_err();
     assert!(error.to_string().contains("another process listens"), "{error}");
-    assert!(half.exists(), "the refused instance removed what the living one was writing");
+    assert!(half.exists(), "the refused instance removed what the running one was writing");
     helper.stop().await.unwrap();
 }
 
-/// They are those of the process that serves.
+/// The files belong to the process that serves.
 #[tokio::test]
 async fn a_process_that_only_registers_leaves_files_alone() {
     let node = Node::default();

@@ -1,4 +1,4 @@
-//! Two instances side by side.
+//! Tests of two instances of a driver on one node.
 
 use std::fs::File;
 use std::os::unix::net::UnixListener;
@@ -28,7 +28,7 @@ fn train() -> TestClaim {
     TestClaim::new("train", "uid-1").device("gpu", "gpu-0")
 }
 
-/// An instance of the driver that is built on the Go framework: it locks the whole file around each of its calls.
+/// An instance of the driver built with the Go framework: it locks the whole file around each of its calls.
 struct GoInstance(File);
 
 impl GoInstance {
@@ -57,9 +57,9 @@ impl GoInstance {
     }
 }
 
-/// G7: an update of the driver as a `DaemonSet` with `maxSurge` does it; no claim notices.
+/// G7: an update of a `DaemonSet` with `maxSurge`; no claim is affected.
 #[tokio::test]
-async fn the_new_instance_takes_over_while_the_old_one_ends() {
+async fn the_new_instance_takes_over_before_the_old_one_stops() {
     let node = Node::default();
     let claim = node.claim(train());
     let old = start(&node, OLD).await;
@@ -82,7 +82,7 @@ async fn the_new_instance_takes_over_while_the_old_one_ends() {
 
     old.stop().await.unwrap();
     assert_eq!(node.sockets(), [format!("dra@{NEW}.sock"), format!("gpu.example.com-{NEW}@reg.sock")]);
-    assert!(node.is_prepared(&claim), "the end of an instance is not the end of its claims");
+    assert!(node.is_prepared(&claim), "claims stay prepared when an instance stops");
     let kubelet = Kubelet::of(&new).await;
     kubelet.prepare_one(&claim).await.unwrap();
     assert_eq!(new.update_request_metadata(&claim.reference(), "gpu", news("gpu-0", 1)).await.unwrap(), 2);
@@ -92,9 +92,9 @@ async fn the_new_instance_takes_over_while_the_old_one_ends() {
     assert_eq!(node.sockets(), [""; 0]);
 }
 
-/// G7: an instance removes the socket that it made, and not one that has taken its place.
+/// G7: an instance removes the socket that it created, and not one that has replaced it.
 #[tokio::test]
-async fn the_end_of_an_instance_leaves_a_socket_that_is_not_its_own() {
+async fn an_instance_that_stops_does_not_remove_a_socket_of_another() {
     let node = Node::default();
     let old = node.start(&TestDriver::default()).await;
     std::fs::remove_file(old.dra_socket().unwrap()).unwrap();
@@ -109,9 +109,9 @@ async fn the_end_of_an_instance_leaves_a_socket_that_is_not_its_own() {
     new.stop().await.unwrap();
 }
 
-/// G4: a kubelet would dial the sockets of killed instances for ever.
+/// G4: the kubelet would dial the sockets of killed instances forever.
 #[tokio::test]
-async fn sockets_of_dead_instances_go_and_those_of_live_ones_stay() {
+async fn sockets_of_dead_instances_are_removed_and_those_of_running_ones_stay() {
     let node = Node::default();
     let old = start(&node, OLD).await;
     let dead = "2f9a1d06-73c1-4a7f-8b8c-6f54e9f3a001";
@@ -140,7 +140,7 @@ async fn sockets_of_dead_instances_go_and_those_of_live_ones_stay() {
     new.stop().await.unwrap();
 }
 
-/// G2, G3: names that the Go framework cannot bind to, at the lengths at which its choice changes.
+/// G2, G3: names that the Go framework cannot bind, at the lengths at which its choice of a socket name changes.
 #[rstest]
 #[case(27)]
 #[case(28)]
@@ -150,17 +150,18 @@ async fn sockets_of_dead_instances_go_and_those_of_live_ones_stay() {
 #[case(61)]
 #[tokio::test]
 async fn a_driver_with_a_long_name_has_sockets_that_can_be_bound(#[case] length: usize) {
-    // Somewhat as long as the kubelet's own directory.
+    // About as long as the kubelet's own directory.
     let root = tempfile::Builder::new().prefix("kubelet").rand_bytes(4).tempdir_in("/tmp").unwrap();
     std::fs::create_dir(root.path().join("plugins_registry")).unwrap();
     let node = Node { root, ..Node::default() };
     let name = "d".repeat(length);
     let builder =
         |pod| PluginBuilder::new(&name).client(node.api.client()).kubelet_root(node.root.path()).rolling_update(pod);
-    let (old, new) = (builder(OLD), builder(NEW));
-    let (old, new) = (old.start(TestDriver::default()).await.unwrap(), new.start(TestDriver::default()).await.unwrap());
+    let old = builder(OLD).start(TestDriver::default()).await.unwrap();
+    let new = builder(NEW).start(TestDriver::default()).await.unwrap();
     for instance in [&old, &new] {
-        let (dra, registration) = (instance.dra_socket().unwrap(), instance.registration_socket().unwrap());
+        let dra = instance.dra_socket().unwrap();
+        let registration = instance.registration_socket().unwrap();
         assert!(dra.as_os_str().len() <= 107 && registration.as_os_str().len() <= 107, "{dra:?} {registration:?}");
         let info = info(instance).await.unwrap();
         assert_eq!((info.name.as_str(), Path::new(&info.endpoint)), (name.as_str(), dra));
@@ -172,9 +173,9 @@ async fn a_driver_with_a_long_name_has_sockets_that_can_be_bound(#[case] length:
     new.stop().await.unwrap();
 }
 
-/// Section 4.6: an instance that is built on Go and this one take turns.
+/// Section 4.6: an instance built with the Go framework excludes this one.
 #[tokio::test]
-async fn a_go_instance_holds_up_a_prepare_until_it_is_done() {
+async fn a_prepare_waits_for_a_call_of_a_go_instance() {
     let node = Node::default();
     let driver = TestDriver::default();
     let helper = node.builder().rolling_update(NEW).start(driver.clone()).await.unwrap();
@@ -187,15 +188,15 @@ async fn a_go_instance_holds_up_a_prepare_until_it_is_done() {
     assert_eq!(driver.take_calls(), [""; 0]);
     assert!(!prepare.is_finished());
     go.unlock();
-    let (answer, claim) = in_time(prepare).await.unwrap();
-    answer.unwrap();
+    let (response, claim) = in_time(prepare).await.unwrap();
+    response.unwrap();
     assert!(node.is_prepared(&claim));
     helper.stop().await.unwrap();
 }
 
 /// Section 4.6, the other way round.
 #[tokio::test]
-async fn a_prepare_holds_up_a_go_instance_until_it_is_done() {
+async fn a_go_instance_waits_for_a_prepare() {
     let node = Node::default();
     let driver = SlowDriver::default();
     let helper = node.builder().rolling_update(NEW).start(driver.clone()).await.unwrap();
@@ -214,7 +215,7 @@ async fn a_prepare_holds_up_a_go_instance_until_it_is_done() {
     helper.stop().await.unwrap();
 }
 
-/// G12: the kubelet's deadline ends the wait for a lock; nothing is done later behind its back.
+/// G12: the kubelet's deadline ends the wait for a lock, and the claim is not prepared later.
 #[tokio::test]
 async fn a_prepare_that_waits_for_another_instance_ends_at_the_deadline() {
     let node = Node::default();
@@ -227,12 +228,12 @@ async fn a_prepare_that_waits_for_another_instance_ends_at_the_deadline() {
     let kubelet = Kubelet::of(&helper).await;
     let error = in_time(kubelet.prepare_within(Duration::from_millis(100), &claim)).await.unwrap_err();
     assert!(matches!(error.code(), Code::DeadlineExceeded | Code::Cancelled), "{error}");
-    // The kubelet has given up; a moment later so has the driver.
+    // The kubelet has cancelled the call; the framework notices a moment later.
     let metrics = helper.http_address().unwrap();
     let ended = "drakkar_plugin_grpc_calls_in_flight{method=\"prepare\"} 0\n";
     in_time(async { while !http_get(metrics, "/metrics").await.1.contains(ended) {} }).await;
     go.unlock();
-    // What waited is gone: the next call is the first that the driver sees.
+    // The cancelled call does not reach the driver: the next one is the first.
     let other = node.claim(TestClaim::new("other", "uid-2").device("gpu", "gpu-1"));
     kubelet.prepare_one(&other).await.unwrap();
     assert_eq!(driver.take_calls(), ["prepare other"]);
@@ -241,16 +242,17 @@ async fn a_prepare_that_waits_for_another_instance_ends_at_the_deadline() {
     helper.stop().await.unwrap();
 }
 
-/// The kubelet calls the new instance for the next claim, and the old one to unprepare the last.
+/// The kubelet calls the new instance to prepare the next claim, and the old one to unprepare the last.
 #[tokio::test]
-async fn a_prepare_waits_for_what_the_other_instance_is_about_to_unprepare() {
+async fn a_prepare_waits_for_a_device_that_the_other_instance_unprepares() {
     let node = Node::default();
     let builder = || node.builder().device_timeout(PATIENCE);
     let old = builder().rolling_update(OLD).start(TestDriver::default()).await.unwrap();
     let new = builder().rolling_update(NEW).start(TestDriver::default()).await.unwrap();
     let first = node.claim(train());
     let second = node.claim(TestClaim::new("second", "uid-2").device("gpu", "gpu-0"));
-    let (by_old, by_new) = (Kubelet::of(&old).await, Kubelet::of(&new).await);
+    let by_old = Kubelet::of(&old).await;
+    let by_new = Kubelet::of(&new).await;
     by_old.prepare_one(&first).await.unwrap();
 
     let (prepared, ()) = tokio::join!(by_new.prepare_one(&second), async {
@@ -263,7 +265,7 @@ async fn a_prepare_waits_for_what_the_other_instance_is_about_to_unprepare() {
     new.stop().await.unwrap();
 }
 
-/// G21: a kubelet may call either instance, so each knows what the other has prepared, also after both have started.
+/// G21: the kubelet may call either instance, so each knows what the other has prepared, even after both have started.
 #[tokio::test]
 async fn a_device_that_the_other_instance_has_prepared_is_refused() {
     let node = Node::default();
@@ -271,7 +273,8 @@ async fn a_device_that_the_other_instance_has_prepared_is_refused() {
     let new = node.builder().rolling_update(NEW).start(TestDriver::default()).await.unwrap();
     let first = node.claim(train());
     let second = node.claim(TestClaim::new("second", "uid-2").device("gpu", "gpu-0"));
-    let (by_old, by_new) = (Kubelet::of(&old).await, Kubelet::of(&new).await);
+    let by_old = Kubelet::of(&old).await;
+    let by_new = Kubelet::of(&new).await;
 
     by_new.prepare_one(&first).await.unwrap();
     let error = by_old.prepare_one(&second).await.unwrap_err();
@@ -285,7 +288,7 @@ async fn a_device_that_the_other_instance_has_prepared_is_refused() {
     old.stop().await.unwrap();
 }
 
-/// The disk is brought in order when nobody works on it.
+/// Recovery runs only while no instance works on a claim.
 #[tokio::test]
 async fn a_start_waits_for_the_call_of_another_instance() {
     let node = Node::default();
@@ -294,22 +297,22 @@ async fn a_start_waits_for_the_call_of_another_instance() {
     let go = GoInstance::new(&node);
     go.lock().unwrap();
     let starting = tokio::spawn(node.builder().rolling_update(NEW).start(TestDriver::default()));
-    // Open for the third time, beside the Go instance and the one for single claims: now it waits for the whole file.
+    // The file is open three times, for the Go instance, for single claims and for the whole file: now the start waits.
     let path = node.plugin_directory().join("serialize.lock").canonicalize().unwrap();
     let descriptors =
         || std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| entry.unwrap().path().read_link().ok());
     eventually("the start waits", || (descriptors().filter(|target| *target == path).count() == 3).then_some(())).await;
     assert!(!starting.is_finished() && node.sockets().is_empty());
-    assert!(half.exists(), "something was changed while another instance was at work");
+    assert!(half.exists(), "recovery ran during a call of another instance");
     go.unlock();
     let helper = in_time(starting).await.unwrap().unwrap();
     assert_eq!(node.files(), ["plugins/gpu.example.com/dra-device-metadata"]);
     helper.stop().await.unwrap();
 }
 
-/// Serialization holds across instances: the driver's code is in one place at a time.
+/// Driver calls are serialized across instances.
 #[tokio::test]
-async fn calls_of_two_instances_take_turns() {
+async fn driver_calls_of_two_instances_are_serialized() {
     let node = Node::default();
     let driver = SlowDriver::default();
     let old = node.builder().rolling_update(OLD).start(driver.clone()).await.unwrap();
@@ -333,8 +336,8 @@ async fn calls_of_two_instances_take_turns() {
     new.stop().await.unwrap();
 }
 
-/// G29: an update through the old instance races an unprepare through the new one. Whoever comes first, nothing of the claim
-/// is left, and the update was done or is told that the claim is not prepared.
+/// G29: an update through the old instance races an unprepare through the new one. In either order no files are left, and the
+/// update succeeds or fails because the claim is not prepared.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_update_in_one_instance_and_an_unprepare_in_the_other_exclude_each_other() {
     let node = Node::default();
@@ -347,7 +350,8 @@ async fn an_update_in_one_instance_and_an_unprepare_in_the_other_exclude_each_ot
         prepare.prepare_one(&claim).await.unwrap();
         let updates: Vec<_> = (0..3)
             .map(|number| {
-                let (old, reference) = (old.clone(), claim.reference());
+                let old = old.clone();
+                let reference = claim.reference();
                 tokio::spawn(async move {
                     old.update_request_metadata(&reference, "gpu", news("gpu-0", round * 10 + number)).await
                 })
@@ -366,9 +370,9 @@ async fn an_update_in_one_instance_and_an_unprepare_in_the_other_exclude_each_ot
     new.stop().await.unwrap();
 }
 
-/// G21: what the other instance has unprepared is free here too.
+/// G21: a device that the other instance has unprepared is free in this one too.
 #[tokio::test]
-async fn a_device_that_the_other_instance_has_let_go_of_is_free() {
+async fn a_device_that_the_other_instance_has_unprepared_is_free() {
     let node = Node::default();
     let claim = node.claim(train());
     let old = start(&node, OLD).await;
@@ -383,9 +387,9 @@ async fn a_device_that_the_other_instance_has_let_go_of_is_free() {
     new.stop().await.unwrap();
 }
 
-/// G21, G26: a Go instance may prepare a claim after our start; then the kubelet prepares it again with us.
+/// G21, G26: a Go instance prepares a claim after our start; then the kubelet prepares it again with our instance.
 #[tokio::test]
-async fn what_a_go_instance_prepares_beside_us_is_taken_over() {
+async fn a_claim_that_a_concurrent_go_instance_has_prepared_is_adopted() {
     use std::os::unix::fs::MetadataExt as _;
     let node = Node::default();
     let driver = TestDriver::default();

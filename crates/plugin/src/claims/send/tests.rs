@@ -1,4 +1,4 @@
-//! Slow and lost answers, in virtual time.
+//! Tests of slow and lost responses, in virtual time.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use drakkar_client::{ClaimRef, DraClient};
 use http::{Request, Response, StatusCode};
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -13,14 +14,13 @@ use tokio::time::Instant;
 
 use crate::claims::{ClaimSource, FetchError};
 use crate::metrics::Metrics;
-use drakkar_client::ClaimRef;
 
 const DRIVER: &str = "gpu.example.com";
 
-/// How long the API server takes for a request, and its answer. `None` is no answer at all.
+/// The delay and status of a response. `None` for no response at all.
 type Planned = Option<(Duration, StatusCode)>;
 
-/// A source whose API server follows a script, and the number of requests that it has got.
+/// Returns a source whose API server follows a script, and the number of requests that the server has received.
 fn source(script: impl Fn(usize) -> Planned + Send + 'static) -> (ClaimSource, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let requests = count.clone();
@@ -37,7 +37,7 @@ fn source(script: impl Fn(usize) -> Planned + Send + 'static) -> (ClaimSource, A
     let client = kube::Client::new(service, "default");
     let driver = DRIVER.parse().unwrap();
     let metrics = Metrics::new(&driver);
-    (ClaimSource::new(drakkar_client::DraClient::new(client), driver, metrics), count)
+    (ClaimSource::new(DraClient::new(client), driver, metrics), count)
 }
 
 fn claim() -> ClaimRef {
@@ -59,35 +59,35 @@ fn claim_object() -> Value {
     })
 }
 
-/// The kubelet gives a call 45 s: a server that answers within that time answers in time.
+/// The kubelet gives a call 45 s: a response within that time is in time.
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_takes_long_for_every_answer_is_waited_for() {
+async fn a_fetch_waits_for_a_slow_api_server() {
     for seconds in [12, 25, 38] {
         let (source, requests) = source(move |_| Some((Duration::from_secs(seconds), StatusCode::OK)));
-        let begun = Instant::now();
+        let started = Instant::now();
 
         let fetched = source.fetch(&claim()).await.unwrap();
 
         assert_eq!(fetched.results().count(), 1);
-        assert_eq!(begun.elapsed().as_secs(), seconds, "no time is lost by asking again");
+        assert_eq!(started.elapsed().as_secs(), seconds, "no time is lost by the second request");
         assert!(requests.load(Ordering::SeqCst) <= 2, "a slow server gets at most twice the load");
     }
 }
 
-/// A connection that is dead without a word costs ten seconds, not the prepare.
+/// A connection that is dead without an error costs ten seconds, but does not fail the prepare.
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_lost_is_made_up_for_by_a_second_one() {
+async fn a_lost_request_is_replaced_by_a_second_one() {
     let (source, requests) = source(|request| (request > 0).then_some((Duration::ZERO, StatusCode::OK)));
-    let begun = Instant::now();
+    let started = Instant::now();
 
     assert_eq!(source.fetch(&claim()).await.unwrap().results().count(), 1);
 
-    assert_eq!((begun.elapsed().as_secs(), requests.load(Ordering::SeqCst)), (10, 2));
+    assert_eq!((started.elapsed().as_secs(), requests.load(Ordering::SeqCst)), (10, 2));
 }
 
-/// A second request that fails does not spoil the first, which is still on its way.
+/// A second request that fails does not cancel the first, which is still in flight.
 #[tokio::test(start_paused = true)]
-async fn a_second_request_that_fails_leaves_the_first_one_its_time() {
+async fn a_failed_second_request_does_not_end_the_wait_for_the_first() {
     let (source, _) = source(|request| match request {
         0 => Some((Duration::from_secs(20), StatusCode::OK)),
         _ => Some((Duration::ZERO, StatusCode::SERVICE_UNAVAILABLE)),
@@ -96,14 +96,14 @@ async fn a_second_request_that_fails_leaves_the_first_one_its_time() {
     assert_eq!(source.fetch(&claim()).await.unwrap().results().count(), 1);
 }
 
-/// What is never answered ends before the kubelet's deadline, so that the other claims of the call get their answers.
+/// The fetch fails before the kubelet's deadline, so that the other claims of the call get their responses.
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_never_answers_is_given_up_before_the_kubelets_deadline() {
+async fn a_fetch_without_any_response_fails_before_the_kubelets_deadline() {
     let (source, requests) = source(|_| None);
-    let begun = Instant::now();
+    let started = Instant::now();
 
-    let Err(error) = source.fetch(&claim()).await else { panic!("there was no answer") };
+    let Err(error) = source.fetch(&claim()).await else { panic!("the fetch succeeded without a response") };
 
     assert!(matches!(error, FetchError::Api { .. }) && error.to_string().contains("within 40 s"), "{error}");
-    assert_eq!((begun.elapsed().as_secs(), requests.load(Ordering::SeqCst)), (40, 2));
+    assert_eq!((started.elapsed().as_secs(), requests.load(Ordering::SeqCst)), (40, 2));
 }

@@ -1,12 +1,12 @@
-//! Every call fails in turn, and the process dies between any two of them.
+//! Tests in which every system call fails in turn, and the process dies between any two of them.
 
 use super::*;
 
-/// A call on the store, and what may be on disk when it is over, one way or the other.
+/// A call of the store, and the states that it may leave on disk.
 struct Scenario {
     before: fn(&Store<SystemFiles>, &ClaimRef),
     call: fn(&Store<FaultyFiles>, &ClaimRef) -> Result<(), StoreError>,
-    /// The models that containers may see of the request `gpu`; `None` for no file.
+    /// The models that containers may see for the request `gpu`; `None` for no file.
     legal: &'static [Option<&'static str>],
 }
 
@@ -72,12 +72,12 @@ const SCENARIOS: [(&str, Scenario); 6] = [
     ),
 ];
 
-/// What the claim uses when it is prepared with other devices.
+/// Returns the devices that the claim uses when it is prepared with other devices.
 fn other_uses() -> Vec<DeviceUse> {
     vec![device_use("gpu-1", None)]
 }
 
-/// Every scenario, for a claim whose directory has both its names and for one whose directory has not.
+/// Returns every scenario, for a claim with a full directory name and for one with a shortened name.
 fn scenarios() -> impl Iterator<Item = (String, ClaimRef, Scenario)> {
     let short = SCENARIOS.into_iter().map(|(title, scenario)| (title.to_owned(), claim(), scenario));
     let long = SCENARIOS.into_iter().map(|(title, scenario)| (format!("{title}, long name"), long_claim(), scenario));
@@ -85,7 +85,7 @@ fn scenarios() -> impl Iterator<Item = (String, ClaimRef, Scenario)> {
 }
 
 impl Scenario {
-    /// Runs the call with a fault; says whether the fault was ever reached, and how the call ended.
+    /// Runs the call with a fault, and returns whether the fault was reached and the outcome of the call.
     fn run(&self, claim: &ClaimRef, fault: Fault) -> (Disk, bool, Result<(), StoreError>) {
         let disk = Disk::new();
         (self.before)(&disk.store(), claim);
@@ -102,7 +102,7 @@ impl Scenario {
         (disk, reached, outcome)
     }
 
-    /// Nothing torn is ever to be seen, by a container that runs or by one that is created now.
+    /// Asserts that containers see one of the legal states, and never a torn file.
     fn assert_legal(&self, disk: &Disk, claim: &ClaimRef, context: &str) {
         let seen = disk.seen_of(claim, "gpu").and_then(|metadata| {
             let model = metadata.requests[0].devices[0].attributes["model"].string.clone();
@@ -111,7 +111,7 @@ impl Scenario {
         assert!(self.legal.contains(&seen.as_deref()), "{context}: {seen:?}\n{:#?}", disk.all());
     }
 
-    /// A spec names a file that is there and whole.
+    /// Asserts that every spec names an existing file.
     fn assert_specs_resolve(disk: &Disk, claim: &ClaimRef, context: &str) {
         for request in ["gpu", "net"] {
             let file = disk.file_of(claim, request);
@@ -119,7 +119,7 @@ impl Scenario {
         }
     }
 
-    /// Whatever has happened, the kubelet's next calls work, and in the end nothing is left.
+    /// Asserts that the kubelet's next calls succeed, and that an unprepare removes everything.
     fn assert_usable(disk: &Disk, claim: &ClaimRef, context: &str) {
         let store = disk.store();
         store.prepare(claim, None, two_requests(), &uses()).unwrap_or_else(|error| panic!("{context}: {error}"));
@@ -131,7 +131,7 @@ impl Scenario {
 }
 
 #[test]
-fn the_process_may_die_between_any_two_calls() {
+fn the_process_may_die_between_any_two_system_calls() {
     for (title, claim, scenario) in scenarios() {
         for kind in [Fault::Die as fn(usize) -> Fault, Fault::DieHalfWritten] {
             for at in 0.. {
@@ -161,7 +161,7 @@ fn the_process_may_die_between_any_two_calls() {
 }
 
 #[test]
-fn any_one_call_may_fail() {
+fn any_one_system_call_may_fail() {
     for (title, claim, scenario) in scenarios() {
         let all = [Errno::NOSPC, Errno::ACCESS, Errno::IO, Errno::ROFS];
         for errno in all.into_iter().take(if claim == long_claim() { 1 } else { all.len() }) {
@@ -188,9 +188,9 @@ fn any_one_call_may_fail() {
     }
 }
 
-/// A disk that fails in the middle of a write, and again when the old content is to be put back.
+/// The disk fails in the middle of a write, and again when the old content is restored.
 #[test]
-fn a_disk_that_fails_twice_leaves_old_or_new_after_the_next_start() {
+fn a_disk_that_fails_twice_leaves_old_or_new_content_after_the_next_start() {
     for (title, claim, scenario) in scenarios() {
         for at in 0.. {
             let (disk, reached, outcome) = scenario.run(&claim, Fault::FailTwice(at, Errno::IO));
@@ -208,12 +208,13 @@ fn a_disk_that_fails_twice_leaves_old_or_new_after_the_next_start() {
 }
 
 #[test]
-fn a_prepare_that_fails_leaves_nothing() {
+fn a_failed_prepare_leaves_no_files() {
     for at in 1.. {
         let (disk, reached, outcome) = SCENARIOS[0].1.run(&claim(), Fault::Fail(at, Errno::NOSPC));
         if outcome.is_err() {
-            let left: Vec<String> = disk.files_but_root().into_iter().filter(|name| !name.ends_with('/')).collect();
-            assert_eq!(left, Vec::<String>::new(), "no space at call {at}");
+            let leftovers: Vec<String> =
+                disk.files_but_root().into_iter().filter(|name| !name.ends_with('/')).collect();
+            assert_eq!(leftovers, Vec::<String>::new(), "no space at call {at}");
         }
         if !reached {
             break;

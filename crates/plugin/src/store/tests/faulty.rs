@@ -1,4 +1,4 @@
-//! The real file system, with one fault in it.
+//! A test double of the file system that injects one fault.
 
 use std::fs::File;
 use std::io;
@@ -9,20 +9,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::io::Errno;
 
 use crate::store::files::{Directory, Entry, Files, SystemFiles};
-use crate::store::patience::LockPatience;
+use crate::store::lock_budget::LockBudget;
 
-/// What happens to the call with a given number.
+/// A fault at the call with a given number.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fault {
-    /// It fails with this error, the others work.
+    /// The call fails with this error; all others work.
     Fail(usize, Errno),
-    /// It fails; if it is a write, half of it is done. The others work.
+    /// The call fails; a write is half done. All others work.
     FailHalf(usize, Errno),
-    /// It and the one after it fail, the others work.
+    /// The call and the next one fail; a write is half done. All others work.
     FailTwice(usize, Errno),
-    /// It is not done, nor is any after it: the process is dead.
+    /// The process dies before the call.
     Die(usize),
-    /// A write is done to the half, then the process is dead.
+    /// The process dies during the call; a write is half done.
     DieHalfWritten(usize),
 }
 
@@ -38,7 +38,7 @@ impl FaultyFiles {
         Self { fault, calls: Arc::default() }
     }
 
-    /// How many calls there have been.
+    /// Returns the number of calls so far.
     pub(super) fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }
@@ -76,11 +76,10 @@ impl Files for FaultyFiles {
     fn open_for_update(&self, parent: &Directory, name: Entry<'_>) -> io::Result<File> {
         self.call(|| SystemFiles.open_for_update(parent, name))
     }
-    fn lock(&self, file: &File, patience: &LockPatience) -> io::Result<()> {
-        self.call(|| SystemFiles.lock(file, patience))
+    fn lock(&self, file: &File, lock_budget: &LockBudget) -> io::Result<()> {
+        self.call(|| SystemFiles.lock(file, lock_budget))
     }
     fn write(&self, file: &File, content: &[u8]) -> io::Result<()> {
-        // What fails in a write may have been done to the half.
         let half = match self.fault {
             Fault::DieHalfWritten(at) | Fault::FailTwice(at, _) | Fault::FailHalf(at, _) => self.calls() == at,
             Fault::Fail(..) | Fault::Die(_) => false,

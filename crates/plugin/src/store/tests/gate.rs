@@ -1,4 +1,4 @@
-//! Metadata that comes later, behind a gate, and writes that fail half-way.
+//! Tests of gated metadata, and of writes that fail half-way.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn gated() -> Vec<PreparedRequest> {
     vec![request("net", Delivery::Gated, vec![device("nic-0", "first")])]
 }
 
-/// D5: what was behind the gate is of another boot, so it is closed again.
+/// D5: the metadata is from another boot, so the gate is closed again.
 #[test]
 fn a_gate_is_closed_again_after_a_reboot() {
     let disk = Disk::new();
@@ -24,7 +24,7 @@ fn a_gate_is_closed_again_after_a_reboot() {
     assert!(!disk.has_spec("net"), "gate closed again, file blank, but the spec is there");
 }
 
-/// D5: what was behind the gate was about other devices.
+/// D5: the metadata describes other devices.
 #[test]
 fn a_gate_is_closed_again_for_other_devices() {
     let disk = Disk::new();
@@ -36,7 +36,7 @@ fn a_gate_is_closed_again_for_other_devices() {
     assert!(!disk.has_spec("net"));
 }
 
-/// An update that could not open the gate is tried again.
+/// An update that could not open the gate is retried.
 #[test]
 fn a_gate_that_could_not_be_opened_is_opened_by_the_next_update() {
     let disk = Disk::new();
@@ -48,12 +48,12 @@ fn a_gate_that_could_not_be_opened_is_opened_by_the_next_update() {
     fs::remove_file(disk.path("cdi")).unwrap();
     fs::create_dir(disk.path("cdi")).unwrap();
     store.update(&claim(), &name("net"), vec![device("nic-0", "third")]).unwrap();
-    assert!(disk.has_spec("net"), "the retried update succeeded, and there is no spec");
+    assert!(disk.has_spec("net"), "the retried update succeeded, but there is no spec");
 }
 
-/// A disk that takes half of a write, more than there was before, and refuses the rest.
+/// The disk writes half of the new content, which is longer than the old, and fails.
 #[test]
-fn half_a_write_is_taken_back_whatever_was_there_before() {
+fn a_partial_write_is_undone() {
     for at in 0..40 {
         let disk = Disk::new();
         disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
@@ -69,7 +69,7 @@ fn half_a_write_is_taken_back_whatever_was_there_before() {
         let ok = content.iter().all(|b| *b == b'\n') || decode(&content).is_ok();
         assert!(
             ok,
-            "call {at}: {:?}: torn file of {} bytes, write-ahead copy there: {copy}",
+            "call {at}: {:?}: torn file of {} bytes, write-ahead copy exists: {copy}",
             outcome.map_err(|e| e.to_string()),
             content.len()
         );

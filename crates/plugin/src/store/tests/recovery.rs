@@ -1,9 +1,9 @@
-//! What a start finds on the disk, and what it makes of it.
+//! Tests of the recovery at start.
 
 use super::*;
 
 #[test]
-fn specs_that_a_reboot_wiped_are_restored_from_the_records() {
+fn specs_that_a_reboot_deleted_are_restored_from_the_records() {
     let disk = Disk::new();
     disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
     let before = disk.all();
@@ -13,13 +13,13 @@ fn specs_that_a_reboot_wiped_are_restored_from_the_records() {
     assert!(recovery.problems.is_empty(), "{:?}", recovery.problems);
     assert_eq!(claims(&recovery), [claim()]);
     assert_eq!(disk.all(), before);
-    // In another boot nothing is believed: the files are written anew, and count on.
+    // Files of another boot are not trusted: they are written again, with the next generation.
     store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
     assert_eq!(disk.seen("gpu").unwrap().metadata.generation, 2);
 }
 
 #[test]
-fn files_of_a_go_driver_are_adopted_and_rubbish_is_removed() {
+fn files_of_a_go_driver_are_adopted_and_leftovers_are_removed() {
     let disk = Disk::new();
     disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
     let store = disk.store();
@@ -48,7 +48,7 @@ fn files_of_a_go_driver_are_adopted_and_rubbish_is_removed() {
 }
 
 #[test]
-fn one_bad_entry_is_reported_left_alone_and_keeps_nothing_from_being_done() {
+fn an_unknown_entry_is_reported_and_left_alone_and_does_not_stop_the_recovery() {
     let disk = Disk::new();
     disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
     fs::write(disk.path("plugin/dra-device-metadata/README"), "hello").unwrap();
@@ -62,20 +62,20 @@ fn one_bad_entry_is_reported_left_alone_and_keeps_nothing_from_being_done() {
     assert!(disk.path("plugin/dra-device-metadata/README").exists());
 }
 
-/// G21: who uses a device is known after a restart.
+/// G21: devices in use are known after a restart.
 #[test]
-fn a_start_knows_which_devices_are_in_use() {
+fn recovery_returns_the_devices_in_use() {
     let disk = Disk::new();
     disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
     assert_eq!(disk.store().recover().claims, [RecoveredClaim { claim: claim(), uses: uses(), is_of_this_boot: true }]);
-    // A repeated prepare with the same files can still use something else.
+    // A repeated prepare with the same files can use other devices.
     let fewer = vec![device_use("gpu-0", None)];
     disk.store().prepare(&claim(), None, two_requests(), &fewer).unwrap();
     assert_eq!(disk.store().recover().claims, [RecoveredClaim { claim: claim(), uses: fewer, is_of_this_boot: true }]);
 }
 
 #[test]
-fn a_record_that_was_copied_to_another_claims_directory_is_not_believed() {
+fn a_record_that_was_copied_to_another_claims_directory_is_not_trusted() {
     for (from, to) in [("default_my-claim", "default_other"), ("default_my-claim", "default_a-claim")] {
         let disk = Disk::new();
         disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
@@ -88,12 +88,12 @@ fn a_record_that_was_copied_to_another_claims_directory_is_not_believed() {
         let recovery = disk.store().recover();
         assert!(recovery.problems.is_empty(), "{:?}", recovery.problems);
         assert_eq!(claims(&recovery), [claim()]);
-        assert_eq!(disk.all(), before, "the copy is gone, and the claim that it was of has all that it had");
+        assert_eq!(disk.all(), before, "the copy is removed, and the files of the original claim stay");
     }
 }
 
 #[test]
-fn a_long_named_directory_without_a_record_is_adopted_if_its_specs_are_there_and_removed_if_not() {
+fn a_directory_with_a_shortened_name_and_no_record_is_adopted_if_its_specs_exist_and_removed_if_not() {
     let disk = Disk::new();
     let store = disk.store();
     let gpu = [request("gpu", Delivery::Now, vec![device("gpu-0", "first")])];
@@ -109,7 +109,7 @@ fn a_long_named_directory_without_a_record_is_adopted_if_its_specs_are_there_and
 }
 
 #[test]
-fn a_spec_that_cannot_be_removed_is_reported_and_the_others_go() {
+fn a_spec_that_cannot_be_removed_is_reported_and_the_others_are_removed() {
     let disk = Disk::new();
     let store = disk.store();
     store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
@@ -132,9 +132,9 @@ fn a_spec_that_cannot_be_removed_is_reported_and_the_others_go() {
     assert!(disk.has_spec("gpu") && disk.has_spec("net"));
 }
 
-/// A directory that is not understood may be that of a claim of a later version, whose specs are in use.
+/// An unknown directory may belong to a claim of a later version, whose specs are in use.
 #[test]
-fn specs_of_nobody_stay_only_where_a_directory_is_not_understood() {
+fn orphaned_specs_are_kept_only_if_there_is_an_unknown_directory() {
     for (planted_directory, stays) in [(false, false), (true, true)] {
         let disk = Disk::new();
         fs::create_dir(disk.path("plugin/dra-device-metadata")).unwrap();
@@ -146,11 +146,11 @@ fn specs_of_nobody_stay_only_where_a_directory_is_not_understood() {
         }
         let spec = disk.path(&format!("cdi/{DRIVER}_metadata_dead_gpu.json"));
         fs::write(&spec, "{}").unwrap();
-        let on_its_way = disk.path(&format!("cdi/.{DRIVER}_metadata_dead_gpu.json.tmp"));
-        fs::write(&on_its_way, "{").unwrap();
+        let temporary = disk.path(&format!("cdi/.{DRIVER}_metadata_dead_gpu.json.tmp"));
+        fs::write(&temporary, "{").unwrap();
         let recovery = disk.store().recover();
         assert_eq!(recovery.problems.len(), 1, "{:?}", recovery.problems);
-        assert_eq!((spec.exists(), on_its_way.exists()), (stays, false));
+        assert_eq!((spec.exists(), temporary.exists()), (stays, false));
         assert!(planted.exists());
     }
 }
@@ -172,7 +172,7 @@ fn a_request_that_cannot_be_restored_is_reported_and_the_claim_and_its_other_req
 }
 
 #[test]
-fn an_update_on_its_way_to_a_file_that_is_gone_is_finished() {
+fn an_interrupted_update_of_a_missing_file_is_completed() {
     let disk = Disk::new();
     let store = disk.store();
     store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
@@ -184,9 +184,9 @@ fn an_update_on_its_way_to_a_file_that_is_gone_is_finished() {
     assert!(!file.with_file_name(".metadata.json.next").exists());
 }
 
-/// A request whose metadata comes later keeps its spec, also when its file has been filled with newlines after a reboot.
+/// A request with deferred metadata keeps its spec, even after its file was overwritten with newlines after a reboot.
 #[test]
-fn a_file_that_waits_for_its_metadata_keeps_its_spec_over_a_reboot_and_a_restart() {
+fn a_request_with_deferred_metadata_keeps_its_spec_after_a_reboot_and_a_restart() {
     let disk = Disk::new();
     let store = disk.store();
     store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
@@ -203,9 +203,9 @@ fn a_file_that_waits_for_its_metadata_keeps_its_spec_over_a_reboot_and_a_restart
     assert_eq!(disk.seen("net").unwrap().requests[0].devices, [device("nic-0", "second")]);
 }
 
-/// Containers can lock their files. A start waits for all of them together, not for one after the other.
+/// Containers can lock their files. A recovery has one time budget for all of them.
 #[test]
-fn a_start_with_many_locked_files_and_leftover_updates_takes_no_longer_than_with_a_few() {
+fn recovery_with_many_locked_files_and_interrupted_updates_takes_no_longer_than_with_a_few() {
     let disk = Disk::new();
     let store = disk.store();
     let claims: Vec<ClaimRef> =
@@ -216,20 +216,20 @@ fn a_start_with_many_locked_files_and_leftover_updates_takes_no_longer_than_with
         let file = disk.file_of(claim, "gpu");
         let update = fs::read_to_string(&file).unwrap().replace("first", "later");
         fs::write(file.with_file_name(".metadata.json.next"), update).unwrap();
-        // As a container: through a descriptor that can only read.
+        // Locked through a read-only descriptor, as a container does.
         let locked = fs::File::open(&file).unwrap();
         locked.lock().unwrap();
         locks.push(locked);
     }
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     let recovery = store.recover();
-    let took = begun.elapsed();
+    let took = started.elapsed();
     assert!(recovery.problems.is_empty(), "{:?}", recovery.problems);
     assert_eq!(recovery.claims.len(), 100);
     for claim in &claims {
         assert_eq!(disk.seen_of(claim, "gpu").unwrap().requests[0].devices, [device("gpu-0", "later")]);
         assert!(!disk.file_of(claim, "gpu").with_file_name(".metadata.json.next").exists());
     }
-    // One after the other they would take ten seconds, on any machine.
+    // With a separate timeout for each file it would take ten seconds, on any machine.
     assert!(took < std::time::Duration::from_secs(5), "{took:?}");
 }

@@ -1,7 +1,7 @@
-//! Claims whose authors mean harm: names, annotations, results and parameters of any kind, beside a claim that is good.
+//! Hostile claims: names, annotations, results and parameters of any kind, next to a valid claim.
 //!
-//! The API server would refuse most of them. But a driver that relies on that is one bug of another program away from
-//! writing where it should not.
+//! The API server would refuse most of them. But a driver that relies on that writes where it should not as soon as another
+//! program has a bug.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -44,10 +44,10 @@ const TEXTS: &[&str] = &[
     "a_b",
 ];
 
-/// How many names the claims have, so that some of them meet.
+/// The number of different claim names, small enough that some claims share one.
 const NAMES: usize = 40;
 
-/// Makes claims.
+/// Generates hostile claims.
 struct Attack {
     random: Random,
 }
@@ -67,7 +67,7 @@ impl Attack {
         }
     }
 
-    /// A JSON value of any kind, where one of a certain kind is expected.
+    /// Returns a JSON value of any type, for a field with a certain type.
     fn value(&mut self, depth: usize) -> Value {
         match self.random.below(if depth == 0 { 5 } else { 7 }) {
             0 => Value::Null,
@@ -80,7 +80,7 @@ impl Attack {
         }
     }
 
-    /// One entry of the allocation: right in some of its fields, or in all.
+    /// Returns an allocation result in which some, all or none of the fields are valid.
     fn result(&mut self) -> Value {
         let device = format!("gpu-{}", self.random.below(NAMES));
         let mut result = json!({"request": "gpu", "driver": DRIVER, "pool": "node-1", "device": device});
@@ -94,7 +94,7 @@ impl Attack {
         result
     }
 
-    /// A claim of which anything may be wrong.
+    /// Returns a claim in which anything may be wrong.
     fn claim(&mut self) -> (ClaimId, Value) {
         let name = match self.random.below(4) {
             0 => self.text(),
@@ -125,15 +125,15 @@ impl Attack {
             ];
             let path = self.one_of(&paths);
             let value = self.value(3);
-            if let Some(place) = object.pointer_mut(path) {
-                *place = value;
+            if let Some(field) = object.pointer_mut(path) {
+                *field = value;
             }
         }
         (ClaimId { namespace, name, uid }, object)
     }
 }
 
-/// Everything below a directory, links not followed.
+/// Collects everything below a directory without following links.
 fn tree(directory: &Path, found: &mut BTreeSet<PathBuf>) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     for entry in entries.map(Result::unwrap) {
@@ -144,12 +144,12 @@ fn tree(directory: &Path, found: &mut BTreeSet<PathBuf>) {
     }
 }
 
-/// Whatever claims say: each gets an answer, the good one beside them is prepared, nothing is written outside of the driver's
-/// directories, and nothing is left once all are unprepared.
+/// Each claim gets a response, the valid claim is prepared, nothing is written outside of the driver's directories, and no files
+/// are left once all claims are unprepared.
 #[tokio::test]
-async fn hostile_claims_harm_nobody_else_and_leave_nothing() {
+async fn hostile_claims_affect_no_other_claim_and_leave_no_files() {
     let campaign = Campaign::new("hostile_claims");
-    // The node's directories lie in another one, in which anything that gets out of them would show.
+    // The node's directory is in another one, in which files that escape from it would be found.
     let around = tempfile::tempdir().unwrap();
     let node = Node { root: tempfile::tempdir_in(around.path()).unwrap(), ..Node::default() };
     std::fs::create_dir_all(node.root.path().join("plugins_registry")).unwrap();
@@ -166,23 +166,25 @@ async fn hostile_claims_harm_nobody_else_and_leave_nothing() {
     };
     let outside = everything(&node);
     let mut attack = Attack { random: Random(campaign.seed) };
-    let (mut calls, mut claims, mut prepared) = (0, 0, 0);
-    while campaign.goes_on(calls, 60) {
+    let mut calls = 0;
+    let mut claims = 0;
+    let mut prepared = 0;
+    while campaign.has_next(calls, 60) {
         let hostile: Vec<(ClaimId, Value)> = (0..4).map(|_| attack.claim()).collect();
         for (id, object) in &hostile {
-            // The server answers for the name that it is asked for, with whatever object.
+            // The server returns the object for the requested name, whatever name the object has.
             node.api.put_at(&id.namespace, &id.name, object);
         }
         let ids: Vec<ClaimId> = hostile.into_iter().map(|(id, _)| id).chain([ClaimId::from(&good)]).collect();
 
-        let answers = in_time(kubelet.0.prepare(ids.clone())).await.unwrap();
+        let responses = in_time(kubelet.0.prepare(ids.clone())).await.unwrap();
 
         let uids: BTreeSet<&str> = ids.iter().map(|id| id.uid.as_str()).collect();
-        assert_eq!(answers.keys().map(String::as_str).collect::<BTreeSet<_>>(), uids, "an answer for each");
-        assert!(answers[good.uid()].is_ok(), "seed {}: {:?}", campaign.seed, answers[good.uid()]);
+        assert_eq!(responses.keys().map(String::as_str).collect::<BTreeSet<_>>(), uids, "one response for each claim");
+        assert!(responses[good.uid()].is_ok(), "seed {}: {:?}", campaign.seed, responses[good.uid()]);
         assert!(node.metadata_file(&good, "gpu").exists());
         assert_eq!(everything(&node), outside, "seed {}: something was written elsewhere", campaign.seed);
-        prepared += answers.values().filter(|answer| answer.is_ok()).count() - 1;
+        prepared += responses.values().filter(|response| response.is_ok()).count() - 1;
         let unprepared = in_time(kubelet.0.unprepare(ids)).await.unwrap();
         assert!(unprepared[good.uid()].is_ok());
         // The directory of all claims stays.
@@ -191,7 +193,7 @@ async fn hostile_claims_harm_nobody_else_and_leave_nothing() {
         calls += 1;
         claims += 4;
     }
-    // Some have to get through, or nothing was tried.
+    // If no claim were valid enough to be prepared, the campaign would test nothing.
     assert!(prepared > 0, "seed {}: not one of {claims} claims was prepared", campaign.seed);
     helper.stop().await.unwrap();
     campaign.report(&format!("{calls} calls with {claims} hostile claims, {prepared} of them prepared"));

@@ -1,4 +1,4 @@
-//! Floods of the HTTP endpoint from several threads, with a probe beside them that never fails.
+//! Floods the HTTP endpoint with connections, while probes must not fail.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -10,30 +10,30 @@ use std::time::{Duration, Instant};
 use super::{Campaign, quantiles};
 use crate::support::{Node, Random, TestDriver};
 
-/// As a kubelet has it by default.
+/// The kubelet's default timeout.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The time between two probes.
 const PROBE_PERIOD: Duration = Duration::from_millis(20);
-/// The number of connections that each flood has at most; nothing is won by more.
+/// The maximum number of open connections of a flood; more have no further effect.
 const HELD: usize = 1500;
-/// The number of threads that open connections. One can open some ten thousand in a second. The endpoint has one thread as well: on a
-/// machine whose processors are all busy, several would together have several times its share of them.
+/// The number of threads that open connections. One can open some ten thousand in a second. The endpoint has one thread too: on
+/// a machine whose CPUs are all busy, several floods would get several times its share.
 const FLOODS: u64 = 1;
 
-/// What a flood does with a connection.
+/// How a flood uses a connection.
 #[derive(Clone, Copy)]
 enum Attack {
-    /// Nothing.
+    /// Sends nothing.
     Idle,
-    /// Half of a request.
+    /// Sends half of a request.
     Half,
-    /// Requests for the largest page, which are not read.
+    /// Requests the largest page and does not read the response.
     SlowReader,
-    /// Something else than HTTP.
+    /// Sends something other than HTTP.
     Garbage,
-    /// It is closed at once.
+    /// Closes the connection immediately.
     Close,
-    /// As a probe, but nobody waits for the answer.
+    /// Sends a request like a probe, and does not wait for the response.
     Request,
 }
 
@@ -51,15 +51,18 @@ async fn no_probe_fails_while_the_http_endpoint_is_flooded() {
     let opened = Arc::new(AtomicUsize::new(0));
     let floods: Vec<_> = (0..FLOODS)
         .map(|number| {
-            let (ends, opened, random) = (ends.clone(), opened.clone(), Random(campaign.seed ^ number));
+            let ends = ends.clone();
+            let opened = opened.clone();
+            let random = Random(campaign.seed ^ number);
             thread::spawn(move || flood(address, random, &ends, &opened))
         })
         .collect();
 
-    let begun = Instant::now();
-    let (mut times, mut failures) = (Vec::new(), Vec::new());
-    while campaign.goes_on(times.len(), 100) {
-        // Not on the runtime: that would measure the test's own tasks.
+    let started = Instant::now();
+    let mut times = Vec::new();
+    let mut failures = Vec::new();
+    while campaign.has_next(times.len(), 100) {
+        // Not on the runtime, where it would measure the test's own tasks.
         let probed = Instant::now();
         let probe = tokio::task::spawn_blocking(move || probe(address)).await.unwrap();
         times.push(probed.elapsed());
@@ -73,25 +76,27 @@ async fn no_probe_fails_while_the_http_endpoint_is_flooded() {
         flood.join().unwrap();
     }
     let opened = opened.load(Ordering::Relaxed);
-    let rate = opened as f64 / begun.elapsed().as_secs_f64();
-    let (probes, failed, times) = (times.len(), failures.len(), quantiles(times));
+    let rate = opened as f64 / started.elapsed().as_secs_f64();
+    let probes = times.len();
+    let failed = failures.len();
+    let times = quantiles(times);
     campaign.report(&format!("{probes} probes, {failed} failed, {times}, {opened} connections ({rate:.0} a second)"));
     assert!(failures.is_empty(), "{failures:#?}");
     helper.stop().await.unwrap();
 }
 
-/// As a kubelet probes, without its retries.
+/// Sends a probe as the kubelet does, without its retries.
 fn probe(address: SocketAddr) -> io::Result<()> {
     let mut stream = TcpStream::connect_timeout(&address, PROBE_TIMEOUT)?;
     stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
     stream.set_write_timeout(Some(PROBE_TIMEOUT))?;
     stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    if answer.starts_with("HTTP/1.1 200 OK") { Ok(()) } else { Err(io::Error::other(answer)) }
+    let mut response = String::new();
+    stream.read_to_string(&mut response)?;
+    if response.starts_with("HTTP/1.1 200 OK") { Ok(()) } else { Err(io::Error::other(response)) }
 }
 
-/// Opens connections, and changes now and then what it does with them.
+/// Opens connections with attacks in random order.
 fn flood(address: SocketAddr, mut random: Random, ends: &AtomicBool, opened: &AtomicUsize) {
     let mut held: Vec<TcpStream> = Vec::new();
     while !ends.load(Ordering::Relaxed) {
@@ -100,7 +105,7 @@ fn flood(address: SocketAddr, mut random: Random, ends: &AtomicBool, opened: &At
             if ends.load(Ordering::Relaxed) {
                 break;
             }
-            // Ports and file descriptors of this machine can run out; that is no success of the flood.
+            // The test's own ports and file descriptors can run out, which does not count as an effect on the endpoint.
             let Ok(mut stream) = TcpStream::connect(address) else { break };
             opened.fetch_add(1, Ordering::Relaxed);
             let request: &[u8] = match attack {
@@ -110,14 +115,14 @@ fn flood(address: SocketAddr, mut random: Random, ends: &AtomicBool, opened: &At
                 Attack::Garbage => b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n\0\0\0\xff",
                 Attack::Request => b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n",
             };
-            // The endpoint may have let go of it already.
+            // The endpoint may have closed it already.
             stream.write_all(request).ok();
             if !matches!(attack, Attack::Close) {
                 held.push(stream);
             }
             if held.len() > HELD {
-                let place = random.below(held.len());
-                held.swap_remove(place);
+                let index = random.below(held.len());
+                held.swap_remove(index);
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Containers that lock their metadata files at random, while their claims are prepared, updated, unprepared and prepared again, and
-//! the driver restarts.
+//! Containers lock their metadata files at random, while their claims are prepared, updated and unprepared, and the driver
+//! restarts.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -16,11 +16,11 @@ use crate::support::{Kubelet, Node, Random, TestClaim, TestDriver, in_time, news
 
 const CLAIMS: usize = 8;
 const CONTAINERS: u64 = 3;
-/// What a call may take: 100 ms for locks, and what a busy machine adds.
-const BOUND: Duration = Duration::from_secs(5);
+/// The time limit of a call: 100 ms for locks, and the rest for a busy machine.
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[tokio::test]
-async fn locks_of_containers_hold_up_neither_the_driver_nor_a_start_and_every_update_lands() {
+async fn locks_of_containers_block_neither_calls_nor_a_start_and_no_update_is_lost() {
     let campaign = Campaign::new("locked_files");
     let mut random = Random(campaign.seed);
     let node = Node::default();
@@ -33,36 +33,43 @@ async fn locks_of_containers_hold_up_neither_the_driver_nor_a_start_and_every_up
     let files: Vec<PathBuf> = claims.iter().map(|claim| node.metadata_file(claim, "gpu")).collect();
 
     let ends = Arc::new(AtomicBool::new(false));
-    let (locks, reads) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let locks = Arc::new(AtomicUsize::new(0));
+    let reads = Arc::new(AtomicUsize::new(0));
     let containers: Vec<_> = (1..=CONTAINERS)
         .map(|number| {
-            let (ends, files, locks) = (ends.clone(), files.clone(), locks.clone());
+            let ends = ends.clone();
+            let files = files.clone();
+            let locks = locks.clone();
             let random = Random(campaign.seed ^ (number << 40));
             thread::spawn(move || lock_at_random(&files, random, &ends, &locks))
         })
         .collect();
     let reader = {
-        let (ends, files, reads) = (ends.clone(), files.clone(), reads.clone());
+        let ends = ends.clone();
+        let files = files.clone();
+        let reads = reads.clone();
         thread::spawn(move || read_all(&files, &ends, &reads))
     };
 
     let mut helper = node.start(&TestDriver::default()).await;
     let mut kubelet = Kubelet::of(&helper).await;
     let mut expected: Vec<Option<i64>> = vec![None; CLAIMS];
-    let (mut calls, mut restarts, mut times) = (0, 0, Vec::new());
-    while campaign.goes_on(calls, 150) {
+    let mut calls = 0;
+    let mut restarts = 0;
+    let mut times = Vec::new();
+    while campaign.has_next(calls, 150) {
         calls += 1;
         let number = random.below(CLAIMS);
         let claim = &claims[number];
-        let begun = Instant::now();
+        let started = Instant::now();
         match (random.below(20), expected[number]) {
             (0, _) => {
-                leave_updates(&mut random, &files, &mut expected);
+                interrupt_updates(&mut random, &files, &mut expected);
                 helper.stop().await.unwrap();
-                let begun = Instant::now();
+                let started = Instant::now();
                 helper = in_time(node.start(&TestDriver::default())).await;
                 restarts += 1;
-                assert!(begun.elapsed() < BOUND, "a start took {:?}", begun.elapsed());
+                assert!(started.elapsed() < CALL_TIMEOUT, "a start took {:?}", started.elapsed());
                 kubelet = Kubelet::of(&helper).await;
             }
             (1..=4, Some(_)) => {
@@ -78,9 +85,9 @@ async fn locks_of_containers_hold_up_neither_the_driver_nor_a_start_and_every_up
                 expected[number] = Some(calls as i64);
             }
         }
-        times.push(begun.elapsed());
-        assert!(begun.elapsed() < BOUND, "call {calls} took {:?}", begun.elapsed());
-        // The driver's thread has time for others all the while: this one asks for nothing but an answer.
+        times.push(started.elapsed());
+        assert!(started.elapsed() < CALL_TIMEOUT, "call {calls} took {:?}", started.elapsed());
+        // The driver's thread is not blocked: an empty call gets its response.
         in_time(kubelet.call()).await.unwrap();
         for (claim, expected) in claims.iter().zip(&expected) {
             assert_eq!(node.metadata_file(claim, "gpu").exists(), expected.is_some());
@@ -95,23 +102,25 @@ async fn locks_of_containers_hold_up_neither_the_driver_nor_a_start_and_every_up
     }
     reader.join().unwrap();
     helper.stop().await.unwrap();
-    let (locks, reads, times) = (locks.load(Ordering::Relaxed), reads.load(Ordering::Relaxed), quantiles(times));
+    let locks = locks.load(Ordering::Relaxed);
+    let reads = reads.load(Ordering::Relaxed);
+    let times = quantiles(times);
     campaign.report(&format!("{calls} calls, {times}, {restarts} restarts, {locks} locks, {reads} reads, none mixed"));
 }
 
 async fn update(helper: &Helper, claim: &TestClaim, number: usize, update: usize) {
-    // Longer and shorter ones, so that a mix of two would be seen.
+    // Of different lengths, so that a mix of two updates would be detected.
     let mut devices = news(&format!("gpu-{number}"), update as i64);
     let metadata = devices[0].metadata.take().unwrap();
     let filling = "x".repeat(update % 40);
-    devices[0].metadata = Some((0..update % 30).fold(metadata, |metadata, place| {
-        metadata.attribute(format!("filling{place}"), format!("{update}-{filling}"))
+    devices[0].metadata = Some((0..update % 30).fold(metadata, |metadata, index| {
+        metadata.attribute(format!("filling{index}"), format!("{update}-{filling}"))
     }));
     in_time(helper.update_request_metadata(&claim.reference(), "gpu", devices)).await.unwrap();
 }
 
-/// Leaves write-ahead copies, as a driver does that is killed in the middle of an update.
-fn leave_updates(random: &mut Random, files: &[PathBuf], expected: &mut [Option<i64>]) {
+/// Writes write-ahead copies, as a driver that is killed in the middle of an update leaves them.
+fn interrupt_updates(random: &mut Random, files: &[PathBuf], expected: &mut [Option<i64>]) {
     for (file, expected) in files.iter().zip(expected) {
         if expected.is_none() || random.below(2) == 0 {
             continue;
@@ -125,7 +134,7 @@ fn leave_updates(random: &mut Random, files: &[PathBuf], expected: &mut [Option<
     }
 }
 
-/// The number of the update that is in a file; 0 before the first.
+/// Returns the number of the update in a file; 0 before the first.
 fn number_in(content: &[u8]) -> Option<i64> {
     let metadata = drakkar_metadata::decode(content).ok()?.metadata;
     let device = metadata.requests.first()?.devices.first()?;
@@ -136,7 +145,7 @@ fn number_in(content: &[u8]) -> Option<i64> {
     })
 }
 
-/// A container that takes locks through a descriptor which can only read, and holds them for a while.
+/// Takes locks through read-only descriptors, as a container does, and holds them for a while.
 fn lock_at_random(files: &[PathBuf], mut random: Random, ends: &AtomicBool, locks: &AtomicUsize) {
     while !ends.load(Ordering::Relaxed) {
         let Ok(file) = File::open(&files[random.below(files.len())]) else {
@@ -153,12 +162,12 @@ fn lock_at_random(files: &[PathBuf], mut random: Random, ends: &AtomicBool, lock
     }
 }
 
-/// Reads as a workload does. What it gets is of one update, or nothing.
+/// Reads as a workload does. Each read returns a single update, or fails.
 fn read_all(files: &[PathBuf], ends: &AtomicBool, reads: &AtomicUsize) {
     let reader = Reader::new();
     while !ends.load(Ordering::Relaxed) {
         for file in files {
-            // A file that is gone, blank or locked by others is an error, and none of these is a mix.
+            // A missing, blank or locked file is an error, which is not a mix of updates.
             let Ok(decoded) = reader.read_file(file) else { continue };
             reads.fetch_add(1, Ordering::Relaxed);
             let Some(request) = decoded.metadata.requests.first() else { continue };

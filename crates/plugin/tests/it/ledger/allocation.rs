@@ -1,4 +1,4 @@
-//! A claim that comes back with another allocation: nobody but the framework unprepares the old one.
+//! Tests of a claim that is prepared again with another allocation: only the framework unprepares the old one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,8 +25,8 @@ async fn a_claim_with_another_allocation_is_unprepared_before_it_is_prepared_aga
     assert_eq!(devices[0].device_name, "gpu-1");
     assert_eq!(driver.take_calls(), ["prepare x", "unprepare x", "prepare x"]);
     if metadata {
-        let told = &scene.node.metadata(&x, "gpu")["requests"][0]["devices"];
-        assert_eq!((told.as_array().unwrap().len(), &told[0]["name"]), (1, &"gpu-1".into()));
+        let written = &scene.node.metadata(&x, "gpu")["requests"][0]["devices"];
+        assert_eq!((written.as_array().unwrap().len(), &written[0]["name"]), (1, &"gpu-1".into()));
     }
     let old = scene.claim("y", &["gpu-0"]);
     scene.kubelet.prepare_one(&old).await.unwrap();
@@ -59,12 +59,15 @@ async fn a_claim_whose_old_devices_cannot_be_unprepared_keeps_them() {
     scene.helper.stop().await.unwrap();
 }
 
-/// The old devices are unprepared and free; those that the driver failed with stay with the claim.
+/// The old devices are unprepared and free; the claim holds the devices of the failed prepare.
 #[tokio::test]
 async fn a_new_allocation_whose_prepare_fails_is_held_and_the_old_one_is_unprepared() {
-    let driver = TestDriver::preparing(|claim| match claim.results().any(|result| result.device == "gpu-1") {
-        true => Err("not now".into()),
-        false => Ok(claim.results().map(Device::from).collect()),
+    let driver = TestDriver::preparing(|claim| {
+        if claim.results().any(|result| result.device == "gpu-1") {
+            Err("not now".into())
+        } else {
+            Ok(claim.results().map(Device::from).collect())
+        }
     });
     let scene = Scene::new(driver.clone()).await;
     let x = scene.claim("x", &["gpu-0"]);
@@ -81,9 +84,9 @@ async fn a_new_allocation_whose_prepare_fails_is_held_and_the_old_one_is_unprepa
     scene.helper.stop().await.unwrap();
 }
 
-/// With the same device and one more there is nothing to unprepare, and whatever becomes of it both stay with the claim.
+/// With one more device there is nothing to unprepare, and the claim holds both, even if the prepare fails.
 #[tokio::test]
-async fn a_larger_allocation_keeps_what_the_claim_has() {
+async fn a_larger_allocation_keeps_the_devices_of_the_claim() {
     let driver = TestDriver::preparing(|claim| match claim.results().count() {
         1 => Ok(claim.results().map(Device::from).collect()),
         _ => Err("too many".into()),
@@ -102,22 +105,22 @@ async fn a_larger_allocation_keeps_what_the_claim_has() {
     scene.helper.stop().await.unwrap();
 }
 
-/// Two claims that have exchanged their devices, in one call of the kubelet.
+/// In one call of the kubelet.
 #[tokio::test]
-async fn claims_that_exchange_their_devices_are_both_unprepared_first() {
+async fn claims_that_have_swapped_their_devices_are_both_unprepared_first() {
     let scene = Scene::new(SlowDriver::default()).await;
     for devices in [["gpu-0", "gpu-1"], ["gpu-1", "gpu-0"]] {
         let x = scene.claim("x", &devices[..1]);
         let y = scene.claim("y", &devices[1..]);
-        let answers = scene.kubelet.prepare(&[&x, &y]).await;
-        assert!(answers.values().all(Result::is_ok), "{answers:?}");
+        let responses = scene.kubelet.prepare(&[&x, &y]).await;
+        assert!(responses.values().all(Result::is_ok), "{responses:?}");
     }
     scene.helper.stop().await.unwrap();
 }
 
-/// A claim of the same name is another one. The kubelet prepares it when it has forgotten the first.
+/// When the kubelet prepares another claim with the same name, it has forgotten the first.
 #[tokio::test]
-async fn an_earlier_claim_of_the_name_is_unprepared_before_the_next_is_prepared() {
+async fn an_earlier_claim_with_the_same_name_is_unprepared_before_the_next_is_prepared() {
     let driver = TestDriver::default();
     let scene = Scene::new(driver.clone()).await;
     let x = scene.claim("x", &["gpu-0"]);

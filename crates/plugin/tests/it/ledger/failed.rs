@@ -1,4 +1,4 @@
-//! A prepare that fails or is cut off after the driver was called keeps the device, until the claim is unprepared.
+//! Tests that a prepare which fails or is cancelled after the driver was called keeps the device until the claim is unprepared.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,21 +10,21 @@ use rstest::rstest;
 use super::Scene;
 use crate::support::{SlowDriver, TestDriver, in_time, metric};
 
-/// What a driver may do instead of preparing a claim.
+/// A way in which a driver fails to prepare a claim.
 #[derive(Debug, Clone, Copy)]
 enum Failure {
     Error,
     Panic,
-    BadAnswer,
+    BadResponse,
 }
 
-/// The kubelet will unprepare a claim whose prepare failed, so its device is its own until then.
+/// The kubelet unprepares a claim whose prepare failed, so the claim holds its device until then.
 #[rstest]
 #[case::error(Failure::Error)]
 #[case::panic(Failure::Panic)]
-#[case::bad_answer(Failure::BadAnswer)]
+#[case::bad_response(Failure::BadResponse)]
 #[tokio::test]
-async fn a_prepare_that_fails_keeps_the_device_until_its_claim_is_unprepared(
+async fn a_failed_prepare_keeps_the_device_until_its_claim_is_unprepared(
     #[case] failure: Failure,
     #[values(true, false)] metadata: bool,
 ) {
@@ -32,7 +32,7 @@ async fn a_prepare_that_fails_keeps_the_device_until_its_claim_is_unprepared(
         _ if claim.reference().name != "one" => Ok(claim.results().map(Device::from).collect()),
         Failure::Error => Err("not now".into()),
         Failure::Panic => panic!("never"),
-        Failure::BadAnswer => Ok(vec![Device { device_name: "gpu-9".into(), ..Device::default() }]),
+        Failure::BadResponse => Ok(vec![Device { device_name: "gpu-9".into(), ..Device::default() }]),
     });
     let scene = Scene::with(driver.clone(), |builder| builder.device_metadata(metadata)).await;
     let one = scene.claim("one", &["gpu-0"]);
@@ -41,7 +41,7 @@ async fn a_prepare_that_fails_keeps_the_device_until_its_claim_is_unprepared(
     scene.kubelet.prepare_one(&one).await.unwrap_err();
     scene.refused(&two).await;
     assert_eq!(metric(&scene.helper, "drakkar_plugin_prepared_claims").await, 0, "it is not prepared");
-    assert_eq!(metric(&scene.helper, "drakkar_plugin_held_claims").await, 1, "but has its device");
+    assert_eq!(metric(&scene.helper, "drakkar_plugin_held_claims").await, 1, "but it holds its device");
 
     scene.kubelet.unprepare_one(&one).await.unwrap();
     scene.kubelet.prepare_one(&two).await.unwrap();
@@ -50,9 +50,9 @@ async fn a_prepare_that_fails_keeps_the_device_until_its_claim_is_unprepared(
     scene.helper.stop().await.unwrap();
 }
 
-/// The driver has set up the device; that its metadata cannot be written does not undo that.
+/// The driver has set up the device, even if its metadata cannot be written.
 #[tokio::test]
-async fn metadata_that_cannot_be_written_does_not_free_the_device() {
+async fn a_failed_metadata_write_does_not_release_the_device() {
     let driver = TestDriver::default();
     let scene = Scene::new(driver.clone()).await;
     let one = scene.claim("one", &["gpu-0"]);
@@ -70,18 +70,18 @@ async fn metadata_that_cannot_be_written_does_not_free_the_device() {
     scene.helper.stop().await.unwrap();
 }
 
-/// A call that the kubelet gives up while the driver works: what the driver has begun may go on in a task of its own.
+/// The driver may continue its work in its own task after the kubelet has cancelled the call.
 #[rstest]
 #[tokio::test]
-async fn a_prepare_that_is_cut_off_in_the_driver_keeps_the_device(#[values(true, false)] serialize: bool) {
+async fn a_prepare_that_is_cancelled_in_the_driver_keeps_the_device(#[values(true, false)] serialize: bool) {
     let driver = SlowDriver::default();
     let scene = Scene::with(driver.clone(), |builder| builder.serialize(serialize)).await;
     let slow = scene.claim("slow", &["gpu-0"]);
     let two = scene.claim("two", &["gpu-0"]);
 
-    let (cut_off, ()) =
+    let (cancelled, ()) =
         tokio::join!(scene.kubelet.prepare_within(Duration::from_millis(300), &slow), driver.wait_for(1));
-    cut_off.unwrap_err();
+    cancelled.unwrap_err();
     driver.wait_for(0).await;
     scene.refused(&two).await;
 
@@ -91,7 +91,7 @@ async fn a_prepare_that_is_cut_off_in_the_driver_keeps_the_device(#[values(true,
     scene.helper.stop().await.unwrap();
 }
 
-/// A call that is given up while it waits for the driver's turn has set up nothing, and nobody need unprepare it.
+/// A call that is cancelled while it waits for the driver call lock has set up nothing.
 #[tokio::test]
 async fn a_prepare_that_never_reached_the_driver_holds_nothing() {
     let driver = SlowDriver::default();
@@ -102,7 +102,7 @@ async fn a_prepare_that_never_reached_the_driver_holds_nothing() {
     let (prepared, ()) = tokio::join!(scene.kubelet.prepare_one(&slow), async {
         driver.wait_for(1).await;
         scene.kubelet.prepare_within(Duration::from_millis(200), &one).await.unwrap_err();
-        // The kubelet has given up; a moment later so has the driver's side.
+        // The kubelet has cancelled the call; the framework notices a moment later.
         let in_flight = "drakkar_plugin_grpc_calls_in_flight";
         in_time(async { while metric(&scene.helper, in_flight).await > 1 {} }).await;
         driver.door.add_permits(1);
@@ -113,7 +113,6 @@ async fn a_prepare_that_never_reached_the_driver_holds_nothing() {
     scene.helper.stop().await.unwrap();
 }
 
-/// A claim that was prepared and whose next prepare fails is prepared as before.
 #[tokio::test]
 async fn a_prepared_claim_whose_next_prepare_fails_stays_prepared() {
     let fails = Arc::new(AtomicBool::new(false));

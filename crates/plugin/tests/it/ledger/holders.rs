@@ -1,4 +1,4 @@
-//! A device that a claim has which is gone: the framework unprepares it, and gives the device to the next claim.
+//! Tests of a device whose holder is gone: the framework unprepares the holder, and the next claim gets the device.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use super::{ANY_PORT, Scene, claim, skipping};
 use crate::support::{Fault, Kubelet, Node, PATIENCE, TestClaim, TestDriver, eventually, in_time, metric};
 
-/// What became of the holder at the API server.
+/// A change of the holder in the API server.
 #[derive(Debug, Clone, Copy)]
-enum Fate {
+enum Change {
     Deleted,
     Replaced,
     Deallocated,
@@ -22,8 +22,8 @@ enum Fate {
     WithoutThisDriver,
 }
 
-impl Fate {
-    fn befall(self, node: &Node, name: &str) {
+impl Change {
+    fn apply(self, node: &Node, name: &str) {
         let uid = format!("uid-{name}");
         match self {
             Self::Deleted => node.api.remove("default", name),
@@ -42,23 +42,23 @@ impl Fate {
     }
 }
 
-/// A kubelet that lost its checkpoint never unprepares what it had prepared before.
+/// A kubelet that lost its checkpoint never unprepares the claims that it had prepared before.
 #[rstest]
-#[case::deleted(Fate::Deleted)]
-#[case::replaced_by_another_of_that_name(Fate::Replaced)]
-#[case::deallocated(Fate::Deallocated)]
-#[case::given_another_device(Fate::Reallocated)]
-#[case::given_devices_of_another_driver(Fate::WithoutThisDriver)]
+#[case::deleted(Change::Deleted)]
+#[case::replaced_by_another_with_the_same_name(Change::Replaced)]
+#[case::deallocated(Change::Deallocated)]
+#[case::reallocated(Change::Reallocated)]
+#[case::allocated_from_another_driver(Change::WithoutThisDriver)]
 #[tokio::test]
 async fn a_holder_that_is_gone_is_unprepared_for_the_next_claim(
-    #[case] fate: Fate,
+    #[case] change: Change,
     #[values(true, false)] metadata: bool,
 ) {
     let driver = TestDriver::default();
     let scene = Scene::with(driver.clone(), |builder| builder.device_metadata(metadata)).await;
     let holder = scene.claim("holder", &["gpu-0"]);
     scene.kubelet.prepare_one(&holder).await.unwrap();
-    fate.befall(&scene.node, "holder");
+    change.apply(&scene.node, "holder");
     let next = scene.claim("next", &["gpu-0"]);
 
     scene.kubelet.prepare_one(&next).await.unwrap();
@@ -68,15 +68,15 @@ async fn a_holder_that_is_gone_is_unprepared_for_the_next_claim(
     assert_eq!(scene.node.spec_file(&next, "gpu").exists(), metadata);
     assert_eq!(metric(&scene.helper, "drakkar_plugin_holders_unprepared_total").await, 1);
     assert_eq!(metric(&scene.helper, "drakkar_plugin_held_claims").await, 1);
-    // The kubelet may come after all.
+    // The kubelet may unprepare it after all.
     scene.kubelet.unprepare_one(&holder).await.unwrap();
     assert_eq!(scene.node.spec_file(&next, "gpu").exists(), metadata);
     scene.helper.stop().await.unwrap();
 }
 
-/// The new instance has unprepared the claim, and without metadata nothing on disk tells the old one.
+/// The new instance has unprepared the claim, and without metadata the old one cannot see that on disk.
 #[tokio::test]
-async fn after_an_update_that_is_rolled_back_the_old_instance_gives_the_device() {
+async fn after_a_rolled_back_update_the_old_instance_can_prepare_the_device_again() {
     let node = Node::default();
     let driver = TestDriver::default();
     let builder = |pod| node.builder().device_metadata(false).rolling_update(pod);
@@ -95,30 +95,30 @@ async fn after_an_update_that_is_rolled_back_the_old_instance_gives_the_device()
     old.stop().await.unwrap();
 }
 
-/// The driver has published that the kubelet need not unprepare these devices. So there is nothing to wait for.
+/// The devices are published as not to be unprepared by the kubelet, so there is nothing to wait for.
 #[rstest]
 #[case::unprepare("NodeUnprepareResources")]
 #[case::everything("*")]
 #[tokio::test]
-async fn a_device_that_no_kubelet_unprepares_goes_from_claim_to_claim_at_once(#[case] operation: &str) {
+async fn a_device_that_the_kubelet_does_not_unprepare_is_passed_on_without_waiting(#[case] operation: &str) {
     let driver = TestDriver::default();
     let patience = Duration::from_secs(15);
     let scene = Scene::with(driver.clone(), |builder| builder.device_timeout(patience)).await;
-    let begun = Instant::now();
+    let started = Instant::now();
     for name in ["one", "two", "three"] {
         let claim = scene.node.claim(skipping(name, "gpu-0", &[operation]));
         scene.kubelet.prepare_one(&claim).await.unwrap();
         scene.node.api.remove("default", name);
     }
-    assert!(begun.elapsed() < patience, "waited for a kubelet that does not come");
+    assert!(started.elapsed() < patience, "waited for the kubelet, which does not unprepare these");
     let calls = ["prepare one", "unprepare one", "prepare two", "unprepare two", "prepare three"];
     assert_eq!(driver.take_calls(), calls);
     scene.helper.stop().await.unwrap();
 }
 
-/// The kubelet skips its call only if all devices of the claim say so.
+/// The kubelet skips its call only if all devices of the claim are published that way.
 #[tokio::test]
-async fn a_claim_of_which_the_kubelet_unprepares_one_device_is_waited_for() {
+async fn a_claim_with_one_device_that_the_kubelet_unprepares_is_left_to_the_kubelet() {
     let driver = TestDriver::default();
     let scene = Scene::with(driver.clone(), |builder| builder.device_timeout(PATIENCE)).await;
     let first = scene.node.claim(skipping("first", "gpu-0", &["*"]).device("gpu", "gpu-1"));
@@ -126,7 +126,7 @@ async fn a_claim_of_which_the_kubelet_unprepares_one_device_is_waited_for() {
     scene.node.api.remove("default", "first");
     let second = scene.claim("second", &["gpu-0"]);
     let (prepared, ()) = tokio::join!(scene.kubelet.prepare_one(&second), async {
-        eventually("the holder is asked for", || (scene.node.api.gets("first") >= 2).then_some(())).await;
+        eventually("the holder is fetched", || (scene.node.api.gets("first") >= 2).then_some(())).await;
         scene.kubelet.unprepare_one(&first).await.unwrap();
     });
     prepared.unwrap();
@@ -135,7 +135,7 @@ async fn a_claim_of_which_the_kubelet_unprepares_one_device_is_waited_for() {
     scene.helper.stop().await.unwrap();
 }
 
-/// The containers of a pod that was deleted by force may still run: the kubelet gets its time, also after a restart.
+/// The containers of a pod that was deleted by force may still run: the kubelet gets its time, even after a restart.
 #[rstest]
 #[tokio::test]
 async fn a_holder_that_is_gone_is_left_to_the_kubelet_for_a_while(#[values(true, false)] is_restarted: bool) {
@@ -150,10 +150,10 @@ async fn a_holder_that_is_gone_is_left_to_the_kubelet_for_a_while(#[values(true,
         scene = Scene::on(scene.node, driver.clone(), patient).await;
     }
     let next = scene.claim("next", &["gpu-0"]);
-    let asked = scene.node.api.gets("gone");
+    let gets = scene.node.api.gets("gone");
 
     let (prepared, ()) = tokio::join!(scene.kubelet.prepare_one(&next), async {
-        eventually("the holder is asked for", || (scene.node.api.gets("gone") > asked).then_some(())).await;
+        eventually("the holder is fetched", || (scene.node.api.gets("gone") > gets).then_some(())).await;
         assert!(scene.node.is_prepared(&gone), "its containers may run");
         scene.kubelet.unprepare_one(&gone).await.unwrap();
     });
@@ -163,7 +163,7 @@ async fn a_holder_that_is_gone_is_left_to_the_kubelet_for_a_while(#[values(true,
     scene.helper.stop().await.unwrap();
 }
 
-/// What a process before this one has prepared is known from its record.
+/// A claim that an earlier process has prepared is known from its record.
 #[tokio::test]
 async fn a_holder_of_an_earlier_process_that_is_gone_is_unprepared_for_the_next_claim() {
     let scene = Scene::new(TestDriver::default()).await;
@@ -182,7 +182,7 @@ async fn a_holder_of_an_earlier_process_that_is_gone_is_unprepared_for_the_next_
     scene.helper.stop().await.unwrap();
 }
 
-/// A claim whose prepare failed is not special: when it is gone, nobody unprepares it either.
+/// If it is gone, the kubelet does not unprepare a claim whose prepare failed either.
 #[tokio::test]
 async fn a_holder_whose_prepare_failed_and_that_is_gone_is_unprepared_too() {
     let driver = TestDriver::preparing(|claim| match claim.reference().name.as_str() {
@@ -201,7 +201,6 @@ async fn a_holder_whose_prepare_failed_and_that_is_gone_is_unprepared_too() {
     scene.helper.stop().await.unwrap();
 }
 
-/// What the driver cannot unprepare nobody else gets.
 #[tokio::test]
 async fn a_holder_that_cannot_be_unprepared_keeps_its_device() {
     let stuck = Arc::new(AtomicBool::new(true));
@@ -224,9 +223,8 @@ async fn a_holder_that_cannot_be_unprepared_keeps_its_device() {
     scene.helper.stop().await.unwrap();
 }
 
-/// Who cannot ask takes nothing away.
 #[tokio::test]
-async fn a_holder_that_cannot_be_asked_for_keeps_its_device() {
+async fn a_holder_that_cannot_be_fetched_keeps_its_device() {
     let driver = TestDriver::default();
     let scene = Scene::new(driver.clone()).await;
     let holder = scene.claim("holder", &["gpu-0"]);
@@ -244,7 +242,7 @@ async fn a_holder_that_cannot_be_asked_for_keeps_its_device() {
     scene.helper.stop().await.unwrap();
 }
 
-/// Two claims that were each given a device of one that is gone.
+/// Two claims to which one device each of a gone holder is allocated.
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prepares_that_find_the_same_holder_gone_unprepare_it_once(#[values(true, false)] serialize: bool) {
@@ -272,9 +270,9 @@ async fn prepares_that_find_the_same_holder_gone_unprepare_it_once(#[values(true
     scene.helper.stop().await.unwrap();
 }
 
-/// Of two claims that were both given the device of one that is gone, one gets it.
+/// Two claims to which the same device of a gone holder is allocated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_prepares_that_want_the_same_device_of_a_holder_that_is_gone_one_is_refused() {
+async fn of_two_prepares_for_the_same_device_of_a_gone_holder_one_is_refused() {
     let scene = Scene::with(TestDriver::default(), |builder| builder.serialize(false)).await;
     let other = Kubelet::of(&scene.helper).await;
     for round in 0..8 {
@@ -292,9 +290,9 @@ async fn of_two_prepares_that_want_the_same_device_of_a_holder_that_is_gone_one_
     scene.helper.stop().await.unwrap();
 }
 
-/// Each of the devices of a claim may be with another holder.
+/// Each device of a claim may have another holder.
 #[tokio::test]
-async fn all_holders_are_asked_for_at_once_and_all_that_are_gone_are_unprepared() {
+async fn all_holders_are_fetched_concurrently_and_all_gone_ones_are_unprepared() {
     let driver = TestDriver::default();
     let scene = Scene::new(driver.clone()).await;
     for device in ["gpu-0", "gpu-1", "gpu-2"] {
@@ -314,9 +312,9 @@ async fn all_holders_are_asked_for_at_once_and_all_that_are_gone_are_unprepared(
     scene.helper.stop().await.unwrap();
 }
 
-/// The file of a driver on the Go framework does not tell shares, the API server does; the kubelet is not waited for.
+/// The files of a driver built with the Go framework have no share IDs; they are taken from the API server.
 #[tokio::test]
-async fn a_share_that_only_the_api_server_knows_of_is_learned_at_once() {
+async fn a_share_that_only_the_api_server_knows_does_not_delay_the_prepare() {
     let share = |name: &str, id: &str| {
         TestClaim::new(name, &format!("uid-{name}")).result(json!({
             "request": "gpu", "driver": crate::support::DRIVER, "pool": "node-1", "device": "gpu-0", "shareID": id,
@@ -330,11 +328,11 @@ async fn a_share_that_only_the_api_server_knows_of_is_learned_at_once() {
     let patience = Duration::from_secs(15);
     let patient = |builder: drakkar_plugin::PluginBuilder| builder.device_timeout(patience).http_endpoint(ANY_PORT);
     let scene = Scene::on(scene.node, TestDriver::default(), patient).await;
-    let begun = Instant::now();
+    let started = Instant::now();
 
     let second = scene.node.claim(share("second", "s2"));
     scene.kubelet.prepare_one(&second).await.unwrap();
-    assert!(begun.elapsed() < patience, "waited for a claim that has another share");
+    assert!(started.elapsed() < patience, "waited for a claim with another share");
     assert_eq!(metric(&scene.helper, "drakkar_plugin_held_claims").await, 2);
     scene.helper.stop().await.unwrap();
 }

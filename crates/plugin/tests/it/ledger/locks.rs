@@ -1,4 +1,4 @@
-//! Nothing waits with a claim locked: neither for the driver's turn nor for the API server.
+//! Tests that no claim is locked while a call waits for the driver call lock or for the API server.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,9 +7,9 @@ use serde_json::json;
 use super::Scene;
 use crate::support::{Fault, Kubelet, PATIENCE, SlowDriver, TestClaim, TestDriver, eventually, in_time, news};
 
-/// A kubelet that was restarted prepares all claims again, one after the other in the driver.
+/// A restarted kubelet prepares all claims again, one after the other in the driver.
 #[tokio::test]
-async fn an_update_goes_on_while_a_prepare_of_its_claim_waits_for_the_drivers_turn() {
+async fn an_update_runs_while_a_prepare_of_its_claim_waits_for_the_driver_call_lock() {
     let driver = SlowDriver::default();
     let scene = Scene::new(driver.clone()).await;
     let quick = scene.claim("quick", &["gpu-0"]);
@@ -35,9 +35,9 @@ async fn an_update_goes_on_while_a_prepare_of_its_claim_waits_for_the_drivers_tu
     scene.helper.stop().await.unwrap();
 }
 
-/// The API server takes its time to tell what became of a holder. The other claims of the call are used meanwhile.
+/// The API server is slow to return a holder. The other claims of the call can be used meanwhile.
 #[tokio::test]
-async fn no_claim_is_locked_while_the_api_server_is_asked_for_a_holder() {
+async fn no_claim_is_locked_while_a_holder_is_fetched() {
     let scene = Scene::with(TestDriver::default(), |builder| builder.device_timeout(PATIENCE)).await;
     let holder = scene.claim("holder", &["gpu-0"]);
     scene.kubelet.prepare_one(&holder).await.unwrap();
@@ -45,32 +45,32 @@ async fn no_claim_is_locked_while_the_api_server_is_asked_for_a_holder() {
     let refused = scene.claim("refused", &["gpu-0"]);
     let other = scene.claim("other", &["gpu-1"]);
     let kubelet = Kubelet::of(&scene.helper).await;
-    let is_answered = AtomicBool::new(false);
+    let is_complete = AtomicBool::new(false);
 
     let meanwhile = async {
-        eventually("the holder is asked for", || (scene.node.api.gets("holder") >= 2).then_some(())).await;
+        eventually("the holder is fetched", || (scene.node.api.gets("holder") >= 2).then_some(())).await;
         in_time(scene.helper.update_request_metadata(&other.reference(), "gpu", news("gpu-1", 1))).await.unwrap();
         in_time(kubelet.unprepare_one(&other)).await.unwrap();
-        assert!(!is_answered.load(Ordering::SeqCst), "it waited for the API server");
-        // And the holder itself can be unprepared, so that it is in nobody's way any more.
+        assert!(!is_complete.load(Ordering::SeqCst), "it waited for the API server");
+        // The holder itself can be unprepared too, which resolves the conflict.
         in_time(kubelet.unprepare_one(&holder)).await.unwrap();
         scene.node.api.fail_for("holder", None);
     };
     let both = [&refused, &other];
     let call = async {
-        let answers = scene.kubelet.prepare(&both).await;
-        is_answered.store(true, Ordering::SeqCst);
-        answers
+        let responses = scene.kubelet.prepare(&both).await;
+        is_complete.store(true, Ordering::SeqCst);
+        responses
     };
-    let (answers, ()) = tokio::join!(call, meanwhile);
+    let (responses, ()) = tokio::join!(call, meanwhile);
 
-    assert!(answers[other.uid()].is_ok(), "{answers:?}");
+    assert!(responses[other.uid()].is_ok(), "{responses:?}");
     scene.helper.stop().await.unwrap();
 }
 
-/// Where nothing is written under the pod's name for the claim, it does not matter what that name is.
+/// Without metadata the annotation is not used in a path.
 #[tokio::test]
-async fn an_annotation_that_is_no_name_is_no_matter_without_metadata() {
+async fn an_invalid_annotation_is_ignored_without_metadata() {
     let driver = TestDriver::default();
     let scene = Scene::with(driver.clone(), |builder| builder.device_metadata(false)).await;
     let mut claim = super::claim("train", &["gpu-0"]);
@@ -81,11 +81,11 @@ async fn an_annotation_that_is_no_name_is_no_matter_without_metadata() {
     scene.helper.stop().await.unwrap();
 }
 
-/// A claim that is locked while its files are written, or wait to be, keeps only its own next call waiting.
+/// A claim that is locked while its metadata is written delays only its own next call.
 #[tokio::test]
-async fn a_claim_that_is_locked_does_not_keep_the_driver_from_others() {
+async fn a_locked_claim_does_not_block_the_driver_for_others() {
     let driver = TestDriver::default();
-    // Its metadata waits for the driver to publish its devices.
+    // The metadata waits until the driver has published its devices.
     let scene = Scene::with(driver.clone(), |builder| builder.metadata_from_published(true)).await;
     let x = scene.claim("x", &["gpu-0"]);
     let y = scene.claim("y", &["gpu-1"]);

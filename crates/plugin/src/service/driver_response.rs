@@ -1,4 +1,4 @@
-//! The driver's answer to a prepare: checked, turned into what the store writes, and into what the kubelet gets.
+//! Checks the driver's response to a prepare, and turns it into metadata for the store and a response for the kubelet.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,32 +11,37 @@ use crate::claim::{Claim, base};
 use crate::driver::{Device, DeviceMetadata};
 use crate::store::{Delivery, PreparedRequest};
 
-/// What a driver's answer breaks.
+/// An invalid response of the driver.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum AnswerError {
-    #[error("the driver did not say what became of the claim")]
+pub(crate) enum DriverResponseError {
+    #[error("the driver returned no outcome for the claim")]
     Missing,
-    #[error("the driver returned a device with a bad name: {0}")]
+    #[error("the driver returned a device with an invalid name: {0}")]
     Name(#[from] NameError),
-    #[error("the driver returned device {pool}/{device}, which was not allocated from it; allocated is {allocated}")]
+    #[error(
+        "the driver returned device {pool}/{device}, which is not allocated to the claim from this driver; allocated: \
+         {allocated}"
+    )]
     NotAllocated { pool: String, device: String, allocated: String },
     #[error(
-        "the driver returned device {pool}/{device} for request {request:?}, for which it was not allocated; it was for \
+        "the driver returned device {pool}/{device} for request {request:?}, for which it is not allocated; allocated for: \
          {requests}"
     )]
     NoSuchRequest { pool: String, device: String, request: String, requests: String },
-    #[error("the driver returned device {pool}/{device} with share id {share_id:?}, which is none that was allocated")]
+    #[error(
+        "the driver returned device {pool}/{device} with share id {share_id:?}, which is not allocated to the claim"
+    )]
     NoSuchShare { pool: String, device: String, share_id: String },
     #[error("the driver returned device {pool}/{device} twice for the same requests")]
-    Twice { pool: String, device: String },
-    #[error("the driver returned device {pool}/{device} with the CDI device {id:?}: {source}")]
+    Duplicate { pool: String, device: String },
+    #[error("the driver returned device {pool}/{device} with an invalid CDI device id {id:?}: {source}")]
     CdiDevice { pool: String, device: String, id: String, source: Box<drakkar_cdi::NameError> },
 }
 
-/// One device of the answer to the kubelet.
+/// One device of the response to the kubelet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct AnsweredDevice {
-    /// The requests without subrequests; none means all.
+pub(crate) struct PreparedDevice {
+    /// The requests without subrequests; empty means all.
     pub(crate) request_names: Vec<String>,
     pub(crate) pool_name: String,
     pub(crate) device_name: String,
@@ -44,18 +49,19 @@ pub(crate) struct AnsweredDevice {
     pub(crate) share_id: Option<String>,
 }
 
-/// Checks that a kubelet can use the devices and that they are the claim's, and fills in share ids.
-pub(super) fn check(claim: &Claim, devices: &mut [Device]) -> Result<(), AnswerError> {
+/// Checks that the kubelet can use the devices and that they are allocated to the claim, and fills in share IDs.
+pub(super) fn check(claim: &Claim, devices: &mut [Device]) -> Result<(), DriverResponseError> {
     let mut seen: HashSet<(String, String, Option<String>, Vec<String>)> = HashSet::new();
     for device in devices {
         PoolName::new(device.pool_name.as_str())?;
         DeviceName::new(device.device_name.as_str())?;
-        let (pool, name) = (device.pool_name.clone(), device.device_name.clone());
+        let pool = device.pool_name.clone();
+        let name = device.device_name.clone();
         if !claim.results().any(|result| is_result_of(device, result)) {
             let mut allocated: Vec<_> =
                 claim.results().map(|result| format!("{}/{}", result.pool, result.device)).collect();
             allocated.dedup();
-            return Err(AnswerError::NotAllocated { pool, device: name, allocated: allocated.join(", ") });
+            return Err(DriverResponseError::NotAllocated { pool, device: name, allocated: allocated.join(", ") });
         }
         let is_for = |reference: &&String| {
             claim.results().any(|result| {
@@ -67,31 +73,31 @@ pub(super) fn check(claim: &Claim, devices: &mut [Device]) -> Result<(), AnswerE
             let mut requests: Vec<_> = results.map(|result| result.request.as_str()).collect();
             requests.dedup();
             let requests = requests.join(", ");
-            return Err(AnswerError::NoSuchRequest { pool, device: name, request: request.clone(), requests });
+            return Err(DriverResponseError::NoSuchRequest { pool, device: name, request: request.clone(), requests });
         }
         for id in &device.cdi_device_ids {
             if let Err(source) = id.parse::<QualifiedName>() {
                 let source = Box::new(source);
-                return Err(AnswerError::CdiDevice { pool, device: name, id: id.clone(), source });
+                return Err(DriverResponseError::CdiDevice { pool, device: name, id: id.clone(), source });
             }
         }
         device.share_id = share_id(claim, device)?;
         if !seen.insert((pool.clone(), name.clone(), device.share_id.clone(), device.requests.clone())) {
-            return Err(AnswerError::Twice { pool, device: name });
+            return Err(DriverResponseError::Duplicate { pool, device: name });
         }
     }
     Ok(())
 }
 
-/// The share that the driver names, or the only one that was allocated.
-fn share_id(claim: &Claim, device: &Device) -> Result<Option<String>, AnswerError> {
+/// Returns the share ID given by the driver or, without one, the only share that is allocated.
+fn share_id(claim: &Claim, device: &Device) -> Result<Option<String>, DriverResponseError> {
     let results =
         claim.results().filter(|result| is_result_of(device, result) && serves(device, base(&result.request)));
     let mut shares: Vec<&str> = results.filter_map(|result| result.share_id.as_deref()).collect();
     shares.sort_unstable();
     shares.dedup();
     match (&device.share_id, shares.as_slice()) {
-        (Some(given), shares) if !shares.contains(&given.as_str()) => Err(AnswerError::NoSuchShare {
+        (Some(given), shares) if !shares.contains(&given.as_str()) => Err(DriverResponseError::NoSuchShare {
             pool: device.pool_name.clone(),
             device: device.device_name.clone(),
             share_id: given.clone(),
@@ -109,10 +115,10 @@ fn serves(device: &Device, request: &str) -> bool {
     device.requests.is_empty() || device.requests.iter().any(|reference| base(reference) == request)
 }
 
-/// What containers are to be told: one entry for each request of the claim that this driver has devices for.
+/// Returns the metadata for containers: one entry for each request of the claim with devices of this driver.
 ///
-/// References with the same request (`gpu`, `gpu/large`) share an entry. A request for which the driver returned no
-/// device has those that were allocated, and is told of later.
+/// References to the same request (`gpu`, `gpu/large`) share an entry. A request for which the driver returned no device
+/// gets the allocated devices, and its metadata is delivered later.
 pub(super) fn plan(
     claim: &Claim,
     driver: &DriverName,
@@ -127,7 +133,7 @@ pub(super) fn plan(
         }
         let mut references = Vec::new();
         for device in devices.iter_mut().filter(|device| serves(device, request)) {
-            // The kubelet is not told of it, so it is not copied where only one file tells of it.
+            // Moved, not cloned, where only one file contains it: the kubelet's response has no metadata.
             let metadata = match device.requests.as_slice() {
                 [_] => device.metadata.take(),
                 _ => device.metadata.clone(),
@@ -156,7 +162,7 @@ pub(super) fn plan(
     Ok(prepared)
 }
 
-/// The reference under which a device that is for all requests is told of in one of them.
+/// Returns the reference under which a device for all requests appears in the metadata of one request.
 fn reference_of<'a>(claim: &'a Claim, request: &'a str, device: &Device) -> &'a str {
     let of_request = || claim.results().filter(|result| base(&result.request) == request);
     let own = of_request().find(|result| is_result_of(device, result));
@@ -170,7 +176,7 @@ fn add(references: &mut Vec<Request>, reference: &str, device: drakkar_metadata:
     }
 }
 
-/// What a file says of a device.
+/// Returns the entry of a device in a metadata file.
 pub(crate) fn content(
     driver: &DriverName,
     pool: &str,
@@ -187,51 +193,54 @@ pub(crate) fn content(
     }
 }
 
-/// What the kubelet gets: the driver's devices, and with them the CDI device of each request's metadata.
+/// Builds the response for the kubelet: the driver's devices, with the CDI device of each request's metadata.
 ///
-/// A kubelet hands all CDI devices of an entry to every container that references one of the entry's requests. So the
-/// metadata of a request is only ever in an entry that names just that request: the first of the driver's that does,
-/// behind the driver's own ids, or else one that is made for it.
+/// The kubelet passes all CDI devices of an entry to every container that references one of the entry's requests. So the
+/// metadata of a request is only ever part of an entry for just that request: the driver's first such entry, after the
+/// driver's own IDs, or else an entry made for it.
 pub(super) fn respond(
     claim: &Claim,
     devices: Vec<Device>,
     mut metadata: BTreeMap<RequestName, QualifiedName>,
-) -> Vec<AnsweredDevice> {
-    let mut answered: Vec<AnsweredDevice> = devices.into_iter().map(answered).collect();
-    let returned = answered.len();
+) -> Vec<PreparedDevice> {
+    let mut prepared: Vec<PreparedDevice> = devices.into_iter().map(PreparedDevice::from).collect();
+    let returned = prepared.len();
     for result in claim.results() {
         let request = base(&result.request);
-        let serves = |device: &AnsweredDevice| {
+        let serves = |device: &PreparedDevice| {
             device.request_names.is_empty() || device.request_names.iter().any(|name| name == request)
         };
-        let is_served = answered[..returned].iter().any(serves);
+        let is_served = prepared[..returned].iter().any(serves);
         match (is_served, metadata.remove(request)) {
-            // The driver returned none of the request's devices: all that were allocated are passed on.
-            (false, id) => answered.push(made_for(result, id.as_ref())),
-            (true, Some(id)) => match answered.iter_mut().find(|device| device.request_names == [request]) {
+            // The driver returned none of the request's devices: pass on all that are allocated.
+            (false, id) => prepared.push(device_for(result, id.as_ref())),
+            (true, Some(id)) => match prepared.iter_mut().find(|device| device.request_names == [request]) {
                 Some(device) => device.cdi_device_ids.push(id.to_string()),
-                None => answered.push(made_for(result, Some(&id))),
+                None => prepared.push(device_for(result, Some(&id))),
             },
             (true, None) => {}
         }
     }
-    answered
+    prepared
 }
 
-fn answered(device: Device) -> AnsweredDevice {
-    let Device { requests, pool_name, device_name, cdi_device_ids, share_id, metadata: _ } = device;
-    let mut request_names: Vec<String> = Vec::with_capacity(requests.len());
-    for reference in requests {
-        let request = base(&reference);
-        if !request_names.iter().any(|known| known == request) {
-            request_names.push(request.to_owned());
+impl From<Device> for PreparedDevice {
+    fn from(device: Device) -> Self {
+        let Device { requests, pool_name, device_name, cdi_device_ids, share_id, metadata: _ } = device;
+        let mut request_names: Vec<String> = Vec::with_capacity(requests.len());
+        for reference in requests {
+            let request = base(&reference);
+            if !request_names.iter().any(|known| known == request) {
+                request_names.push(request.to_owned());
+            }
         }
+        Self { request_names, pool_name, device_name, cdi_device_ids, share_id }
     }
-    AnsweredDevice { request_names, pool_name, device_name, cdi_device_ids, share_id }
 }
 
-fn made_for(result: &DeviceRequestAllocationResult, metadata: Option<&QualifiedName>) -> AnsweredDevice {
-    AnsweredDevice {
+/// Returns an entry for an allocated device that the driver did not return.
+fn device_for(result: &DeviceRequestAllocationResult, metadata: Option<&QualifiedName>) -> PreparedDevice {
+    PreparedDevice {
         request_names: vec![base(&result.request).to_owned()],
         pool_name: result.pool.clone(),
         device_name: result.device.clone(),

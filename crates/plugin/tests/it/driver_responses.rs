@@ -1,4 +1,4 @@
-//! What the kubelet is answered: the driver's devices, checked, and with metadata for just the right containers.
+//! Tests of the responses to the kubelet: the driver's devices, checked, and with metadata for just the right containers.
 
 use std::error::Error;
 use std::future::Future;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use drakkar_node::kubelet::Device as Answered;
+use drakkar_node::kubelet::Device as KubeletDevice;
 use drakkar_plugin::{
     Batch, BoxError, Claim, ClaimRef, Device, DeviceMetadata, DraPlugin, Helper, Outcomes, PluginBuilder,
 };
@@ -35,24 +35,24 @@ impl Scene {
         Self { node, helper, kubelet }
     }
 
-    /// A claim with a device of its own.
+    /// Creates a claim with a device of its own.
     fn claim(&self, name: &str) -> TestClaim {
         self.node.claim(TestClaim::new(name, &format!("uid-of-{name}")).device("gpu", &format!("gpu-{name}")))
     }
 
-    /// Whether anything has been written for any claim.
+    /// Whether there are files of any claim.
     fn has_files(&self) -> bool {
         self.node.files().iter().any(|file| file.ends_with(".json"))
     }
 }
 
-/// The allocated devices, as a driver without metadata returns them.
+/// Returns the allocated devices, as a driver without metadata does.
 fn allocated(claim: &Claim) -> Vec<Device> {
     let own_id = |device: &str| format!("{DRIVER}/gpu={device}");
     claim.results().map(|result| Device { cdi_device_ids: vec![own_id(&result.device)], ..result.into() }).collect()
 }
 
-/// A device of `node-1`, with a CDI device of its own.
+/// Returns a device of `node-1`, with a CDI device of its own.
 fn device(requests: &[&str], name: &str) -> Device {
     Device {
         requests: requests.iter().map(ToString::to_string).collect(),
@@ -63,21 +63,21 @@ fn device(requests: &[&str], name: &str) -> Device {
     }
 }
 
-/// The CDI devices that a kubelet gives to a container, as section 2.3 has it: a container that references the whole
-/// claim gets all, another those of devices for its request and of devices for all requests.
-fn handed_to(container: Option<&str>, devices: &[Answered]) -> Vec<String> {
-    let is_meant = |device: &&Answered| match container {
+/// Returns the CDI devices that the kubelet passes to a container (section 2.3): a container that references the whole claim
+/// gets all of them, any other those of devices for its request and of devices for all requests.
+fn cdi_devices_for(container: Option<&str>, devices: &[KubeletDevice]) -> Vec<String> {
+    let is_for_container = |device: &&KubeletDevice| match container {
         None => true,
         Some(request) => device.request_names.is_empty() || device.request_names.iter().any(|name| name == request),
     };
-    devices.iter().filter(is_meant).flat_map(|device| device.cdi_device_ids.clone()).collect()
+    devices.iter().filter(is_for_container).flat_map(|device| device.cdi_device_ids.clone()).collect()
 }
 
 fn metadata_id(claim: &TestClaim, request: &str) -> String {
     format!("{DRIVER}/metadata={}_{request}", claim.uid())
 }
 
-/// A driver that has a better way for many claims.
+/// A driver that implements the batch methods.
 struct BatchDriver<P, U> {
     prepare: P,
     unprepare: U,
@@ -105,9 +105,9 @@ where
     }
 }
 
-/// G18: every claim of a batch gets exactly one answer: what the driver left out has failed, what it made up is dropped.
+/// G18: every claim of a batch gets exactly one response: a claim without an outcome has failed, unrequested ones are dropped.
 #[tokio::test]
-async fn a_batch_has_one_answer_for_each_claim_whatever_the_driver_answers() {
+async fn a_batch_has_one_response_for_each_claim_whatever_the_driver_returns() {
     let forgets = Arc::new(AtomicBool::new(true));
     let is_forgetful = forgets.clone();
     let driver = BatchDriver {
@@ -127,21 +127,23 @@ async fn a_batch_has_one_answer_for_each_claim_whatever_the_driver_answers() {
         },
     };
     let scene = Scene::new(driver).await;
-    let (one, two, forgotten) = (scene.claim("one"), scene.claim("two"), scene.claim("forgotten"));
+    let one = scene.claim("one");
+    let two = scene.claim("two");
+    let forgotten = scene.claim("forgotten");
 
     let prepared = scene.kubelet.prepare(&[&one, &forgotten, &two]).await;
 
     assert_eq!(prepared.len(), 3, "{prepared:?}");
     assert!(prepared[one.uid()].is_ok() && prepared[two.uid()].is_ok());
     let error = prepared[forgotten.uid()].as_ref().unwrap_err();
-    assert!(error.contains("did not say what became of the claim"), "{error}");
+    assert!(error.contains("returned no outcome for the claim"), "{error}");
     assert!(!scene.node.metadata_file(&forgotten, "gpu").exists());
 
     let unprepared = scene.kubelet.unprepare(&[&one, &two]).await;
 
     assert_eq!(unprepared.len(), 2, "{unprepared:?}");
     assert_eq!(unprepared[one.uid()], Ok(()));
-    assert!(unprepared[two.uid()].as_ref().unwrap_err().contains("did not say"));
+    assert!(unprepared[two.uid()].as_ref().unwrap_err().contains("returned no outcome"));
     assert!(!scene.node.metadata_file(&one, "gpu").exists());
     assert!(scene.node.metadata_file(&two, "gpu").exists());
     forgets.store(false, Ordering::SeqCst);
@@ -149,12 +151,12 @@ async fn a_batch_has_one_answer_for_each_claim_whatever_the_driver_answers() {
     assert!(!scene.has_files());
 }
 
-/// G19: an answer that no kubelet could use, or that is not the claim's, is that claim's error. It names what is wrong,
-/// nothing is written, and the devices stay with the claim until it is unprepared.
+/// G19: a response that the kubelet could not use, or with devices of other claims, fails the claim. The error names the cause,
+/// nothing is written, and the claim holds its devices until it is unprepared.
 #[tokio::test]
-async fn a_bad_answer_is_refused_and_leaves_nothing() {
-    let answer = Arc::new(Mutex::new(Device::default()));
-    let current = answer.clone();
+async fn an_invalid_driver_response_is_refused_and_leaves_no_files() {
+    let response = Arc::new(Mutex::new(Device::default()));
+    let current = response.clone();
     let driver = TestDriver::preparing(move |claim| match claim.reference().name.as_str() {
         "bad" => Ok(vec![device(&["gpu/large"], "gpu-0"), current.lock().unwrap().clone()]),
         _ => Ok(allocated(claim)),
@@ -174,56 +176,57 @@ async fn a_bad_answer_is_refused_and_leaves_nothing() {
         (pool("Node 1"), "pool name \"Node 1\""),
         (
             pool("node-2"),
-            "device node-2/gpu-1, which was not allocated from it; allocated is node-1/gpu-0, node-1/gpu-1",
+            "device node-2/gpu-1, which is not allocated to the claim from this driver; allocated: node-1/gpu-0, node-1/gpu-1",
         ),
         (device(&["gpu"], ""), "device name \"\": must not be empty"),
         (device(&["gpu"], "GPU_1"), "device name \"GPU_1\""),
-        (device(&["gpu"], "gpu-7"), "device node-1/gpu-7, which was not allocated from it"),
-        (device(&["gpu"], "nic-0"), "device node-1/nic-0, which was not allocated from it"),
-        (device(&["tpu"], "gpu-1"), "for request \"tpu\", for which it was not allocated; it was for gpu/large"),
-        (device(&["gpu", "nic"], "gpu-1"), "for request \"nic\", for which it was not allocated"),
+        (device(&["gpu"], "gpu-7"), "device node-1/gpu-7, which is not allocated to the claim from this driver"),
+        (device(&["gpu"], "nic-0"), "device node-1/nic-0, which is not allocated to the claim from this driver"),
+        (device(&["tpu"], "gpu-1"), "for request \"tpu\", for which it is not allocated; allocated for: gpu/large"),
+        (device(&["gpu", "nic"], "gpu-1"), "for request \"nic\", for which it is not allocated"),
         (device(&["gpu/small"], "gpu-1"), "for request \"gpu/small\""),
         (device(&["gpu/"], "gpu-1"), "for request \"gpu/\""),
         (device(&[""], "gpu-1"), "for request \"\""),
         (device(&["../gpu"], "gpu-1"), "for request \"../gpu\""),
-        (id(""), "with the CDI device \"\": "),
-        (id("gpu-1"), "with the CDI device \"gpu-1\": "),
-        (id("gpu.example.com/gpu"), "with the CDI device \"gpu.example.com/gpu\": "),
-        (id("gpu.example.com/gpu="), "with the CDI device \"gpu.example.com/gpu=\": "),
-        (id("0.example.com/gpu=1"), "with the CDI device \"0.example.com/gpu=1\": "),
-        (id("gpu.example.com/gpu=../1"), "with the CDI device \"gpu.example.com/gpu=../1\": "),
-        (Device { share_id: Some("s2".into()), ..good() }, "node-1/gpu-1 with share id \"s2\", which is none"),
+        (id(""), "with an invalid CDI device id \"\": "),
+        (id("gpu-1"), "with an invalid CDI device id \"gpu-1\": "),
+        (id("gpu.example.com/gpu"), "with an invalid CDI device id \"gpu.example.com/gpu\": "),
+        (id("gpu.example.com/gpu="), "with an invalid CDI device id \"gpu.example.com/gpu=\": "),
+        (id("0.example.com/gpu=1"), "with an invalid CDI device id \"0.example.com/gpu=1\": "),
+        (id("gpu.example.com/gpu=../1"), "with an invalid CDI device id \"gpu.example.com/gpu=../1\": "),
+        (Device { share_id: Some("s2".into()), ..good() }, "node-1/gpu-1 with share id \"s2\", which is not allocated"),
     ];
     for (wrong, expected) in cases {
-        *answer.lock().unwrap() = wrong;
+        *response.lock().unwrap() = wrong;
         let error = scene.kubelet.prepare_one(&bad).await.unwrap_err();
         assert!(error.contains(expected), "{expected:?} is not in {error:?}");
         assert!(!scene.has_files(), "{expected}: {:?}", scene.node.files());
     }
-    *answer.lock().unwrap() = good();
+    *response.lock().unwrap() = good();
     scene.kubelet.prepare_one(&bad).await.unwrap();
     scene.kubelet.prepare_one(&next).await.unwrap_err();
     scene.kubelet.unprepare_one(&bad).await.unwrap();
     scene.kubelet.prepare_one(&next).await.unwrap();
 }
 
-/// G19: a bad answer is the error of its claim only.
+/// G19: an invalid response fails only its claim.
 #[tokio::test]
-async fn a_bad_answer_for_one_claim_leaves_the_others_alone() {
+async fn an_invalid_driver_response_for_one_claim_does_not_affect_the_others() {
     let driver = TestDriver::preparing(|claim| match claim.reference().name.as_str() {
         "bad" => Ok(vec![device(&["gpu"], "gpu-7")]),
         _ => Ok(allocated(claim)),
     });
     let scene = Scene::new(driver).await;
-    let (bad, good) = (scene.claim("bad"), scene.claim("good"));
+    let bad = scene.claim("bad");
+    let good = scene.claim("good");
 
-    let answers = scene.kubelet.prepare(&[&bad, &good]).await;
+    let responses = scene.kubelet.prepare(&[&bad, &good]).await;
 
-    assert!(answers[bad.uid()].is_err());
-    assert_eq!(cdi_devices(answers[good.uid()].as_ref().unwrap()).len(), 2);
+    assert!(responses[bad.uid()].is_err());
+    assert_eq!(cdi_devices(responses[good.uid()].as_ref().unwrap()).len(), 2);
 }
 
-/// G14: a panic is the error of the claim that it happened for.
+/// G14: a panic fails only the claim for which it happened.
 #[tokio::test]
 async fn a_panic_of_the_driver_is_the_error_of_that_claim() {
     let driver = TestDriver::preparing(|claim| match claim.reference().name.as_str() {
@@ -236,7 +239,9 @@ async fn a_panic_of_the_driver_is_the_error_of_that_claim() {
     });
     for serialize in [true, false] {
         let scene = Scene::with(driver.clone(), |builder| builder.serialize(serialize)).await;
-        let (hot, stuck, good) = (scene.claim("hot"), scene.claim("stuck"), scene.claim("good"));
+        let hot = scene.claim("hot");
+        let stuck = scene.claim("stuck");
+        let good = scene.claim("good");
 
         let prepared = scene.kubelet.prepare(&[&hot, &stuck, &good]).await;
         assert_eq!(prepared[hot.uid()], Err("the driver panicked: gpu is on fire".to_owned()));
@@ -252,7 +257,7 @@ async fn a_panic_of_the_driver_is_the_error_of_that_claim() {
     }
 }
 
-/// A driver that panics before it has even made a future.
+/// A driver that panics before it returns a future.
 struct Hasty;
 
 impl DraPlugin for Hasty {
@@ -271,11 +276,12 @@ impl DraPlugin for Hasty {
     }
 }
 
-/// G14: a driver's method may panic before there is a future of it; that too is an error of claims, not of the call.
+/// G14: a driver's method may panic before it returns a future; that fails its claims, not the call.
 #[tokio::test]
 async fn a_panic_before_the_future_is_the_error_of_its_claims_too() {
     let scene = Scene::new(Hasty).await;
-    let (hot, good) = (scene.claim("hot"), scene.claim("good"));
+    let hot = scene.claim("hot");
+    let good = scene.claim("good");
 
     let prepared = scene.kubelet.prepare(&[&hot, &good]).await;
     assert!(prepared[hot.uid()].as_ref().unwrap_err().contains("too hasty"), "{prepared:?}");
@@ -287,24 +293,27 @@ async fn a_panic_before_the_future_is_the_error_of_its_claims_too() {
     scene.kubelet.unprepare_one(&good).await.unwrap();
 }
 
-/// G14: a panic in the batch method is the error of the claims that the driver was asked for; those that failed before
-/// keep their own errors, and the server lives.
+/// G14: a panic in the batch method fails the claims of the batch; claims that failed before keep their own errors, and the
+/// server keeps running.
 #[tokio::test]
 async fn a_panic_for_the_whole_batch_is_the_error_of_its_claims() {
     let panics = Arc::new(AtomicBool::new(true));
-    let (now, then) = (panics.clone(), panics.clone());
+    let prepare_panics = panics.clone();
+    let unprepare_panics = panics.clone();
     let driver = BatchDriver {
         prepare: move |claims: &[Claim]| {
-            assert!(!now.load(Ordering::SeqCst), "all gpus are on fire");
+            assert!(!prepare_panics.load(Ordering::SeqCst), "all gpus are on fire");
             claims.iter().map(|claim| (claim.reference().uid.clone(), Ok(allocated(claim)))).collect()
         },
         unprepare: move |claims: &[ClaimRef]| {
-            assert!(!then.load(Ordering::SeqCst), "all gpus are stuck");
+            assert!(!unprepare_panics.load(Ordering::SeqCst), "all gpus are stuck");
             claims.iter().map(|claim| (claim.uid.clone(), Ok(()))).collect()
         },
     };
     let scene = Scene::new(driver).await;
-    let (one, two, unknown) = (scene.claim("one"), scene.claim("two"), TestClaim::new("unknown", "uid-of-unknown"));
+    let one = scene.claim("one");
+    let two = scene.claim("two");
+    let unknown = TestClaim::new("unknown", "uid-of-unknown");
 
     let prepared = scene.kubelet.prepare(&[&one, &two, &unknown]).await;
     for claim in [&one, &two] {
@@ -313,16 +322,16 @@ async fn a_panic_for_the_whole_batch_is_the_error_of_its_claims() {
     assert!(prepared[unknown.uid()].as_ref().unwrap_err().contains("does not exist"));
     assert!(!scene.has_files());
     let unprepared = scene.kubelet.unprepare(&[&one, &two]).await;
-    assert!(unprepared.values().all(|answer| answer.as_ref().unwrap_err().contains("all gpus are stuck")));
+    assert!(unprepared.values().all(|response| response.as_ref().unwrap_err().contains("all gpus are stuck")));
 
     panics.store(false, Ordering::SeqCst);
     assert!(scene.kubelet.prepare(&[&one, &two]).await.values().all(Result::is_ok));
     assert!(scene.kubelet.unprepare(&[&one, &two]).await.values().all(Result::is_ok));
 }
 
-/// G20: what a driver keeps for the next time is not added to.
+/// G20: devices that a driver caches are not modified.
 #[tokio::test]
-async fn what_the_driver_keeps_is_not_changed() {
+async fn devices_cached_by_the_driver_are_not_modified() {
     let kept: Arc<Mutex<Vec<Device>>> = Arc::default();
     let cache = kept.clone();
     let driver = TestDriver::preparing(move |claim| {
@@ -344,9 +353,9 @@ async fn what_the_driver_keeps_is_not_changed() {
     assert_eq!(first, second);
 }
 
-/// G23: a device that is for all requests is told of in each request that the driver has devices for.
+/// G23: a device for all requests is in the file of each request that has devices of the driver.
 #[tokio::test]
-async fn a_device_for_all_requests_is_told_of_in_each() {
+async fn a_device_for_all_requests_is_in_the_file_of_each() {
     let driver = TestDriver::preparing(|_| Ok(vec![device(&[], "gpu-0")]));
     let scene = Scene::new(driver).await;
     let foreign = json!({"request": "c", "driver": "nic.example.com", "pool": "node-1", "device": "nic-0"});
@@ -356,16 +365,19 @@ async fn a_device_for_all_requests_is_told_of_in_each() {
     let devices = scene.kubelet.prepare_one(&claim).await.unwrap();
 
     for (request, reference) in [("a", "a"), ("b", "b/large")] {
-        let told = &scene.node.metadata(&claim, request)["requests"];
-        assert_eq!(told, &json!([{"name": reference, "devices": [told_of("gpu-0")]}]), "{request}");
-        assert_eq!(handed_to(Some(request), &devices), ["gpu.example.com/gpu=gpu-0", &metadata_id(&claim, request)]);
+        let written = &scene.node.metadata(&claim, request)["requests"];
+        assert_eq!(written, &json!([{"name": reference, "devices": [entry("gpu-0")]}]), "{request}");
+        assert_eq!(
+            cdi_devices_for(Some(request), &devices),
+            ["gpu.example.com/gpu=gpu-0", &metadata_id(&claim, request)]
+        );
     }
     assert!(!scene.node.metadata_file(&claim, "c").exists());
-    assert_eq!(handed_to(Some("c"), &devices), ["gpu.example.com/gpu=gpu-0"]);
+    assert_eq!(cdi_devices_for(Some("c"), &devices), ["gpu.example.com/gpu=gpu-0"]);
 }
 
-/// What a file says of a device without metadata.
-fn told_of(device: &str) -> Value {
+/// Returns the entry of a device without metadata in a file.
+fn entry(device: &str) -> Value {
     json!({"driver": DRIVER, "pool": "node-1", "name": device})
 }
 
@@ -381,12 +393,12 @@ async fn references_to_one_request_share_a_file_with_an_entry_each() {
 
     let devices = scene.kubelet.prepare_one(&claim).await.unwrap();
 
-    let told = &scene.node.metadata(&claim, "gpu")["requests"];
+    let written = &scene.node.metadata(&claim, "gpu")["requests"];
     let expected = json!([
-        {"name": "gpu", "devices": [told_of("gpu-0"), told_of("gpu-2")]},
-        {"name": "gpu/large", "devices": [told_of("gpu-1")]},
+        {"name": "gpu", "devices": [entry("gpu-0"), entry("gpu-2")]},
+        {"name": "gpu/large", "devices": [entry("gpu-1")]},
     ]);
-    assert_eq!(told, &expected);
+    assert_eq!(written, &expected);
     assert!(devices.iter().all(|device| device.request_names == ["gpu"]), "{devices:?}");
     let metadata: Vec<&str> = cdi_devices(&devices).into_iter().filter(|id| id.contains("/metadata=")).collect();
     assert_eq!(metadata, [metadata_id(&claim, "gpu")]);
@@ -396,34 +408,35 @@ async fn references_to_one_request_share_a_file_with_an_entry_each() {
 #[tokio::test]
 async fn containers_of_requests_that_share_a_device_see_their_own_file_only() {
     let own = "gpu.example.com/gpu=gpu-0";
-    // As one device for both requests, as one for all, and as one for each.
+    // One device for both requests, one for all requests, and one for each.
     let both = vec![device(&["a", "b"], "gpu-0")];
     let all = vec![device(&[], "gpu-0")];
     let each = vec![device(&["a"], "gpu-0"), device(&["b"], "gpu-0")];
     let references = vec![device(&["a/x", "b"], "gpu-0")];
-    for answer in [both, all, each, references] {
-        let returned = answer.clone();
+    for response in [both, all, each, references] {
+        let returned = response.clone();
         let scene = Scene::new(TestDriver::preparing(move |_| Ok(returned.clone()))).await;
         let claim = scene.node.claim(TestClaim::new("one", "uid-1").device("a/x", "gpu-0").device("b", "gpu-0"));
-        let (of_a, of_b) = (metadata_id(&claim, "a"), metadata_id(&claim, "b"));
+        let of_a = metadata_id(&claim, "a");
+        let of_b = metadata_id(&claim, "b");
 
         let devices = scene.kubelet.prepare_one(&claim).await.unwrap();
 
         for device in &devices {
             let carries_metadata = device.cdi_device_ids.iter().any(|id| id.contains("/metadata="));
-            assert!(!carries_metadata || device.request_names.len() == 1, "{answer:?}: {device:?}");
+            assert!(!carries_metadata || device.request_names.len() == 1, "{response:?}: {device:?}");
             assert_eq!((device.pool_name.as_str(), device.device_name.as_str()), ("node-1", "gpu-0"));
         }
-        assert_eq!(handed_to(Some("a"), &devices), [own, &of_a], "{answer:?}");
-        assert_eq!(handed_to(Some("b"), &devices), [own, &of_b], "{answer:?}");
-        let mut whole = handed_to(None, &devices);
+        assert_eq!(cdi_devices_for(Some("a"), &devices), [own, &of_a], "{response:?}");
+        assert_eq!(cdi_devices_for(Some("b"), &devices), [own, &of_b], "{response:?}");
+        let mut whole = cdi_devices_for(None, &devices);
         whole.sort();
         whole.dedup();
-        assert_eq!(whole, [own, &of_a, &of_b], "{answer:?}");
+        assert_eq!(whole, [own, &of_a, &of_b], "{response:?}");
     }
 }
 
-/// Section 2.3: the first CDI id names the device in the pod's health, so the framework's comes after the driver's, and
+/// Section 2.3: the first CDI ID names the device in the pod's health status, so the framework's ID comes after the driver's, and
 /// once for each request.
 #[tokio::test]
 async fn the_metadata_id_comes_once_and_after_the_drivers_own() {
@@ -445,9 +458,9 @@ async fn the_metadata_id_comes_once_and_after_the_drivers_own() {
     assert_eq!(devices[1].cdi_device_ids, ["gpu.example.com/gpu=gpu-1"]);
 }
 
-/// Section 2.3: a kubelet does not strip subrequests, so names in the answer have none, and none twice.
+/// Section 2.3: the kubelet does not strip subrequests, so names in the response have none, and there are no duplicates.
 #[tokio::test]
-async fn the_kubelet_gets_requests_without_subrequests_and_none_twice() {
+async fn request_names_in_the_response_have_no_subrequests_and_no_duplicates() {
     let driver = TestDriver::preparing(|_| Ok(vec![device(&["gpu/large", "gpu", "nic/fast"], "gpu-0")]));
     let scene = Scene::new(driver).await;
     let claim = TestClaim::new("one", "uid-1").device("gpu/large", "gpu-0").device("nic/fast", "gpu-0");
@@ -459,13 +472,13 @@ async fn the_kubelet_gets_requests_without_subrequests_and_none_twice() {
     assert_eq!(devices[0].cdi_device_ids, ["gpu.example.com/gpu=gpu-0"]);
 }
 
-/// A result with a share of a device.
+/// Returns an allocation result with a share of a device.
 fn share(request: &str, device: &str, share_id: &str) -> Value {
     json!({"request": request, "driver": DRIVER, "pool": "node-1", "device": device, "shareID": share_id})
 }
 
-/// Share ids are the driver's, or those of the allocation where the driver gave none; v1beta1 of the kubelet's API has
-/// no field for them.
+/// Share IDs are the driver's, or those of the allocation if the driver returned none; the kubelet's v1beta1 API has no field
+/// for them.
 #[tokio::test]
 async fn share_ids_are_passed_on_or_filled_in() {
     let driver = TestDriver::preparing(|_| {
@@ -482,13 +495,14 @@ async fn share_ids_are_passed_on_or_filled_in() {
     assert_eq!(shares, [Some("s0"), Some("s2"), None, None], "the third could be either share: {devices:?}");
 
     let older = scene.kubelet.older();
-    let expected: Vec<Answered> = devices.into_iter().map(|device| Answered { share_id: None, ..device }).collect();
+    let expected: Vec<KubeletDevice> =
+        devices.into_iter().map(|device| KubeletDevice { share_id: None, ..device }).collect();
     assert_eq!(older.prepare_one(&claim).await.unwrap(), expected);
     older.unprepare_one(&claim).await.unwrap();
     assert!(!scene.has_files());
 }
 
-/// Share ids of devices that the framework adds are those of the allocation.
+/// Devices that the framework adds have the share IDs of the allocation.
 #[tokio::test]
 async fn a_device_that_the_driver_did_not_return_has_the_share_of_the_allocation() {
     let scene = Scene::new(TestDriver::preparing(|_| Ok(vec![]))).await;
@@ -497,26 +511,26 @@ async fn a_device_that_the_driver_did_not_return_has_the_share_of_the_allocation
 
     let devices = scene.kubelet.prepare_one(&claim).await.unwrap();
 
-    let told = |device: &Answered| (device.device_name.clone(), device.share_id.clone().unwrap());
+    let returned = |device: &KubeletDevice| (device.device_name.clone(), device.share_id.clone().unwrap());
     let expected = [("gpu-0".to_owned(), "s0".to_owned()), ("gpu-1".to_owned(), "s1".to_owned())];
-    assert_eq!(devices.iter().map(told).collect::<Vec<_>>(), expected);
+    assert_eq!(devices.iter().map(returned).collect::<Vec<_>>(), expected);
     assert_eq!(cdi_devices(&devices), [metadata_id(&claim, "a")]);
 }
 
-/// Errors of claims come the same way in both versions of the kubelet's API.
+/// Errors of claims are returned in both versions of the kubelet's API.
 #[tokio::test]
-async fn errors_are_told_in_v1beta1_too() {
+async fn errors_are_returned_in_v1beta1_too() {
     let scene = Scene::new(TestDriver::default()).await;
     let good = scene.claim("good");
     let unknown = TestClaim::new("unknown", "uid-of-unknown");
 
-    let answers = scene.kubelet.older().prepare(&[&unknown, &good]).await;
+    let responses = scene.kubelet.older().prepare(&[&unknown, &good]).await;
 
-    assert!(answers[unknown.uid()].as_ref().unwrap_err().contains("does not exist"));
-    assert_eq!(answers[good.uid()].as_ref().unwrap().len(), 1);
+    assert!(responses[unknown.uid()].as_ref().unwrap_err().contains("does not exist"));
+    assert_eq!(responses[good.uid()].as_ref().unwrap().len(), 1);
 }
 
-/// Claims `one` and `two` that were both allocated the same device, in these words.
+/// Creates the claims `one` and `two`, to which the same device is allocated, with these fields added to the results.
 fn rivals(scene: &Scene, one: &Value, two: &Value) -> (TestClaim, TestClaim) {
     let claim = |name: &str, more: &Value| {
         let mut result = json!({"request": "gpu", "driver": DRIVER, "pool": "node-1", "device": "gpu-0"});
@@ -526,9 +540,9 @@ fn rivals(scene: &Scene, one: &Value, two: &Value) -> (TestClaim, TestClaim) {
     (claim("one", one), claim("two", two))
 }
 
-/// G21: a device that another claim still has is refused, with and without metadata, until that claim is unprepared.
+/// G21: a device that another claim holds is refused, with and without metadata, until that claim is unprepared.
 #[tokio::test]
-async fn a_device_of_another_claim_is_refused_until_that_is_unprepared() {
+async fn a_device_of_another_claim_is_refused_until_that_claim_is_unprepared() {
     for metadata in [true, false] {
         let driver = TestDriver::default();
         let scene = Scene::with(driver.clone(), |builder| builder.device_metadata(metadata)).await;
@@ -539,7 +553,7 @@ async fn a_device_of_another_claim_is_refused_until_that_is_unprepared() {
 
         let expected = "device node-1/gpu-0 is still prepared for claim default/one (uid uid-of-one)";
         assert!(error.contains(expected) && error.contains("claim default/two (uid uid-of-two)"), "{error}");
-        assert_eq!(driver.take_calls(), ["prepare one"], "the driver is not asked");
+        assert_eq!(driver.take_calls(), ["prepare one"], "the driver is not called");
         assert!(!scene.node.metadata_file(&two, "gpu").exists());
         let again = scene.kubelet.prepare_one(&one).await;
         assert!(again.is_ok(), "the same claim again: {again:?}");
@@ -549,7 +563,7 @@ async fn a_device_of_another_claim_is_refused_until_that_is_unprepared() {
     }
 }
 
-/// The pod of a claim was removed by force: the scheduler has given its device to another before the kubelet unprepares it.
+/// The pod of a claim was deleted by force: its device is allocated to another claim before the kubelet unprepares it.
 #[tokio::test]
 async fn a_prepare_waits_for_a_device_that_is_about_to_be_free() {
     let driver = TestDriver::default();
@@ -558,7 +572,7 @@ async fn a_prepare_waits_for_a_device_that_is_about_to_be_free() {
     scene.kubelet.prepare_one(&one).await.unwrap();
 
     let (prepared, ()) = tokio::join!(scene.kubelet.prepare_one(&two), async {
-        // It has been refused once when the claim that is in its way has been asked for.
+        // The first claim is fetched again when the second one has run into it.
         eventually("the second claim waits", || (scene.node.api.gets(one.name()) >= 2).then_some(())).await;
         scene.kubelet.unprepare_one(&one).await.unwrap();
     });
@@ -567,7 +581,7 @@ async fn a_prepare_waits_for_a_device_that_is_about_to_be_free() {
     assert_eq!(driver.take_calls(), ["prepare one", "unprepare one", "prepare two"]);
 }
 
-/// What has changed while a claim waited is seen: it is fetched again.
+/// A waiting claim is fetched again, so changes in the meantime count.
 #[tokio::test]
 async fn a_claim_that_is_deleted_while_it_waits_is_not_prepared() {
     let driver = TestDriver::default();
@@ -585,31 +599,31 @@ async fn a_claim_that_is_deleted_while_it_waits_is_not_prepared() {
     assert_eq!(driver.take_calls(), ["prepare one", "unprepare one"]);
 }
 
-/// A claim of the same call is not waited for: the kubelet does not unprepare it before it has its answer.
+/// The kubelet does not unprepare a claim before it has the response of the call, so waiting would be pointless.
 #[tokio::test]
 async fn claims_of_one_call_do_not_wait_for_each_other() {
     let scene = Scene::with(TestDriver::default(), |builder| builder.device_timeout(10 * PATIENCE)).await;
     let (one, two) = rivals(&scene, &json!({}), &json!({}));
-    let answers = in_time(scene.kubelet.prepare(&[&one, &two])).await;
-    assert!(answers[one.uid()].is_ok() != answers[two.uid()].is_ok(), "{answers:?}");
+    let responses = in_time(scene.kubelet.prepare(&[&one, &two])).await;
+    assert!(responses[one.uid()].is_ok() != responses[two.uid()].is_ok(), "{responses:?}");
 }
 
-/// G21: two claims of one call cannot have one device either.
+/// G21: two claims of one call cannot hold the same device either.
 #[tokio::test]
 async fn of_two_claims_of_one_call_with_the_same_device_one_is_refused() {
     let scene = Scene::new(TestDriver::default()).await;
     let (one, two) = rivals(&scene, &json!({}), &json!({}));
     let other = scene.claim("other");
 
-    let answers = scene.kubelet.prepare(&[&one, &two, &other]).await;
+    let responses = scene.kubelet.prepare(&[&one, &two, &other]).await;
 
-    assert!(answers[one.uid()].is_ok() != answers[two.uid()].is_ok(), "{answers:?}");
-    assert!(answers[other.uid()].is_ok());
+    assert!(responses[one.uid()].is_ok() != responses[two.uid()].is_ok(), "{responses:?}");
+    assert!(responses[other.uid()].is_ok());
 }
 
-/// G21: what may be shared is not refused: admin access, and different shares of a device.
+/// G21: admin access, and different shares of a device, are not refused.
 #[tokio::test]
-async fn a_device_may_be_in_two_claims_if_it_is_looked_at_or_shared() {
+async fn a_device_may_be_in_two_claims_with_admin_access_or_different_shares() {
     let share = |id: &str| json!({"shareID": id});
     let cases = [
         (json!({}), json!({"adminAccess": true}), true),
@@ -632,15 +646,15 @@ async fn a_device_may_be_in_two_claims_if_it_is_looked_at_or_shared() {
     }
 }
 
-/// G21: a driver that knows better can turn the guard off.
+/// G21: a driver can turn the guard off.
 #[tokio::test]
 async fn without_the_guard_a_device_may_be_in_two_claims() {
     let scene = Scene::with(TestDriver::default(), |builder| builder.double_allocation_guard(false)).await;
     let (one, two) = rivals(&scene, &json!({}), &json!({}));
 
-    let answers = scene.kubelet.prepare(&[&one, &two]).await;
+    let responses = scene.kubelet.prepare(&[&one, &two]).await;
 
-    assert!(answers.values().all(Result::is_ok), "{answers:?}");
+    assert!(responses.values().all(Result::is_ok), "{responses:?}");
 }
 
 /// G21: a device is not free before the driver has unprepared it.
@@ -676,9 +690,9 @@ fn layered(texts: &[&'static str]) -> Layered {
     Layered { text, source: (!rest.is_empty()).then(|| Box::new(layered(rest))) }
 }
 
-/// Never silent: the kubelet gets the driver's error with all that caused it, each told once.
+/// Never silent: the kubelet gets the driver's error with all its causes, each once.
 #[tokio::test]
-async fn the_drivers_error_is_told_with_its_causes() {
+async fn the_drivers_error_is_returned_with_its_causes() {
     let driver = TestDriver::preparing(|_| {
         let error = layered(&["prepare gpu-0", "bind vfio-pci: permission denied", "permission denied"]);
         assert!(error.source().is_some());
@@ -695,7 +709,7 @@ async fn the_drivers_error_is_told_with_its_causes() {
 
 /// Section 2.2: an empty text would mean success, so an error without a text gets one.
 #[tokio::test]
-async fn an_error_without_a_text_is_an_error_all_the_same() {
+async fn an_error_without_a_text_is_not_a_success() {
     let driver = TestDriver::preparing(|_| Err("".into())).unpreparing(|_| Err("".into()));
     let scene = Scene::new(driver).await;
     let claim = scene.claim("one");
@@ -705,27 +719,28 @@ async fn an_error_without_a_text_is_an_error_all_the_same() {
     assert!(!scene.has_files());
 }
 
-/// Section 2.1: a kubelet also unprepares what was never prepared.
+/// Section 2.1: the kubelet also unprepares claims that were never prepared.
 #[tokio::test]
-async fn unpreparing_the_unknown_succeeds_and_twice_is_fine() {
+async fn unpreparing_an_unknown_claim_succeeds_and_can_be_repeated() {
     let driver = TestDriver::default();
     let scene = Scene::new(driver.clone()).await;
-    let (claim, unknown) = (scene.claim("one"), TestClaim::new("unknown", "uid-of-unknown"));
+    let claim = scene.claim("one");
+    let unknown = TestClaim::new("unknown", "uid-of-unknown");
     scene.kubelet.prepare_one(&claim).await.unwrap();
     scene.node.api.remove("default", "one");
 
     for _ in 0..2 {
-        let answers = scene.kubelet.unprepare(&[&unknown, &claim]).await;
-        assert_eq!(answers.len(), 2);
-        assert!(answers.values().all(Result::is_ok), "{answers:?}");
+        let responses = scene.kubelet.unprepare(&[&unknown, &claim]).await;
+        assert_eq!(responses.len(), 2);
+        assert!(responses.values().all(Result::is_ok), "{responses:?}");
     }
     assert!(!scene.has_files());
-    assert_eq!(driver.take_calls().len(), 5, "the driver may have something to undo");
+    assert_eq!(driver.take_calls().len(), 5, "the driver is called each time: it may have something to undo");
 }
 
-/// Section 2.2: a call without claims is answered.
+/// Section 2.2: a call without claims is valid.
 #[tokio::test]
-async fn a_call_without_claims_is_answered_without_the_driver() {
+async fn a_call_without_claims_succeeds_without_calling_the_driver() {
     let driver = TestDriver::default();
     let scene = Scene::new(driver.clone()).await;
 
@@ -734,7 +749,7 @@ async fn a_call_without_claims_is_answered_without_the_driver() {
     assert!(driver.take_calls().is_empty());
 }
 
-/// A driver that hangs as long as it is told to.
+/// A driver that hangs while `hangs` is set.
 struct Hanging {
     hangs: Arc<AtomicBool>,
     ongoing: Ongoing,
@@ -764,19 +779,21 @@ impl DraPlugin for Hanging {
     }
 }
 
-/// G12: a driver that hangs is dropped at the kubelet's deadline, also when the driver's side does not hear that the
-/// kubelet has given up. Nothing stays locked: the claim can be prepared after, and when it is unprepared another with its
-/// device.
+/// G12: a driver that hangs is cancelled at the kubelet's deadline, even if the framework is not notified that the kubelet has
+/// cancelled the call. Nothing stays locked: the claim can be prepared afterwards, and once it is unprepared another claim with
+/// its device.
 #[tokio::test]
-async fn a_driver_that_hangs_is_dropped_at_the_kubelets_deadline() {
+async fn a_driver_that_hangs_is_cancelled_at_the_kubelets_deadline() {
     for serialize in [true, false] {
-        let (hangs, ongoing) = (Arc::new(AtomicBool::new(true)), Ongoing::default());
+        let hangs = Arc::new(AtomicBool::new(true));
+        let ongoing = Ongoing::default();
         let driver = Hanging { hangs: hangs.clone(), ongoing: ongoing.clone() };
         let scene = Scene::with(driver, |builder| builder.serialize(serialize)).await;
         let (one, two) = rivals(&scene, &json!({}), &json!({}));
         let line = Line::to(&scene.node, &scene.helper);
         let muted = Kubelet::at(&line.socket).await;
-        let (deadline, started) = (Duration::from_millis(500), Instant::now());
+        let deadline = Duration::from_millis(500);
+        let started = Instant::now();
         let claim = TestClaim { object: one.object.clone() };
 
         let call = tokio::spawn(async move { muted.prepare_within(deadline, &claim).await });
@@ -795,10 +812,11 @@ async fn a_driver_that_hangs_is_dropped_at_the_kubelets_deadline() {
     }
 }
 
-/// G12: an unprepare that hangs ends at the kubelet's deadline too, and what is prepared stays so.
+/// G12: an unprepare that hangs is cancelled at the kubelet's deadline too, and the claim stays prepared.
 #[tokio::test]
 async fn an_unprepare_that_hangs_leaves_the_claim_prepared() {
-    let (hangs, ongoing) = (Arc::new(AtomicBool::new(false)), Ongoing::default());
+    let hangs = Arc::new(AtomicBool::new(false));
+    let ongoing = Ongoing::default();
     let driver = Hanging { hangs: hangs.clone(), ongoing: ongoing.clone() };
     let scene = Scene::new(driver).await;
     let claim = scene.claim("one");
@@ -814,9 +832,9 @@ async fn an_unprepare_that_hangs_leaves_the_claim_prepared() {
     assert!(!scene.has_files());
 }
 
-/// G19: gpu-0 was allocated for a, gpu-1 for b; the driver mixes them up.
+/// G19: gpu-0 is allocated for a, gpu-1 for b, and the driver swaps them.
 #[tokio::test]
-async fn a_device_for_a_request_that_did_not_get_it_is_refused() {
+async fn a_device_for_the_wrong_request_is_refused() {
     let node = Node::default();
     let driver = TestDriver::preparing(|_| {
         let device = |request: &str, name: &str| Device {
@@ -830,13 +848,13 @@ async fn a_device_for_a_request_that_did_not_get_it_is_refused() {
     let helper = node.start(&driver).await;
     let kubelet = Kubelet::of(&helper).await;
     let claim = node.claim(TestClaim::new("x", "uid-x").device("a", "gpu-0").device("b", "gpu-1"));
-    let answer = kubelet.prepare_one(&claim).await;
-    assert!(answer.is_err(), "each container has the other's device: {answer:?}");
+    let response = kubelet.prepare_one(&claim).await;
+    assert!(response.is_err(), "each container has the other's device: {response:?}");
 }
 
-/// G19: a kubelet would hand it out twice, and the file would tell of it twice.
+/// G19: the kubelet would pass it to containers twice, and it would be in the file twice.
 #[tokio::test]
-async fn the_same_device_twice_is_refused() {
+async fn a_duplicate_device_is_refused() {
     let node = Node::default();
     let driver = TestDriver::preparing(|claim| {
         let one: Vec<Device> = claim.results().map(Device::from).collect();
@@ -845,6 +863,6 @@ async fn the_same_device_twice_is_refused() {
     let helper = node.start(&driver).await;
     let kubelet = Kubelet::of(&helper).await;
     let claim = node.claim(TestClaim::new("x", "uid-x").device("gpu", "gpu-0"));
-    let answer = kubelet.prepare_one(&claim).await;
-    assert!(answer.unwrap_err().contains("device node-1/gpu-0 twice"));
+    let response = kubelet.prepare_one(&claim).await;
+    assert!(response.unwrap_err().contains("device node-1/gpu-0 twice"));
 }

@@ -1,9 +1,9 @@
-//! Calls that are cut off at random moments, to one instance and to two that share a node, while the driver is slow and fails
-//! and claims are deleted, replaced and given other devices.
+//! Calls to one or two instances are cancelled at random, while the driver is slow and fails, and claims are deleted, replaced
+//! and reallocated.
 //!
-//! Whatever happens, the driver is never asked to prepare a device for one claim while another one has it: from the call of its
-//! `prepare` until a successful `unprepare`. An instance cannot know what was prepared through the other one unless that was
-//! answered and has metadata, so only such cases count across instances. In the end nothing is left of any claim.
+//! The driver must never be called to prepare a device for one claim while another claim holds it: from the call of `prepare`
+//! until a successful `unprepare`. An instance cannot know what the other one has prepared unless the kubelet got the response
+//! and the claim has metadata, so only such cases count across instances. In the end no files of any claim are left.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -24,16 +24,16 @@ use crate::support::{DRIVER, Kubelet, Node, Random, TestClaim, in_time, metric};
 const CLAIMS: usize = 12;
 const DEVICES: usize = 7;
 const WORKERS: usize = 4;
-/// The calls of one worker until the kubelet goes to the other instance: in a moment, and in a long campaign.
+/// The number of calls of one worker before the kubelet switches instances: by default, and in a long campaign.
 const CALLS: [usize; 2] = [4, 60];
-/// All combinations of one or two instances, metadata, serialization and patience.
+/// The number of combinations of instances, metadata, serialization and device timeout.
 const MODES: usize = 16;
 
-/// What was done and seen in all rounds.
+/// The counters of all rounds.
 #[derive(Default)]
 struct Figures {
     calls: AtomicU64,
-    cut_off: AtomicU64,
+    cancelled: AtomicU64,
     prepared: AtomicU64,
     refused: AtomicU64,
     driver_calls: AtomicU64,
@@ -47,10 +47,10 @@ fn add(figure: &AtomicU64, count: u64) {
     figure.fetch_add(count, Ordering::Relaxed);
 }
 
-/// What the hardware knows: the claims that have each device. Both instances have the same hardware.
+/// The hardware of the node, which both instances share: it records which claims hold each device.
 #[derive(Default)]
 struct Hardware {
-    devices: Mutex<HashMap<String, HashMap<String, Holding>>>,
+    devices: Mutex<HashMap<String, HashMap<String, DeviceHold>>>,
     violations: Mutex<Vec<String>>,
     figures: Arc<Figures>,
     /// Whether the driver still fails.
@@ -59,14 +59,14 @@ struct Hardware {
     prepares: AtomicU64,
 }
 
-/// That a claim has a device.
+/// A claim's hold on a device.
 #[derive(Default)]
-struct Holding {
-    /// The number of the last prepare, by which its answer is known.
+struct DeviceHold {
+    /// The number of the last prepare, which identifies its response.
     prepare: u64,
-    /// The instances that were asked to prepare it.
+    /// The instances that were called to prepare it.
     instances: BTreeSet<usize>,
-    /// Whether the kubelet was answered, and there is a record.
+    /// Whether the kubelet got the response, and there is a record.
     is_recorded: bool,
 }
 
@@ -75,42 +75,42 @@ impl Hardware {
         self.numbers.lock().unwrap().as_mut().map_or(0, |numbers| numbers.below(limit))
     }
 
-    /// Gives a claim its devices, and the prepare a number.
+    /// Records that a claim holds its devices, and returns the number of the prepare.
     fn take(&self, claim: &Claim, instance: usize) -> u64 {
         let prepare = self.prepares.fetch_add(1, Ordering::Relaxed);
         let uid = claim.reference().uid.to_string();
         let mut devices = self.devices.lock().unwrap();
         for result in claim.results() {
             let holders = devices.entry(result.device.clone()).or_default();
-            for (other, holding) in holders.iter().filter(|(other, _)| **other != uid) {
-                if holding.is_recorded || holding.instances.contains(&instance) {
-                    let known = if holding.is_recorded { "recorded" } else { "of the same instance" };
-                    let text = format!("{} is prepared for {uid} and still {other}'s, {known}", result.device);
+            for (other, hold) in holders.iter().filter(|(other, _)| **other != uid) {
+                if hold.is_recorded || hold.instances.contains(&instance) {
+                    let known = if hold.is_recorded { "recorded" } else { "of the same instance" };
+                    let text = format!("{} is prepared for {uid} and still held by {other}, {known}", result.device);
                     self.violations.lock().unwrap().push(text);
                 } else {
                     add(&self.figures.unseen, 1);
                 }
             }
-            let holding = holders.entry(uid.clone()).or_default();
-            holding.instances.insert(instance);
-            holding.prepare = prepare;
+            let hold = holders.entry(uid.clone()).or_default();
+            hold.instances.insert(instance);
+            hold.prepare = prepare;
         }
         prepare
     }
 
-    fn give_back(&self, claim: &ClaimRef) {
+    fn release(&self, claim: &ClaimRef) {
         self.devices.lock().unwrap().values_mut().for_each(|holders| drop(holders.remove(claim.uid.as_str())));
     }
 
-    /// The kubelet was answered that a claim is prepared. By now it may have been unprepared, and be prepared once more.
+    /// Records that the kubelet got the response of a prepare, unless the claim has been unprepared or prepared again since.
     fn record(&self, uid: &str, prepare: u64) {
         for holders in self.devices.lock().unwrap().values_mut() {
-            let holding = holders.get_mut(uid).filter(|holding| holding.prepare == prepare);
-            holding.into_iter().for_each(|holding| holding.is_recorded = true);
+            let hold = holders.get_mut(uid).filter(|hold| hold.prepare == prepare);
+            hold.into_iter().for_each(|hold| hold.is_recorded = true);
         }
     }
 
-    /// Takes a moment, and fails now and then.
+    /// Takes some time, and fails at random.
     async fn work(&self) -> Result<(), BoxError> {
         add(&self.figures.driver_calls, 1);
         if !self.is_flaky.load(Ordering::Relaxed) {
@@ -145,18 +145,18 @@ impl DraPlugin for Driver {
 
     async fn unprepare(&self, claim: &ClaimRef) -> Result<(), BoxError> {
         self.hardware.work().await?;
-        self.hardware.give_back(claim);
+        self.hardware.release(claim);
         Ok(())
     }
 }
 
-/// What differs from round to round.
+/// The settings of a round.
 #[derive(Debug, Clone, Copy)]
 struct Mode {
     instances: usize,
     metadata: bool,
     serialize: bool,
-    patience: Duration,
+    device_timeout: Duration,
 }
 
 impl Mode {
@@ -166,7 +166,7 @@ impl Mode {
             instances: if is(1) { 2 } else { 1 },
             metadata: is(2),
             serialize: is(4),
-            patience: Duration::from_millis(if is(8) { 15 } else { 0 }),
+            device_timeout: Duration::from_millis(if is(8) { 15 } else { 0 }),
         }
     }
 }
@@ -179,11 +179,11 @@ struct Round {
     helpers: Vec<Helper>,
     /// The instance that the kubelet calls.
     current: AtomicUsize,
-    /// Every claim that there ever was, by UID.
+    /// All claims that ever existed, by UID.
     known: Mutex<HashMap<String, ClaimId>>,
-    /// The claims that there are, by their index.
+    /// The current claims, by index.
     present: Mutex<Vec<ClaimId>>,
-    /// How many objects of its name each claim has had.
+    /// The number of objects so far with the name of each claim.
     objects: Vec<AtomicUsize>,
 }
 
@@ -200,7 +200,7 @@ impl Round {
         for instance in 0..mode.instances {
             let builder = node.builder().http_endpoint("127.0.0.1:0".parse().unwrap());
             let builder = builder.device_metadata(mode.metadata).serialize(mode.serialize).concurrency(2);
-            let builder = builder.device_timeout(mode.patience);
+            let builder = builder.device_timeout(mode.device_timeout);
             let builder = if mode.instances == 2 { builder.rolling_update(format!("pod-{instance}")) } else { builder };
             helpers.push(builder.start(Driver { hardware: hardware.clone(), instance }).await.unwrap());
         }
@@ -218,7 +218,7 @@ impl Round {
         round
     }
 
-    /// Gives a claim a device, as the same object or as another one of its name.
+    /// Allocates a device to a claim, as the same object or as a new one with the same name.
     fn allocate(&self, index: usize, device: usize, is_new: bool) {
         let object = self.objects[index].fetch_add(usize::from(is_new), Ordering::Relaxed) + usize::from(is_new);
         let claim = TestClaim::new(&format!("c{index}"), &format!("uid-{index}-{object}"))
@@ -236,8 +236,8 @@ impl Round {
         self.node.claim(claim);
     }
 
-    /// Some claims, mostly as they are now and sometimes as they were.
-    fn some(&self, random: &mut Random) -> Vec<ClaimId> {
+    /// Returns some claims, mostly current and sometimes former ones.
+    fn choose_claims(&self, random: &mut Random) -> Vec<ClaimId> {
         let known = self.known.lock().unwrap();
         let mut all: Vec<&ClaimId> = known.values().collect();
         all.sort_by(|one, other| one.uid.cmp(&other.uid));
@@ -250,8 +250,8 @@ impl Round {
         (0..count).map(one).collect()
     }
 
-    /// Changes what the API server has.
-    fn disturb(&self, random: &mut Random) {
+    /// Changes a claim in the API server at random.
+    fn change_claims(&self, random: &mut Random) {
         let index = random.below(CLAIMS);
         match random.below(8) {
             0 => self.node.api.remove("default", &format!("c{index}")),
@@ -261,22 +261,22 @@ impl Round {
         }
     }
 
-    /// One call of the kubelet, which may give it up.
+    /// Makes a call of the kubelet, and cancels it at random.
     async fn call(&self, kubelets: &[Kubelet], random: &mut Random) {
         let figures = &self.hardware.figures;
         add(&figures.calls, 1);
         let kubelet = &kubelets[self.current.load(Ordering::SeqCst)].0;
-        let claims = self.some(random);
+        let claims = self.choose_claims(random);
         let is_prepare = random.below(5) < 3;
-        let is_cut_off = random.below(4) < 3;
-        let moment = Duration::from_micros(random.below(6_000) as u64);
+        let is_cancelled = random.below(4) < 3;
+        let timeout = Duration::from_micros(random.below(6_000) as u64);
         let call = async {
             if !is_prepare {
                 return drop(kubelet.unprepare(claims).await);
             }
-            for (uid, answer) in kubelet.prepare(claims).await.unwrap() {
-                add(if answer.is_ok() { &figures.prepared } else { &figures.refused }, 1);
-                if let Ok(devices) = answer
+            for (uid, response) in kubelet.prepare(claims).await.unwrap() {
+                add(if response.is_ok() { &figures.prepared } else { &figures.refused }, 1);
+                if let Ok(devices) = response
                     && self.mode.metadata
                 {
                     let ids = devices.iter().flat_map(|device| &device.cdi_device_ids);
@@ -285,10 +285,10 @@ impl Round {
                 }
             }
         };
-        if !is_cut_off {
+        if !is_cancelled {
             in_time(call).await;
-        } else if tokio::time::timeout(moment, call).await.is_err() {
-            add(&figures.cut_off, 1);
+        } else if tokio::time::timeout(timeout, call).await.is_err() {
+            add(&figures.cancelled, 1);
         }
     }
 
@@ -302,26 +302,26 @@ impl Round {
             let mut random = Random(seed.wrapping_mul(31).wrapping_add(worker));
             workers.push(async move {
                 for _ in 0..calls {
-                    self.disturb(&mut random);
+                    self.change_claims(&mut random);
                     self.call(&kubelets, &mut random).await;
                 }
             });
         }
         join_all(workers).await;
-        // What was cut off has ended when the driver has noticed.
+        // Cancelled calls end when the framework notices.
         for helper in &self.helpers {
             in_time(async { while metric(helper, "drakkar_plugin_grpc_calls_in_flight").await > 0 {} }).await;
         }
     }
 
-    /// Reads what specs name, as a container runtime does, until everything is over.
+    /// Reads the files that specs name, as a container runtime does, until the round is over.
     async fn read(&self, is_over: &AtomicBool) {
         while !is_over.load(Ordering::SeqCst) {
             let specs = fs::read_dir(self.node.cdi_directory()).into_iter().flatten();
             for path in specs.filter_map(|entry| Some(entry.ok()?.path())) {
                 if path.extension().is_some_and(|extension| extension == "json") {
                     add(&self.hardware.figures.specs_read, 1);
-                    if let Err(problem) = whole(&path) {
+                    if let Err(problem) = check_spec(&path) {
                         self.hardware.violations.lock().unwrap().push(problem);
                     }
                 }
@@ -330,23 +330,23 @@ impl Round {
         }
     }
 
-    /// Unprepares everything, through every instance, and looks for what is left.
+    /// Unprepares everything, through every instance, and checks that nothing is left.
     async fn end(self) {
         self.hardware.is_flaky.store(false, Ordering::Relaxed);
         let known: Vec<ClaimId> = self.known.lock().unwrap().values().cloned().collect();
         for helper in &self.helpers {
-            let answers = in_time(Kubelet::of(helper).await.0.unprepare(known.clone())).await.unwrap();
-            assert!(answers.values().all(Result::is_ok), "{answers:?}");
+            let responses = in_time(Kubelet::of(helper).await.0.unprepare(known.clone())).await.unwrap();
+            assert!(responses.values().all(Result::is_ok), "{responses:?}");
         }
         for helper in &self.helpers {
             assert_eq!(metric(helper, "drakkar_plugin_held_claims").await, 0, "{:?}", self.mode);
             let unprepared = metric(helper, "drakkar_plugin_holders_unprepared_total").await;
             add(&self.hardware.figures.holders_unprepared, unprepared.unsigned_abs());
         }
-        let left: Vec<String> = self.node.files().into_iter().filter(|file| file.ends_with("json")).collect();
-        assert_eq!(left, [""; 0], "{:?}", self.mode);
+        let leftovers: Vec<String> = self.node.files().into_iter().filter(|file| file.ends_with("json")).collect();
+        assert_eq!(leftovers, [""; 0], "{:?}", self.mode);
         let is_free = self.hardware.devices.lock().unwrap().values().all(HashMap::is_empty);
-        assert!(is_free, "a claim has a device for ever");
+        assert!(is_free, "a claim still holds a device");
         for helper in self.helpers {
             helper.stop().await.unwrap();
         }
@@ -355,8 +355,8 @@ impl Round {
     }
 }
 
-/// Whether the files that a spec names are whole, unless the spec has gone meanwhile.
-fn whole(path: &Path) -> Result<(), String> {
+/// Checks that the files of a spec are complete, unless the spec has been removed meanwhile.
+fn check_spec(path: &Path) -> Result<(), String> {
     let identity = |path: &Path| fs::metadata(path).ok().map(|found| (found.ino(), found.mtime(), found.mtime_nsec()));
     let before = identity(path);
     let problem = match fs::read(path).map(|bytes| serde_json::from_slice::<Value>(&bytes)) {
@@ -384,16 +384,16 @@ fn torn(file: &Path) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_cut_off() {
-    let campaign = Campaign::new("calls_cut_off");
+async fn cancelled_calls_never_prepare_a_device_for_two_claims() {
+    let campaign = Campaign::new("cancelled_calls");
     let figures = Arc::new(Figures::default());
     let mut rounds = 0;
-    while campaign.goes_on(rounds, MODES) {
+    while campaign.has_next(rounds, MODES) {
         let seed = campaign.seed.wrapping_add((rounds as u64).wrapping_mul(0x9e37_79b9));
         let round = Round::new(Mode::of(rounds % MODES), seed, &figures).await;
         let is_over = AtomicBool::new(false);
         let play = async {
-            // The kubelet goes from one instance to the other while nothing is under way, and back.
+            // The kubelet switches to the other instance and back while no call is running.
             for part in 0..3 {
                 round.current.store(part % round.mode.instances, Ordering::SeqCst);
                 round.play(seed.wrapping_add(part as u64), CALLS[usize::from(campaign.is_long())]).await;
@@ -406,10 +406,10 @@ async fn calls_cut_off() {
     }
     let of = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
     campaign.report(&format!(
-        "{rounds} rounds, {} calls, {} cut off, {} claims prepared, {} refused, {} driver calls, {} of them failed, \
+        "{rounds} rounds, {} calls, {} cancelled, {} claims prepared, {} refused, {} driver calls, {} of them failed, \
          {} holders unprepared, {} specs read, {} overlaps that no instance can see,",
         of(&figures.calls),
-        of(&figures.cut_off),
+        of(&figures.cancelled),
         of(&figures.prepared),
         of(&figures.refused),
         of(&figures.driver_calls),
@@ -418,5 +418,5 @@ async fn calls_cut_off() {
         of(&figures.specs_read),
         of(&figures.unseen),
     ));
-    assert!(of(&figures.cut_off) > 0 && of(&figures.prepared) > 0 && of(&figures.holders_unprepared) > 0);
+    assert!(of(&figures.cancelled) > 0 && of(&figures.prepared) > 0 && of(&figures.holders_unprepared) > 0);
 }

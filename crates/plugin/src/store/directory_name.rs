@@ -1,12 +1,12 @@
-//! What a claim's directory is called, and whose directory one is.
+//! Maps claims to the names of their directories, and back.
 //!
-//! | claim | name |
+//! | claim | directory name |
 //! |---|---|
-//! | namespace and name fit together | `{namespace}_{claim}`, as with the Go framework |
-//! | they do not fit into 255 bytes | `{namespace}_{start of the claim's name}_{hash of both}`, 255 bytes |
+//! | namespace and name fit into 255 bytes | `{namespace}_{claim}`, as with the Go framework |
+//! | they do not fit | `{namespace}_{start of the claim's name}_{hash of both}`, 255 bytes |
 //!
-//! Names of the API have no underscore, so none of the first kind is one of the second. The second does not tell the
-//! claim's whole name: the claim's record does, and is believed where it leads back to the directory that it lies in.
+//! Names in the API have no underscore, so the two forms never collide. The second form does not contain the whole name of the
+//! claim: the claim's record does, and is trusted if it maps back to the directory that contains it.
 
 use std::fmt::Write as _;
 
@@ -14,24 +14,24 @@ use drakkar_metadata::name::{ClaimName, Namespace};
 use drakkar_metadata::path::claim_directory;
 use sha2::{Digest as _, Sha256};
 
-/// The longest name that a directory entry can have on Linux.
+/// The maximum length of a directory entry's name on Linux.
 pub(super) const NAME_MAX: usize = 255;
-/// How much of the hash there is in a name, in bytes and as text.
+/// The length of the hash in a name, in bytes and as text.
 const HASH_BYTES: usize = 16;
 const HASH_TEXT: usize = 2 * HASH_BYTES;
 
-/// The name of a claim's directory.
+/// Returns the name of a claim's directory.
 pub(super) fn directory_name(namespace: &Namespace, name: &ClaimName) -> String {
     claim_directory(namespace, name).unwrap_or_else(|_too_long| {
         let length = NAME_MAX - namespace.as_str().len() - HASH_TEXT - "__".len();
-        // A name that does not fit is longer than this, and ASCII, so any byte is the start of a character.
+        // A name that does not fit is longer than this, and it is ASCII, so every byte is a character boundary.
         let start = name.as_str().get(..length).unwrap_or_default();
         format!("{namespace}_{start}_{}", hash(namespace, name))
     })
 }
 
-/// The claim that a directory's name is for, for as long as nothing else is known: of a long name it has the start.
-pub(super) fn claim_of(directory: &str) -> Option<(Namespace, ClaimName)> {
+/// Returns the claim of a directory according to its name. A long claim name is cut off.
+pub(super) fn claim_from_directory(directory: &str) -> Option<(Namespace, ClaimName)> {
     let (namespace, rest) = directory.split_once('_')?;
     let name = match rest.rsplit_once('_') {
         None => rest,
@@ -40,7 +40,7 @@ pub(super) fn claim_of(directory: &str) -> Option<(Namespace, ClaimName)> {
             if !is_hash || directory.len() != NAME_MAX {
                 return None;
             }
-            // The name may have been cut behind a dash or a dot, at which no name ends.
+            // The name may have been cut after a dash or a dot, with which no valid name ends.
             start.trim_end_matches(['-', '.'])
         }
     };
@@ -50,12 +50,12 @@ pub(super) fn claim_of(directory: &str) -> Option<(Namespace, ClaimName)> {
 fn hash(namespace: &Namespace, name: &ClaimName) -> String {
     let mut hash = Sha256::new();
     hash.update(namespace.as_str());
-    // Neither can have this byte, so no two claims are hashed as the same text.
+    // No name contains this byte, so no two claims have the same hash input.
     hash.update([0]);
     hash.update(name.as_str());
     let mut text = String::with_capacity(HASH_TEXT);
     for byte in hash.finalize().iter().take(HASH_BYTES) {
-        // A string takes every text.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");
     }
     text
@@ -76,15 +76,15 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_fits_stays_what_it_was() {
+    fn a_name_that_fits_is_not_changed() {
         assert_eq!(directory_name(&"default".parse().unwrap(), &"train".parse().unwrap()), "default_train");
         let longest = directory_name(&namespace(63), &name(191));
         assert_eq!(longest.len(), NAME_MAX);
-        assert_eq!(claim_of(&longest), Some((namespace(63), name(191))));
+        assert_eq!(claim_from_directory(&longest), Some((namespace(63), name(191))));
     }
 
     #[test]
-    fn a_name_that_does_not_fit_is_cut_and_told_apart_by_its_hash() {
+    fn a_name_that_does_not_fit_is_cut_and_made_unique_by_a_hash() {
         let directory = directory_name(&namespace(63), &name(192));
         let hash = "713a629f797dd50f4680532364890c82";
         assert_eq!(directory, format!("{}_{}_{hash}", "n".repeat(63), "c".repeat(158)));
@@ -94,24 +94,24 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_name_tells_its_namespace_and_how_the_claim_begins() {
-        for cut_behind in ["-", "."] {
-            let claim: ClaimName = format!("{}{cut_behind}{}", "a".repeat(218), "b".repeat(34)).parse().unwrap();
+    fn a_cut_name_maps_back_to_its_namespace_and_the_start_of_the_claims_name() {
+        for separator in ["-", "."] {
+            let claim: ClaimName = format!("{}{separator}{}", "a".repeat(218), "b".repeat(34)).parse().unwrap();
             let directory = directory_name(&"nn".parse().unwrap(), &claim);
-            let (namespace, start) = claim_of(&directory).unwrap();
+            let (namespace, start) = claim_from_directory(&directory).unwrap();
             assert_eq!((namespace.as_str(), start.as_str()), ("nn", &*"a".repeat(218)));
         }
     }
 
     #[test]
-    fn what_is_not_the_directory_of_a_claim_is_nobodys() {
+    fn a_name_that_is_not_a_claims_directory_maps_to_no_claim() {
         let long = directory_name(&namespace(63), &name(253));
         for directory in
             ["README", "default_", "_train", "a_b_c", "Default_train", &long[1..], &long.replace("_c", "_C")]
         {
-            assert_eq!(claim_of(directory), None, "{directory}");
+            assert_eq!(claim_from_directory(directory), None, "{directory}");
         }
         let upper = format!("{}{}", &long[..NAME_MAX - HASH_TEXT], long[NAME_MAX - HASH_TEXT..].to_uppercase());
-        assert_eq!(claim_of(&upper), None);
+        assert_eq!(claim_from_directory(&upper), None);
     }
 }

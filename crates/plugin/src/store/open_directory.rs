@@ -1,0 +1,155 @@
+//! Opens and creates the directories that the store works in, with errors that name the claim and the path.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use drakkar_client::ClaimRef;
+use drakkar_metadata::name::RequestName;
+use drakkar_metadata::path::HOST_SUBDIR;
+
+use super::files::{Directory, Entry, Files};
+use super::lock_budget::LockBudget;
+use super::{Store, StoreError};
+
+/// An open directory, with its path for error messages.
+#[derive(Debug)]
+pub(super) struct OpenDirectory {
+    pub(super) handle: Directory,
+    pub(super) path: PathBuf,
+}
+
+impl OpenDirectory {
+    /// Whether the directory has this name.
+    pub(super) fn is_named(&self, name: &str) -> bool {
+        self.path.file_name().is_some_and(|own| own == name)
+    }
+}
+
+impl<F: Files> Store<F> {
+    /// Returns the path of the directory that contains the directories of all claims.
+    pub(super) fn root_path(&self) -> PathBuf {
+        self.settings.plugin_directory.join(HOST_SUBDIR)
+    }
+
+    pub(super) fn open_root(&self, call: StoreCall<'_>) -> Result<Option<OpenDirectory>, StoreError> {
+        let path = self.root_path();
+        let opened = self.files.open_directory(&self.plugin, call.entry(HOST_SUBDIR, &path)?);
+        Ok(call.io("open", &path, absent_is_none(opened))?.map(|handle| OpenDirectory { handle, path }))
+    }
+
+    pub(super) fn make_root(&self, call: StoreCall<'_>) -> Result<OpenDirectory, StoreError> {
+        if let Some(root) = self.open_root(call)? {
+            return Ok(root);
+        }
+        let path = self.root_path();
+        let name = call.entry(HOST_SUBDIR, &path)?;
+        call.io("create directory", &path, self.files.make_directory(&self.plugin, name))?;
+        let handle = call.io("open", &path, self.files.open_directory(&self.plugin, name))?;
+        Ok(OpenDirectory { handle, path })
+    }
+
+    /// Opens the directory of a claim, if it exists.
+    pub(super) fn open_claim_directory(
+        &self,
+        call: StoreCall<'_>,
+        root: &OpenDirectory,
+        name: &str,
+    ) -> Result<Option<OpenDirectory>, StoreError> {
+        let path = root.path.join(name);
+        let opened = self.files.open_directory(&root.handle, call.entry(name, &path)?);
+        Ok(call.io("open", &path, absent_is_none(opened))?.map(|handle| OpenDirectory { handle, path }))
+    }
+
+    /// Opens the directory of a claim, creates it if necessary, and returns whether it is new.
+    pub(super) fn make_claim_directory(
+        &self,
+        call: StoreCall<'_>,
+        root: &OpenDirectory,
+        name: &str,
+    ) -> Result<(OpenDirectory, bool), StoreError> {
+        let path = root.path.join(name);
+        let entry = call.entry(name, &path)?;
+        let is_new = call.io("create directory", &path, self.files.make_directory(&root.handle, entry))?;
+        let handle = call.io("open", &path, self.files.open_directory(&root.handle, entry))?;
+        Ok((OpenDirectory { handle, path }, is_new))
+    }
+
+    pub(super) fn open_request_directory(
+        &self,
+        call: StoreCall<'_>,
+        claim_dir: &OpenDirectory,
+        request: &RequestName,
+    ) -> Result<Option<OpenDirectory>, StoreError> {
+        let path = claim_dir.path.join(request.as_str());
+        let opened = self.files.open_directory(&claim_dir.handle, call.entry(request.as_str(), &path)?);
+        Ok(call.io("open", &path, absent_is_none(opened))?.map(|handle| OpenDirectory { handle, path }))
+    }
+
+    pub(super) fn open_existing_request_directory(
+        &self,
+        call: StoreCall<'_>,
+        claim_dir: &OpenDirectory,
+        request: &RequestName,
+    ) -> Result<OpenDirectory, StoreError> {
+        let path = claim_dir.path.join(request.as_str());
+        let opened = self.files.open_directory(&claim_dir.handle, call.entry(request.as_str(), &path)?);
+        Ok(OpenDirectory { handle: call.io("open", &path, opened)?, path })
+    }
+
+    /// Opens the CDI directory, if it exists. It is opened for each call, because it may be deleted and created again at any time.
+    pub(super) fn open_cdi(&self, call: StoreCall<'_>) -> Result<Option<OpenDirectory>, StoreError> {
+        let path = self.settings.cdi_directory.clone();
+        let opened = self.files.open_root(&path);
+        Ok(call.io("open", &path, absent_is_none(opened))?.map(|handle| OpenDirectory { handle, path }))
+    }
+
+    /// Opens the CDI directory, and creates it if necessary.
+    pub(super) fn make_cdi(&self, call: StoreCall<'_>) -> Result<OpenDirectory, StoreError> {
+        if let Some(cdi) = self.open_cdi(call)? {
+            return Ok(cdi);
+        }
+        let path = self.settings.cdi_directory.clone();
+        call.io("create directory", &path, self.files.make_root(&path))?;
+        Ok(OpenDirectory { handle: call.io("open", &path, self.files.open_root(&path))?, path })
+    }
+}
+
+/// The context of a call of the store: the claim for error messages, and the budget for file locks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StoreCall<'a> {
+    pub(super) claim: &'a ClaimRef,
+    pub(super) lock_budget: &'a LockBudget,
+}
+
+impl<'a> StoreCall<'a> {
+    pub(super) fn new(claim: &'a ClaimRef, lock_budget: &'a LockBudget) -> Self {
+        Self { claim, lock_budget }
+    }
+
+    /// Returns the same context for another claim.
+    pub(super) fn for_claim(self, claim: &'a ClaimRef) -> Self {
+        Self { claim, ..self }
+    }
+
+    /// Adds the claim, the action and the path to an I/O error.
+    pub(super) fn io<T>(self, action: &'static str, path: &Path, outcome: io::Result<T>) -> Result<T, StoreError> {
+        outcome.map_err(|source| StoreError::Io {
+            claim: Box::new(self.claim.clone()),
+            action,
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    pub(super) fn entry<'n>(self, name: &'n str, path: &Path) -> Result<Entry<'n>, StoreError> {
+        self.io("use name", path, Entry::new(name))
+    }
+}
+
+fn absent_is_none<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
+    match outcome {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
