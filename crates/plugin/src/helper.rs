@@ -20,7 +20,7 @@ use crate::driver::{BackgroundError, BoxError, Device, DraPlugin};
 use crate::health::HealthHub;
 use crate::http_endpoint::HttpEndpoint;
 use crate::metrics::Metrics;
-use crate::registration::{RegistrationFaults, RegistrationStatus};
+use crate::registration::RegistrationStatus;
 use crate::server::Endpoints;
 use crate::service::Service;
 use crate::start::Background;
@@ -66,7 +66,6 @@ pub struct Helper {
     publisher: ResourcePublisher,
     registration: watch::Receiver<RegistrationStatus>,
     fatal: watch::Receiver<Option<String>>,
-    faults: RegistrationFaults,
     metrics: Metrics,
     dra_socket: Option<PathBuf>,
     registration_socket: Option<PathBuf>,
@@ -97,7 +96,6 @@ impl Helper {
             publisher: running.publisher.handle(),
             registration: running.endpoints.registration_status(),
             fatal: running.fatal.subscribe(),
-            faults: running.endpoints.registration_faults(),
             metrics: running.metrics.clone(),
             dra_socket: running.endpoints.dra_socket().map(Path::to_owned),
             registration_socket: running.endpoints.registration_socket().map(Path::to_owned),
@@ -157,11 +155,6 @@ impl Helper {
     /// What the kubelet last said about the registration, and whatever it says later.
     pub fn registration_status(&self) -> watch::Receiver<RegistrationStatus> {
         self.registration.clone()
-    }
-
-    /// Makes the calls with which a kubelet registers the driver fail, for tests of what happens then.
-    pub fn registration_faults(&self) -> RegistrationFaults {
-        self.faults.clone()
     }
 
     /// Lets the driver add metrics of its own to those that the HTTP endpoint serves.

@@ -36,7 +36,7 @@ pub use driver::{BackgroundError, Batch, BoxError, Device, DeviceMetadata, DraPl
 pub use flags::Flags;
 pub use health::{DeviceHealth, HealthReporter, HealthStatus};
 pub use helper::{Helper, StopError};
-pub use registration::{RegistrationFaults, RegistrationStatus};
+pub use registration::RegistrationStatus;
 pub use start::StartError;
 pub use status::{ConditionStatus, DeviceCondition, DeviceStatus, ReportError, StatusReporter};
 pub use update::{MetadataUpdate, MetadataUpdater, UpdateError};
