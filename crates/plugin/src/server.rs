@@ -46,7 +46,7 @@ pub(crate) enum ServerError {
     #[error("serve {}: {source}", .path.display())]
     Start { path: PathBuf, source: io::Error },
     /// The server can no longer accept connections.
-    #[error("server of {}: cannot accept connections any more: {source}", .path.display())]
+    #[error("server of {}: can no longer accept connections: {source}", .path.display())]
     Died { path: PathBuf, source: io::Error },
     /// The server ended with an error.
     #[error("server of {}: {source}", .path.display())]

@@ -21,6 +21,7 @@ use drakkar_slices::Overview;
 use tokio::sync::{Mutex, watch};
 
 use super::RuntimeProbe;
+use super::runtime_probe::RuntimeBlocked;
 use crate::metrics::{self, Metrics};
 use crate::registration::RegistrationStatus;
 
@@ -59,6 +60,26 @@ enum Check {
     Registration,
 }
 
+/// The reason why a check fails. It is public, so it must not name claims.
+#[derive(Debug, thiserror::Error)]
+enum CheckError {
+    /// The driver has a fatal error.
+    #[error("{}", Printable::cut(.0))]
+    Fatal(String),
+    /// The driver's runtime is blocked.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeBlocked),
+    /// The registration service has ended.
+    #[error("the registration service has ended")]
+    RegistrationEnded,
+    /// The kubelet has not registered the driver yet.
+    #[error("waiting for the kubelet to register the driver")]
+    NotRegistered,
+    /// The kubelet refused the driver.
+    #[error("the kubelet refused the registration: {}", Printable::cut(.0))]
+    RegistrationRefused(String),
+}
+
 /// The health pages and their checks.
 const HEALTH: [(&str, &[Check]); 3] =
     [("healthz", &[Check::Servers]), ("livez", &[Check::Servers]), ("readyz", &[Check::Servers, Check::Registration])];
@@ -71,22 +92,18 @@ impl Check {
         }
     }
 
-    /// Runs the check. Returns the reason if it fails.
-    fn run(self, pages: &Pages) -> Result<(), String> {
+    /// Runs the check.
+    fn run(self, pages: &Pages) -> Result<(), CheckError> {
         match self {
             Self::Servers => match &*pages.fatal.borrow() {
-                None => pages.runtime.check(),
-                Some(reason) => Err(Printable::cut(reason).to_string()),
+                None => Ok(pages.runtime.check()?),
+                Some(reason) => Err(CheckError::Fatal(reason.clone())),
             },
-            Self::Registration if pages.registration.has_changed().is_err() => {
-                Err("the registration service has ended".to_owned())
-            }
+            Self::Registration if pages.registration.has_changed().is_err() => Err(CheckError::RegistrationEnded),
             Self::Registration => match &*pages.registration.borrow() {
                 RegistrationStatus::Registered => Ok(()),
-                RegistrationStatus::Waiting => Err("waiting for the kubelet to register the driver".to_owned()),
-                RegistrationStatus::Failed { error } => {
-                    Err(format!("the kubelet refused the registration: {}", Printable::cut(error)))
-                }
+                RegistrationStatus::Waiting => Err(CheckError::NotRegistered),
+                RegistrationStatus::Failed { error } => Err(CheckError::RegistrationRefused(error.clone())),
             },
         }
     }
@@ -138,8 +155,8 @@ impl Pages {
         let code = if passed { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         let lines = results.into_iter().filter_map(|(name, result)| match result {
             Ok(()) => verbose.then(|| format!("[+]{name} ok\n")),
-            Err(reason) if verbose => Some(format!("[-]{name} failed: {reason}\n")),
-            Err(reason) => Some(format!("{reason}\n")),
+            Err(error) if verbose => Some(format!("[-]{name} failed: {error}\n")),
+            Err(error) => Some(format!("{error}\n")),
         });
         let text: String = match (passed, verbose) {
             (true, false) => "ok".to_owned(),
@@ -153,14 +170,11 @@ impl Pages {
     fn statusz(&self, now: SystemTime) -> String {
         let started = self.metrics.started();
         let up = now.duration_since(started).unwrap_or_default().as_secs();
-        let registration = match Check::Registration.run(self) {
-            Ok(()) => "registered".to_owned(),
-            Err(reason) => reason,
+        let result = |check: Check, success: &str| {
+            check.run(self).map_or_else(|error| error.to_string(), |()| success.to_owned())
         };
-        let servers = match Check::Servers.run(self) {
-            Ok(()) => "alive".to_owned(),
-            Err(reason) => reason,
-        };
+        let registration = result(Check::Registration, "registered");
+        let servers = result(Check::Servers, "alive");
         let lines = [
             ("Started", date(started)),
             ("Up", format!("{} hr {:02} min {:02} sec", up / 3600, up / 60 % 60, up % 60)),

@@ -14,6 +14,11 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// How long a task may wait to run. A driver that blocks its threads for some seconds is slow, not dead.
 const TASK_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// A runtime has not run a task in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the driver's runtime has run no task for {} s", .0.as_secs())]
+pub(super) struct RuntimeBlocked(Duration);
+
 /// Checks whether a runtime runs tasks. Clones share their state.
 #[derive(Debug, Clone)]
 pub(crate) struct RuntimeProbe {
@@ -41,13 +46,13 @@ impl RuntimeProbe {
         Self { runtime, interval, timeout, last: Arc::new(Mutex::new(last)) }
     }
 
-    /// Fails with the reason if the last task did not run in time.
-    pub(super) fn check(&self) -> Result<(), String> {
+    /// Fails if the last task did not run in time.
+    pub(super) fn check(&self) -> Result<(), RuntimeBlocked> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let elapsed = last.spawned.elapsed();
         let is_pending = last.task.as_ref().is_some_and(|task| !task.is_finished());
         if is_pending && elapsed > self.timeout {
-            return Err(format!("the driver's runtime has run no task for {} s", elapsed.as_secs()));
+            return Err(RuntimeBlocked(elapsed));
         }
         if !is_pending && elapsed >= self.interval {
             *last = LastTask { spawned: Instant::now(), task: Some(self.runtime.spawn(async {})) };

@@ -53,10 +53,10 @@ async fn a_monitor_that_returns_ends_the_streams_and_the_next_stream_starts_it_a
 
 /// G45: in Go a panic there ends the process.
 #[rstest]
-#[case::fails(Exit::Fail("no such file"), "no such file")]
-#[case::panics(Exit::Panic("index out of bounds"), "the driver panicked: index out of bounds")]
+#[case::with_an_error(Exit::Fail("no such file"), "no such file")]
+#[case::with_a_panic(Exit::Panic("index out of bounds"), "the driver panicked: index out of bounds")]
 #[tokio::test(start_paused = true)]
-async fn a_monitor_that(#[case] exit: Exit, #[case] error: &str) {
+async fn a_monitor_that_fails_is_restarted(#[case] exit: Exit, #[case] error: &str) {
     let (mut double, mut stream, monitor) = Double::running().await;
     let gpus = [DeviceHealth::healthy("node-1", "gpu-0"), DeviceHealth::unhealthy("node-1", "gpu-1", "too hot")];
     monitor.reporter.report(gpus).await;

@@ -184,7 +184,7 @@ async fn the_failure_of_a_server_withdraws_the_registration(#[case] dra_fails: b
     let mut trigger = endpoints.replace_with_failing(dra_fails, &node.plugin.join("failing.sock"));
     trigger.write_all(b"!").unwrap();
     let error = in_time(endpoints.died()).await;
-    assert!(error.to_string().contains("failing.sock: cannot accept connections any more"), "{error}");
+    assert!(error.to_string().contains("failing.sock: can no longer accept connections"), "{error}");
     assert!(node.is_empty(), "both sockets are gone at once");
     in_time(endpoints.stop(TIMEOUT)).await.unwrap();
 }

@@ -126,7 +126,7 @@ async fn a_failed_server_is_reported_once() {
     let error = in_time(server.died()).await;
     assert_eq!(
         error.to_string(),
-        format!("server of {}: cannot accept connections any more: Invalid argument (os error 22)", path.display())
+        format!("server of {}: can no longer accept connections: Invalid argument (os error 22)", path.display())
     );
     tokio::select! {
         biased;
