@@ -1,7 +1,8 @@
-//! The standard attributes of devices (`resource.kubernetes.io/…`), found out from sysfs.
+//! Standard device attributes (`resource.kubernetes.io/…`), read from sysfs.
 //!
-//! Every driver of PCI devices owes its users the same three: the address, the root complex and the NUMA node. Claims
-//! match devices of different drivers by them, so they have to be written alike. What is not known is left out, never guessed.
+//! Every driver for PCI devices should publish the same three: the address, the root complex and the NUMA node. Claims
+//! match devices of different drivers by them, so all drivers must use the same format. An unknown value is omitted, never
+//! guessed.
 //!
 //! ```no_run
 //! use drakkar_plugin::attributes::{NumaForm, PciAddress, Sysfs};
@@ -12,7 +13,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The functions read a few small files of the kernel, and block for as long as that takes.
+//! The functions block while they read a few small files of the kernel.
 
 mod numa;
 mod pci;
@@ -29,59 +30,59 @@ pub use drakkar_metadata::well_known::{NUMA_NODE, PCIE_ROOT};
 
 pub use self::numa::NumaForm;
 
-/// The name of the attribute that has a device's PCI address.
+/// The name of the attribute for a device's PCI address.
 pub const PCI_BUS_ID: &str = drakkar_metadata::well_known::PCI_BUS_ID[0];
 
-/// The largest number of a NUMA node that there can be.
+/// The largest number of a NUMA node that Linux supports.
 const MAX_NUMA_NODE: u32 = 1023;
-/// More than any of the files that are read has.
+/// The limit for reading a file. All files that are read are smaller.
 const MAX_FILE: u64 = 64 * 1024;
 
-/// Why an attribute cannot be told.
+/// A failure to determine an attribute.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttributeError {
-    /// The kernel does not tell.
+    /// A file or link could not be read.
     #[error("read {}: {source}", .path.display())]
     Read {
         /// The file or link.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// A file does not say what it should.
+    /// A file has unexpected content.
     #[error("{} has {text:?}, which is not {expected}", .path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The content.
         text: String,
-        /// What it should say.
+        /// The expected content.
         expected: &'static str,
     },
-    /// The link of a PCI device does not lead to it.
-    #[error("{} leads to {}, which is not below a PCI root of {}", .path.display(), .target.display(), .root.display())]
+    /// The link of a PCI device does not point to a device below a PCI root.
+    #[error("{} points to {}, which is not below a PCI root of {}", .path.display(), .target.display(), .root.display())]
     NotBelowRoot {
         /// The link.
         path: PathBuf,
-        /// Where it leads.
+        /// The target of the link.
         target: PathBuf,
-        /// Where it should.
+        /// The directory of all devices.
         root: PathBuf,
     },
-    /// The device belongs to no NUMA node. The attribute is to be left out.
+    /// The device belongs to no NUMA node. Omit the attribute.
     #[error("{}: the device belongs to no NUMA node", .path.display())]
     NoNumaNode {
-        /// The file that says so.
+        /// The file with the node.
         path: PathBuf,
     },
-    /// No kernel has a node of that number.
+    /// The number is not that of a NUMA node.
     #[error("{node} is not a NUMA node: they are numbered from 0 to {MAX_NUMA_NODE}")]
-    NumaNode {
+    InvalidNumaNode {
         /// The number.
         node: i64,
     },
-    /// The kernel does not say to which node a CPU belongs.
+    /// The directory of a CPU has no link to its NUMA node.
     #[error("{}: there is no link to a NUMA node", .path.display())]
     NoNodeOfCpu {
         /// The directory of the CPU.
@@ -89,26 +90,26 @@ pub enum AttributeError {
     },
 }
 
-/// The kernel's view of the hardware.
+/// A sysfs tree, by default `/sys`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sysfs {
     root: PathBuf,
 }
 
-/// `/sys`.
 impl Default for Sysfs {
+    /// Uses `/sys`.
     fn default() -> Self {
         Self::at("/sys")
     }
 }
 
 impl Sysfs {
-    /// A sysfs that is mounted elsewhere, or made up for a test.
+    /// Uses a sysfs that is mounted elsewhere, or a directory of a test.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// All standard attributes of a PCI device, by name. The NUMA node is left out if the device belongs to none.
+    /// Returns all standard attributes of a PCI device by name. The NUMA node is omitted if the device belongs to none.
     pub fn pci_attributes(
         &self,
         address: &PciAddress,
@@ -125,12 +126,12 @@ impl Sysfs {
         Ok(attributes)
     }
 
-    fn path(&self, below: impl AsRef<Path>) -> PathBuf {
-        self.root.join(below)
+    fn path(&self, relative: impl AsRef<Path>) -> PathBuf {
+        self.root.join(relative)
     }
 }
 
-/// What a file says, without the end of its line.
+/// Reads a file and trims its content.
 fn read(path: &Path) -> Result<String, AttributeError> {
     let text = || {
         let mut text = String::new();

@@ -1,59 +1,58 @@
-//! Health of devices: what a driver reports, kept, and told to every kubelet that asks.
+//! Device health: collects the driver's reports and streams them to kubelets.
 //!
-//! One [`HealthHub`] owns all that is known of a driver's devices, and the one monitor that finds it out: the future of
-//! the driver's `watch_health`. All streams of a kubelet share it, in both versions of the service ([`service`]) and
-//! over all connections. The data flows one way:
+//! One [`HealthHub`] owns the health of all devices of a driver and the one monitor that reports it: the future of the
+//! driver's `watch_health`. All streams share it, in both versions of the service ([`service`]) and over all connections.
+//! The data flows one way:
 //!
 //! ```text
 //! monitor → HealthReporter → Table (devices, changes, leases) → Subscription → kubelet
 //! ```
 //!
 //! Promises:
-//! - **A stream is complete.** It starts with all devices that are known, then tells every change at once. A slow
-//!   reader misses states that were overtaken and never the last one; nothing is queued for it ([`table`]).
-//! - **A lease is per device.** A device that is not reported again within its lease is of unknown health, at once, and
-//!   the driver is told of it. Until then its state is sent again in every third of the lease (10 seconds at most): a
-//!   kubelet forgets a whole driver whenever one of its streams ends, as the old instance's does in a rolling update.
-//! - **A monitor that fails or panics costs its news and nothing else.** All devices are of unknown health at once, and
-//!   it is started again, ever more slowly, while a kubelet is interested. One that returns has nothing more to say:
-//!   open streams end, and the next stream starts it again.
-//! - **Nothing is waited for.** The monitor runs in a task of its own: one that blocks or ignores its end holds up
-//!   neither a stream, nor a lease, nor a stop beyond its deadline.
-//! - **Bounds** are the kubelet's: 16384 devices, messages of 1024 bytes, and gRPC messages below 4 MiB.
+//! - **A stream is complete.** It starts with all known devices, then sends every change at once. A slow reader may miss
+//!   intermediate states but never the last one; nothing is queued for it ([`table`]).
+//! - **A lease is per device.** A device that is not reported again within its lease becomes unknown at once, and the
+//!   driver gets an error. Until then its state is resent in every third of the lease (10 seconds at most), because a
+//!   kubelet forgets the whole driver when one of its streams ends, as the old instance's does in a rolling update.
+//! - **A failed monitor is restarted.** When it fails or panics, all devices become unknown at once, and it is restarted
+//!   with backoff while a stream is open. When it returns, open streams end, and the next stream starts it again.
+//! - **The monitor blocks nothing.** It runs in a task of its own: one that blocks or ignores cancellation delays neither
+//!   streams, nor leases, nor a stop beyond its deadline.
+//! - **Limits** are the kubelet's: 16384 devices, messages of 1024 bytes, and gRPC messages below 4 MiB.
 
-mod board;
 mod hub;
 mod monitor;
 mod reporter;
 mod service;
+mod shared_table;
 mod table;
 #[cfg(test)]
 mod tests;
 
 use std::time::{Duration, SystemTime};
 
-pub(crate) use board::Subscription;
 pub(crate) use hub::{HealthHub, Stopped};
 pub use monitor::HealthMonitor;
 pub use reporter::HealthReporter;
 pub(crate) use service::{HealthV1, HealthV1alpha1};
+pub(crate) use shared_table::Subscription;
 
-/// How long a report is believed if it does not say so itself. The kubelet's default too.
+/// The lease of a report that has none of its own. It is the kubelet's default too.
 pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-/// How a device is.
+/// The health of a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum HealthStatus {
-    /// Nobody knows.
+    /// The health is not known.
     #[default]
     Unknown,
-    /// It works.
+    /// The device works.
     Healthy,
-    /// It does not.
+    /// The device does not work.
     Unhealthy,
 }
 
-/// What a driver reports of one device.
+/// A driver's health report for one device.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -63,38 +62,38 @@ pub enum HealthStatus {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceHealth {
-    /// The pool that it is in.
+    /// The pool of the device.
     pub pool_name: String,
-    /// Its name in the pool.
+    /// The name of the device in its pool.
     pub device_name: String,
-    /// How it is.
+    /// The health of the device.
     pub health: HealthStatus,
-    /// Words for people, seen in the status of the pods that use the device. Cut after 1024 bytes.
+    /// A message for humans, shown in the status of pods that use the device. Truncated to 1024 bytes.
     pub message: String,
-    /// For how long this is to be believed. When it passes without another report, the device is of unknown health.
-    /// None, or zero, is 30 seconds; kubelets count in whole seconds, at least one.
+    /// How long this report is valid. If no other report follows within this time, the health becomes unknown.
+    /// `None` and zero mean 30 seconds. Kubelets count in whole seconds, at least one.
     pub lease: Option<Duration>,
-    /// When it was found out; the time of the report if it is not given.
+    /// When the health was determined. Defaults to the time of the report.
     pub last_updated: Option<SystemTime>,
 }
 
 impl DeviceHealth {
-    /// A device that works.
+    /// Reports a device that works.
     pub fn healthy(pool_name: impl Into<String>, device_name: impl Into<String>) -> Self {
         Self::new(pool_name.into(), device_name.into(), HealthStatus::Healthy, String::new())
     }
 
-    /// A device that does not work, and why.
+    /// Reports a device that does not work, and why.
     pub fn unhealthy(pool_name: impl Into<String>, device_name: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(pool_name.into(), device_name.into(), HealthStatus::Unhealthy, message.into())
     }
 
-    /// A device of which it is not known whether it works, and why.
+    /// Reports a device whose health is not known, and why.
     pub fn unknown(pool_name: impl Into<String>, device_name: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(pool_name.into(), device_name.into(), HealthStatus::Unknown, message.into())
     }
 
-    /// Believed for this long, instead of 30 seconds.
+    /// Sets the lease, which is 30 seconds by default.
     #[must_use]
     pub fn with_lease(self, lease: Duration) -> Self {
         Self { lease: Some(lease), ..self }
@@ -105,49 +104,49 @@ impl DeviceHealth {
     }
 }
 
-/// Figures for the metrics.
+/// The health figures for the metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct HealthSummary {
     /// Devices that work.
     pub(crate) healthy: usize,
     /// Devices that do not work.
     pub(crate) unhealthy: usize,
-    /// Devices of which it is not known, those with a lease that passed included.
+    /// Devices of unknown health, including those whose lease has expired.
     pub(crate) unknown: usize,
-    /// Streams that are open.
+    /// Open streams.
     pub(crate) streams: usize,
     /// Reports of the monitor since the start.
     pub(crate) reports: u64,
 }
 
-/// What goes wrong with health in the background.
+/// A background error of health monitoring.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HealthError {
-    /// The monitor is silent.
-    #[error("no report within the lease on {0}")]
-    Lapsed(Names),
-    /// The monitor ended with an error, or panicked.
-    #[error("the health monitor ended and will be started again: {0}")]
-    Failed(#[source] crate::driver::BoxError),
+    /// The leases of some devices expired without another report.
+    #[error("lease expired without a report on {0}")]
+    LeaseExpired(DeviceList),
+    /// The monitor failed or panicked.
+    #[error("the health monitor ended and will be restarted: {0}")]
+    MonitorFailed(#[source] crate::driver::BoxError),
     /// More devices than a kubelet keeps.
-    #[error("a kubelet keeps the health of at most {max} devices of a driver: no room for {devices}", max = table::MAX_DEVICES)]
-    TooMany { devices: Names },
-    /// A device that cannot exist.
-    #[error("a report is refused: {0}")]
-    Name(#[from] drakkar_metadata::name::NameError),
+    #[error("a kubelet keeps the health of at most {max} devices of a driver: skipped {devices}", max = table::MAX_DEVICES)]
+    TooManyDevices { devices: DeviceList },
+    /// A report for a device with an invalid name.
+    #[error("report skipped: {0}")]
+    InvalidName(#[source] drakkar_metadata::name::NameError),
 }
 
-/// Devices, for an error message: the first few by name, the others as a number.
+/// A list of devices for an error message: names the first few and counts the others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Names {
+pub(crate) struct DeviceList {
     first: Vec<String>,
     others: usize,
 }
 
-impl Names {
+impl DeviceList {
     const SHOWN: usize = 8;
 
-    fn push(&mut self, name: &table::Name) {
+    fn push(&mut self, name: &table::DeviceKey) {
         if self.first.len() < Self::SHOWN {
             self.first.push(name.to_string());
         } else {
@@ -160,7 +159,7 @@ impl Names {
     }
 }
 
-impl std::fmt::Display for Names {
+impl std::fmt::Display for DeviceList {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(&self.first.join(", "))?;
         match self.others {

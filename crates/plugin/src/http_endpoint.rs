@@ -1,18 +1,18 @@
 //! The optional HTTP endpoint (`--http-endpoint`): health, metrics and status for operators and probes.
 //!
-//! It owns the listener and all [`connections`]; what is on the pages is in [`pages`]. It is off unless asked for, and has no
-//! secrets, but everybody who reaches the address can ask. Promises:
-//! - A probe always gets its answer. The endpoint has a thread and a runtime of its own, so it answers while the driver's thread
-//!   is busy; whether the driver's runtime still runs is part of the answer ([`pulse`]).
-//! - Nobody can use it up: a request has to be there within [`Limits::header`], a connection lasts [`Limits::connection`] at
-//!   most and serves one request, and their number is limited, stage by stage. Whoever has sent a request is served before
-//!   anybody is let go for lack of space, and those go first who have sent nothing for longest.
-//! - It does no work but to answer GET and HEAD; bodies of requests are not read.
-//! - It dies with its owner, and at the end lets answers that are under way finish ([`HttpEndpoint::stop`]).
+//! It owns the listener and all [`connections`]; [`pages`] has the content. It is disabled by default and has no
+//! authentication: the pages have no secrets. Promises:
+//! - A probe always gets a response. The endpoint has its own thread and runtime, so it responds while the driver's threads
+//!   are busy; the response says whether the driver's runtime still runs tasks ([`runtime_probe`]).
+//! - Clients cannot exhaust it: a request must arrive within [`Limits::header`], a connection serves one request within
+//!   [`Limits::connection`], and the number of connections is limited in each stage. Connections that have sent a request
+//!   are served before any connection is dropped to make space, and the longest idle ones are dropped first.
+//! - It only answers GET and HEAD and does not read request bodies.
+//! - It ends with its owner; a stop lets responses in progress finish ([`HttpEndpoint::stop`]).
 
 mod connections;
 mod pages;
-mod pulse;
+mod runtime_probe;
 #[cfg(test)]
 mod tests;
 
@@ -32,27 +32,27 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub(crate) use pages::Pages;
-pub(crate) use pulse::Pulse;
+pub(crate) use runtime_probe::RuntimeProbe;
 
-/// The number of connections that the kernel keeps until they are accepted. It has a limit of its own (`net.core.somaxconn`).
+/// The number of connections that may wait to be accepted. The kernel has a limit of its own (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
 
-/// What can go wrong with the endpoint.
+/// A failure of the endpoint.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HttpError {
-    /// The address cannot be listened on.
-    #[error("http endpoint {address}: {source}{}", advice(.source))]
+    /// Listening on the address failed.
+    #[error("http endpoint {address}: {source}{}", remedy(.source))]
     Listen { address: SocketAddr, source: io::Error },
-    /// There is no thread for it.
+    /// The endpoint's thread could not be started.
     #[error("http endpoint {address}: start a thread for it: {source}")]
     Thread { address: SocketAddr, source: io::Error },
-    /// Answers were still being written at the deadline.
+    /// Responses were still in progress at the deadline.
     #[error("http endpoint {address}: connections did not end in time and were closed")]
-    CutOff { address: SocketAddr },
+    StopTimeout { address: SocketAddr },
 }
 
-/// What an operator can do about an address that cannot be listened on.
-fn advice(source: &io::Error) -> &'static str {
+/// Returns the remedy for a failure to listen.
+fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::AddrInUse => {
             ": something else listens there, perhaps another driver or another instance of this one; choose another port \
@@ -69,19 +69,19 @@ fn advice(source: &io::Error) -> &'static str {
     }
 }
 
-/// What a peer may take.
+/// The resources that clients may use.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
-    /// How long the head of a request may take.
+    /// The timeout for receiving the head of a request.
     header: Duration,
-    /// How long a connection may take in all.
+    /// The timeout for a connection as a whole.
     connection: Duration,
-    /// The number of connections on which nothing was received.
-    silent: usize,
-    /// The number of connections with half of a request.
+    /// The number of connections that have sent nothing.
+    idle: usize,
+    /// The number of connections that have sent a part of a request.
     partial: usize,
-    /// The number of connections whose answer is being made or sent.
-    answering: usize,
+    /// The number of connections whose response is in progress.
+    responding: usize,
     /// The size of a request's head in bytes.
     head_bytes: usize,
 }
@@ -91,16 +91,16 @@ impl Default for Limits {
         Self {
             header: Duration::from_secs(5),
             connection: Duration::from_secs(15),
-            silent: silent_limit(),
+            idle: idle_limit(),
             partial: 64,
-            answering: 64,
+            responding: 64,
             head_bytes: 16 * 1024,
         }
     }
 }
 
-/// A thousand, or half of the file descriptors of the process, which needs them for other things.
-fn silent_limit() -> usize {
+/// Returns the limit for idle connections: 1024, or half of the process's file descriptors, which it needs for other work.
+fn idle_limit() -> usize {
     let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
     usize::try_from(soft / 2).map_or(1024, |half| half.clamp(16, 1024))
 }
@@ -115,7 +115,7 @@ pub(crate) struct HttpEndpoint {
     ended: oneshot::Receiver<()>,
 }
 
-/// An address that is ours, before anything is served there: what cannot be had is known before the kubelet sees a socket.
+/// A bound address that is not served yet. Binding first reports an unusable address before the kubelet sees a socket.
 #[derive(Debug)]
 pub(crate) struct HttpListener {
     listener: TcpListener,
@@ -123,11 +123,11 @@ pub(crate) struct HttpListener {
 }
 
 impl HttpListener {
-    /// Listens. Port 0 is any free port.
+    /// Listens on an address. Port 0 selects a free port.
     pub(crate) fn bind(address: SocketAddr) -> Result<Self, HttpError> {
         let listen = || {
             let listener = TcpListener::bind(address)?;
-            // Once more, with a longer queue: the standard library has one of 128.
+            // Listen again with a longer queue: the standard library uses 128.
             rustix::net::listen(&listener, BACKLOG)?;
             listener.set_nonblocking(true)?;
             let address = listener.local_addr()?;
@@ -136,7 +136,7 @@ impl HttpListener {
         listen().map_err(|source| HttpError::Listen { address, source })
     }
 
-    /// Serves from now on, on a thread of its own.
+    /// Starts serving on a thread of its own.
     pub(crate) fn serve(self, pages: Pages) -> Result<HttpEndpoint, HttpError> {
         self.serve_with(pages, Limits::default())
     }
@@ -153,54 +153,54 @@ impl HttpListener {
             thread::Builder::new().name("drakkar-http".to_owned()).spawn(move || {
                 let serving = connections::serve(listener, Arc::new(pages), limits, stopping);
                 if let Some(Err(error)) = runtime.block_on(close.run_until_cancelled(serving)) {
-                    tracing::error!(%error, "http endpoint has ended");
+                    tracing::error!(%error, "http endpoint failed");
                 }
-                // Does not wait for a scrape that hangs.
+                // Does not wait for a hanging scrape.
                 runtime.shutdown_background();
                 drop(ending);
             })
         };
         start().map_err(|source| HttpError::Thread { address, source })?;
-        tracing::info!(%address, "http endpoint serves");
+        tracing::info!(%address, "http endpoint started");
         Ok(HttpEndpoint { address, stopping, close: close.drop_guard(), ended })
     }
 }
 
-/// A runtime for the endpoint's thread, and the listener in it. Its second thread makes metrics, one page at a time.
+/// Creates the runtime of the endpoint's thread and registers the listener. Its blocking thread encodes the metrics.
 fn runtime_with(listener: TcpListener) -> io::Result<(Runtime, AsyncFd<TcpListener>)> {
     let runtime = runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build()?;
     let listener = {
         let _entered = runtime.enter();
-        watched(listener)?
+        register_readable(listener)?
     };
     Ok((runtime, listener))
 }
 
-/// Has the runtime watch a descriptor for reading.
+/// Registers a file descriptor with the runtime for reading.
 #[allow(
     deprecated,
-    reason = "what replaces it is unsafe, for types whose descriptor can change; those here own theirs"
+    reason = "its replacement is unsafe, for types whose descriptor can change; the types used here own theirs"
 )]
-fn watched<T: AsRawFd>(owner: T) -> io::Result<AsyncFd<T>> {
+fn register_readable<T: AsRawFd>(owner: T) -> io::Result<AsyncFd<T>> {
     AsyncFd::with_interest(owner, Interest::READABLE)
 }
 
 impl HttpEndpoint {
-    /// Where it listens, with the port that was chosen.
+    /// Returns the address on which the endpoint listens, with the selected port.
     pub(crate) fn local_address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Accepts no more connections, closes those without a request, and lets answers finish until the deadline.
+    /// Stops accepting connections, closes those without a request, and lets responses finish until the deadline.
     pub(crate) async fn stop(self, deadline: Instant) -> Result<(), HttpError> {
         self.stopping.cancel();
         let Self { address, close, ended, .. } = self;
         let stopped = timeout_at(deadline, ended).await;
         drop(close);
         match stopped {
-            // The thread has dropped its end, or a panic, which has been reported, has.
+            // The thread has dropped its sender, at its end or while unwinding from a panic.
             Ok(_ended) => Ok(()),
-            Err(_elapsed) => Err(HttpError::CutOff { address }),
+            Err(_elapsed) => Err(HttpError::StopTimeout { address }),
         }
     }
 }

@@ -1,45 +1,43 @@
-//! The registration service: tells the kubelet who the driver is, and remembers what became of it.
+//! The kubelet's plugin registration service: announces the driver and records the kubelet's answer.
 //!
-//! A kubelet that sees our registration socket calls `GetInfo`, which has to answer within a second and therefore waits
-//! for nothing; then it calls `NotifyRegistrationStatus`. It does both again after each of its restarts, and again and
-//! again, ever more slowly, while a registration fails. The last status is in a watch channel.
+//! A kubelet that finds the registration socket calls `GetInfo`, which has to answer within a second and therefore waits
+//! for nothing; then it calls `NotifyRegistrationStatus`. It repeats both after each of its restarts, and with backoff
+//! while a registration fails. A watch channel holds the last status.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
 
+use drakkar_kubelet_api::registration as proto;
 use drakkar_metadata::name::DriverName;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-use drakkar_kubelet_api::registration as proto;
-
-/// The type of plugin that a DRA driver is, in the kubelet's words.
+/// The kubelet's plugin type for DRA drivers.
 const PLUGIN_TYPE: &str = "DRAPlugin";
 
-/// Which gRPC services a driver's instance serves.
+/// The gRPC services that an instance of the driver serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Services {
-    /// Prepare and unprepare, for kubelets from 1.34 on.
+    /// The DRA service for kubelets since 1.34.
     pub(crate) v1: bool,
-    /// Prepare and unprepare, for kubelets from 1.32 on.
+    /// The DRA service for kubelets since 1.32.
     pub(crate) v1beta1: bool,
-    /// Health, for kubelets from 1.37 on.
+    /// The health service for kubelets since 1.37.
     pub(crate) health_v1: bool,
-    /// Health, for kubelets up to 1.36.
+    /// The health service for kubelets up to 1.36.
     pub(crate) health_v1alpha1: bool,
 }
 
-/// A set of services that a kubelet can register: the preferred one first, at least one of them prepares claims.
+/// The names of the services that a kubelet registers, in order of preference. At least one is a DRA service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SupportedServices(Vec<&'static str>);
 
-/// Neither version of the DRA service is on.
+/// Neither version of the DRA service is enabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no version of the DRA service is enabled: enable v1, v1beta1 or both")]
 pub(crate) struct NoDraService;
 
 impl SupportedServices {
-    /// The services that are on, in the order in which a kubelet shall prefer them.
+    /// Lists the enabled services in the order in which kubelets should prefer them.
     pub(crate) fn new(services: Services) -> Result<Self, NoDraService> {
         let Services { v1, v1beta1, health_v1, health_v1alpha1 } = services;
         if !v1 && !v1beta1 {
@@ -51,42 +49,41 @@ impl SupportedServices {
             (health_v1, "v1.DRAResourceHealth"),
             (health_v1alpha1, "v1alpha1.DRAResourceHealth"),
         ];
-        Ok(Self(names.into_iter().filter_map(|(on, name)| on.then_some(name)).collect()))
+        Ok(Self(names.into_iter().filter_map(|(enabled, name)| enabled.then_some(name)).collect()))
     }
 
-    /// The short names by which a kubelet knows the services.
+    /// Returns the short names by which a kubelet knows the services.
     pub(crate) fn names(&self) -> &[&'static str] {
         &self.0
     }
 }
 
-/// What became of the registration with the kubelet.
+/// The status of the driver's registration with the kubelet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum RegistrationStatus {
-    /// The kubelet has not said anything yet.
+    /// The kubelet has not reported a status yet.
     #[default]
     Waiting,
-    /// The kubelet uses the driver.
+    /// The kubelet has registered the driver and uses it.
     Registered,
-    /// The kubelet did not take the driver. It tries again by itself.
+    /// The kubelet refused the driver. It retries on its own.
     Failed {
-        /// The kubelet's reason.
+        /// The reason that the kubelet gave.
         error: String,
     },
 }
 
-/// The registration service of one instance.
+/// The registration service of one driver instance.
 #[derive(Debug)]
 pub(crate) struct Registration {
     info: proto::PluginInfo,
     status: watch::Sender<RegistrationStatus>,
-    faults: RegistrationFaults,
 }
 
 impl Registration {
-    /// Announces a driver whose DRA service is at this socket.
+    /// Creates the service for a driver whose DRA service listens on `dra_socket`.
     ///
-    /// The path of a DRA socket is valid UTF-8 ([`crate::socket::dra_socket`]); any other would be sent mangled.
+    /// The path must be valid UTF-8, as [`crate::socket::dra_socket`] guarantees: the protocol has no other paths.
     pub(crate) fn new(driver: &DriverName, dra_socket: &Path, services: &SupportedServices) -> Self {
         let info = proto::PluginInfo {
             r#type: PLUGIN_TYPE.to_owned(),
@@ -94,25 +91,19 @@ impl Registration {
             endpoint: dra_socket.to_string_lossy().into_owned(),
             supported_versions: services.names().iter().map(ToString::to_string).collect(),
         };
-        Self { info, status: watch::Sender::default(), faults: RegistrationFaults::default() }
+        Self { info, status: watch::Sender::default() }
     }
 
-    /// The last status that the kubelet told, and every later one.
+    /// Watches the status that the kubelet reported last.
     pub(crate) fn registration_status(&self) -> watch::Receiver<RegistrationStatus> {
         self.status.subscribe()
-    }
-
-    /// Makes calls fail, for tests of what a kubelet does then.
-    pub(crate) fn faults(&self) -> RegistrationFaults {
-        self.faults.clone()
     }
 }
 
 #[tonic::async_trait]
 impl proto::registration_server::Registration for Registration {
     async fn get_info(&self, _: Request<proto::InfoRequest>) -> Result<Response<proto::PluginInfo>, Status> {
-        self.faults.get_info.check()?;
-        tracing::debug!(driver = self.info.name, endpoint = self.info.endpoint, "the kubelet asks who we are");
+        tracing::debug!(driver = self.info.name, endpoint = self.info.endpoint, "kubelet requested plugin info");
         Ok(Response::new(self.info.clone()))
     }
 
@@ -120,52 +111,16 @@ impl proto::registration_server::Registration for Registration {
         &self,
         request: Request<proto::RegistrationStatus>,
     ) -> Result<Response<proto::RegistrationStatusResponse>, Status> {
-        self.faults.notify.check()?;
         let proto::RegistrationStatus { plugin_registered, error } = request.into_inner();
         let driver = &self.info.name;
         self.status.send_replace(if plugin_registered {
-            tracing::info!(driver, "registered with the kubelet");
+            tracing::info!(driver, "registered with kubelet");
             RegistrationStatus::Registered
         } else {
-            tracing::warn!(driver, error, "the kubelet refused the registration, and will try again");
+            tracing::warn!(driver, error, "kubelet refused the registration and will retry");
             RegistrationStatus::Failed { error }
         });
         Ok(Response::new(proto::RegistrationStatusResponse {}))
-    }
-}
-
-/// Errors that the registration service shall answer with instead of doing its work.
-#[derive(Debug, Clone, Default)]
-pub struct RegistrationFaults {
-    get_info: Fault,
-    notify: Fault,
-}
-
-impl RegistrationFaults {
-    /// From now on `GetInfo` fails with this error; `None` heals it.
-    pub fn fail_get_info(&self, error: Option<&str>) {
-        self.get_info.set(error);
-    }
-
-    /// From now on `NotifyRegistrationStatus` fails with this error; `None` heals it.
-    pub fn fail_notify(&self, error: Option<&str>) {
-        self.notify.set(error);
-    }
-}
-
-#[derive(Debug, Clone, Default)]
-struct Fault(Arc<Mutex<Option<String>>>);
-
-impl Fault {
-    fn set(&self, error: Option<&str>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = error.map(str::to_owned);
-    }
-
-    fn check(&self) -> Result<(), Status> {
-        match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            None => Ok(()),
-            Some(error) => Err(Status::internal(error)),
-        }
     }
 }
 

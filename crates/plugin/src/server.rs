@@ -1,13 +1,13 @@
-//! A gRPC server on a unix socket: serving, the death of a server, and the end of one.
+//! A gRPC server on a unix socket, with failure detection and graceful shutdown.
 //!
 //! A [`Server`] owns the socket's file, the task that accepts connections, and through it every connection. Promises:
-//! - A panic in a handler is an error of that call ([`guard`]). It ends neither the connection nor the process.
-//! - A server that cannot accept connections any more says so at once ([`Server::died`]); being out of file descriptors for a
-//!   while is no reason to die ([`mod@incoming`]).
-//! - The end, in this order ([`Server::stop`]): the file goes, so that nobody finds the socket; nothing is accepted any more;
-//!   streams that would never end are ended; calls in flight may finish until a deadline; then connections are closed, which
-//!   drops the handlers. All tasks have ended when it returns.
-//! - A server that is dropped takes its file and its connections along.
+//! - A panic in a handler fails that call ([`guard`]). It ends neither the connection nor the process.
+//! - A server that can no longer accept connections reports it at once ([`Server::died`]). Running out of file descriptors
+//!   is transient and not reported ([`mod@incoming`]).
+//! - Shutdown follows this order ([`Server::stop`]): remove the file, so that no client finds the socket; stop accepting;
+//!   end streams, which would never end by themselves; let calls in flight finish until a deadline; close the connections,
+//!   which drops the handlers. All tasks have ended when it returns.
+//! - Dropping a server removes its file and closes its connections.
 
 mod endpoints;
 mod guard;
@@ -28,38 +28,47 @@ use tonic::service::Routes;
 
 pub(crate) use endpoints::{EndpointSettings, Endpoints, StartError};
 use guard::Guard;
-pub(crate) use guard::{Interceptor, Watch};
+pub(crate) use guard::{CallHooks, Interceptor};
 use incoming::incoming;
 
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskError};
 use crate::socket::{SocketError, SocketFile};
 
-/// How long the removal of a socket's file may take.
+/// The limit for removing a socket's file.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long closed connections may take to be gone. They have nothing to wait for but their turn.
+/// The limit for tasks of closed connections to end. They only wait to be scheduled.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What can go wrong with a running server.
+/// A failure of a running server.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServerError {
-    /// The runtime did not take the listener.
+    /// The listener could not be registered with the runtime.
     #[error("serve {}: {source}", .path.display())]
     Start { path: PathBuf, source: io::Error },
-    /// The server ended although nobody asked it to.
-    #[error("server of {}: cannot accept connections any more: {source}", .path.display())]
+    /// The server can no longer accept connections.
+    #[error("server of {}: can no longer accept connections: {source}", .path.display())]
     Died { path: PathBuf, source: io::Error },
-    /// The server's task failed.
+    /// The server ended with an error.
     #[error("server of {}: {source}", .path.display())]
-    Task { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
-    /// Calls were still running at the deadline.
+    Serve { path: PathBuf, source: tonic::transport::Error },
+    /// The server's task panicked or was cancelled.
+    #[error("server of {}: {source}", .path.display())]
+    Task { path: PathBuf, source: tokio::task::JoinError },
+    /// Calls were still in flight at the deadline.
     #[error("server of {}: calls in flight did not end in time and were dropped", .path.display())]
-    CutOff { path: PathBuf },
+    DrainTimeout { path: PathBuf },
     /// The file could not be removed.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// The thread that removes the file failed.
+    #[error("server of {}: {source}", .path.display())]
+    Disk { path: PathBuf, source: DiskError },
+    /// Removing the file took too long.
+    #[error("server of {}: its file could not be removed in time", .path.display())]
+    RemovalTimeout { path: PathBuf },
 }
 
-/// A running gRPC server on a unix socket. The order of the fields is the order in which a drop lets go of them.
+/// A running gRPC server on a unix socket. Fields are dropped in order: the file goes before the connections.
 #[derive(Debug)]
 pub(crate) struct Server {
     path: PathBuf,
@@ -71,34 +80,35 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Serves on a socket that listens already. Must be called in a tokio runtime.
+    /// Starts serving on a socket that already listens. Must be called within a tokio runtime.
     pub(crate) fn start(
         listener: UnixListener,
         file: SocketFile,
         routes: Routes,
-        watch: Watch,
+        hooks: CallHooks,
     ) -> Result<Self, ServerError> {
         let path = file.path().to_owned();
         let listener = listener
             .set_nonblocking(true)
             .and_then(|()| tokio::net::UnixListener::from_std(listener))
             .map_err(|source| ServerError::Start { path: path.clone(), source })?;
-        let (draining, close) = (CancellationToken::new(), CancellationToken::new());
+        let draining = CancellationToken::new();
+        let close = CancellationToken::new();
         let (died, death) = oneshot::channel();
         let task = tokio::spawn(tonic::transport::Server::builder().serve_with_incoming_shutdown(
-            Guard::new(routes.prepare(), draining.clone(), watch),
+            Guard::new(routes.prepare(), draining.clone(), hooks),
             incoming(listener, close.clone(), died),
             draining.clone().cancelled_owned(),
         ));
         Ok(Self { path, file: Some(file), draining, close: close.drop_guard(), death: Some(death), task })
     }
 
-    /// Where the socket is, or was.
+    /// Returns the path of the socket, also after its file was removed.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Waits until the server dies, which it should not. Tells it once; may be cancelled and called again.
+    /// Waits until the server can no longer accept connections. Reports this once. Cancel safe.
     pub(crate) async fn died(&mut self) -> ServerError {
         let Some(death) = &mut self.death else { return std::future::pending().await };
         let source = death.await.unwrap_or_else(|_| io::Error::other("its task ended"));
@@ -106,24 +116,23 @@ impl Server {
         ServerError::Died { path: self.path.clone(), source }
     }
 
-    /// Removes the socket's file, so that nobody finds the server any more; connections and the listener stay.
+    /// Removes the socket's file, so that no new client finds the server. The listener and connections stay.
     pub(crate) async fn remove_file(&mut self) -> Result<(), ServerError> {
         let Some(file) = self.file.take() else { return Ok(()) };
-        let task = |source| ServerError::Task { path: self.path.clone(), source };
-        // On a thread that nobody waits for: a disk that hangs must not hold up the end of the driver.
+        // On a thread that the runtime does not wait for: a hanging disk must not block the driver's shutdown.
         match timeout(REMOVAL_TIMEOUT, Disk::default().run(|| file.remove())).await {
             Ok(Ok(removed)) => Ok(removed?),
-            Ok(Err(source)) => Err(task(source.into())),
-            Err(_elapsed) => Err(task("its file could not be removed in time".into())),
+            Ok(Err(source)) => Err(ServerError::Disk { path: self.path.clone(), source }),
+            Err(_elapsed) => Err(ServerError::RemovalTimeout { path: self.path.clone() }),
         }
     }
 
-    /// Accepts no more connections, ends endless streams, and lets calls in flight finish. Does not wait for them.
+    /// Stops accepting connections, ends streams and lets calls in flight finish, without waiting for them.
     pub(crate) fn drain(&self) {
         self.draining.cancel();
     }
 
-    /// Ends the server: see the order above. Returns all that went wrong; the server has ended in any case.
+    /// Stops the server in the order that the module describes. The server has ended even if errors are returned.
     pub(crate) async fn stop(mut self, deadline: Instant) -> Vec<ServerError> {
         let mut errors = vec![];
         errors.extend(self.remove_file().await.err());
@@ -132,16 +141,16 @@ impl Server {
         let ended = match timeout_at(deadline, &mut task).await {
             Ok(ended) => Some(ended),
             Err(_) => {
-                errors.push(ServerError::CutOff { path: path.clone() });
+                errors.push(ServerError::DrainTimeout { path: path.clone() });
                 drop(close);
                 timeout(CLOSE_TIMEOUT, &mut task).await.ok()
             }
         };
         match ended {
             Some(Ok(Ok(()))) => {}
-            Some(Ok(Err(source))) => errors.push(ServerError::Task { path, source: source.into() }),
-            Some(Err(source)) => errors.push(ServerError::Task { path, source: source.into() }),
-            // Connections whose handlers block a thread cannot be waited for.
+            Some(Ok(Err(source))) => errors.push(ServerError::Serve { path, source }),
+            Some(Err(source)) => errors.push(ServerError::Task { path, source }),
+            // A handler that blocks its thread keeps its connection open: give up on it.
             None => task.abort(),
         }
         errors

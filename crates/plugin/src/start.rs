@@ -39,13 +39,13 @@ use crate::driver::{BoxError, DraPlugin};
 use crate::handles::Handles;
 use crate::health::{HealthHub, HealthV1, HealthV1alpha1};
 use crate::helper::{Helper, Running};
-use crate::http_endpoint::{HttpListener, Pages, Pulse};
+use crate::http_endpoint::{HttpListener, Pages, RuntimeProbe};
 use crate::ledger::DeviceLedger;
 use crate::lock::Locks;
 use crate::metrics::Metrics;
 use crate::publishing::PublishObserver;
 use crate::registration::{Services, SupportedServices};
-use crate::server::{EndpointSettings, Endpoints, Watch};
+use crate::server::{CallHooks, EndpointSettings, Endpoints};
 use crate::service::wire::{DraV1, DraV1beta1};
 use crate::service::{ClaimContext, Service, ServiceSettings, chain};
 use crate::status::StatusReports;
@@ -135,7 +135,7 @@ impl PluginBuilder {
         }
         {
             let ledger = Arc::downgrade(&ledger);
-            metrics.ask_for_claims(move || ledger.upgrade().map(|ledger| ledger.counts()).unwrap_or_default());
+            metrics.set_claims_source(move || ledger.upgrade().map(|ledger| ledger.counts()).unwrap_or_default());
         }
 
         let publisher = {
@@ -183,7 +183,7 @@ impl PluginBuilder {
         });
         if let Some(health) = &health {
             let health = Arc::downgrade(health);
-            metrics.ask_for_health(move || health.upgrade().map(|health| health.summary()).unwrap_or_default());
+            metrics.set_health_source(move || health.upgrade().map(|health| health.summary()).unwrap_or_default());
         }
         let services = Services {
             v1: self.services.dra_v1,
@@ -199,8 +199,8 @@ impl PluginBuilder {
             services: SupportedServices::new(services).map_err(|_| StartError::NoService)?,
             serve_dra: self.services.dra_socket,
             register: self.services.registration,
-            dra_watch: Watch { metrics: metrics.clone(), interceptor: self.interceptor },
-            registration_watch: Watch { metrics: metrics.clone(), interceptor: self.registration_interceptor },
+            dra_hooks: CallHooks { metrics: metrics.clone(), interceptor: self.interceptor },
+            registration_hooks: CallHooks { metrics: metrics.clone(), interceptor: self.registration_interceptor },
         };
         let lines = status_lines(&checked, &settings, self.node_name.as_deref(), self.metadata);
         let routes = routes(&service, health.as_ref(), services);
@@ -215,7 +215,7 @@ impl PluginBuilder {
                 driver: checked.driver.clone(),
                 registration: endpoints.registration_status(),
                 fatal: is_fatal,
-                pulse: Pulse::of(tokio::runtime::Handle::current()),
+                runtime: RuntimeProbe::new(tokio::runtime::Handle::current()),
                 metrics: metrics.clone(),
                 publishing: publisher.overview(),
                 status: lines,

@@ -1,15 +1,16 @@
-//! Telling the API server of devices: `ResourceClaim.status.devices` (KEP-4817). Nothing else writes there.
+//! Reports of device status to the API server: `ResourceClaim.status.devices` (KEP-4817). Nothing else writes there.
 //!
-//! A report is checked ([`validate`]) and put into a queue ([`queue`]), which is all that a caller waits for: no prepare is
-//! held up by an API server. One task delivers ([`worker`]), by server-side apply with a field manager of this driver's own, so
-//! that others' entries, and what others add to ours, stay as they are.
+//! A report is validated ([`validate`]) and queued ([`queue`]), which is all that a caller waits for: the API server never
+//! delays a prepare. One task delivers the reports ([`worker`]) by server-side apply with a field manager of this driver's
+//! own, so that entries of others, and fields that others add to ours, stay as they are.
 //!
-//! # What is remembered, and where
+//! # State
 //!
-//! Only reports that are not delivered yet, the last of each device, up to a bound. What was delivered is known to the API
-//! server, which also knows which of it is ours: each apply starts from there ([`merge`]). So there is nothing to rebuild
-//! after a restart, and nothing to free. A claim that is unprepared loses what still waits; what the driver reports from its
-//! `unprepare` on is delivered. Entries of a claim that is deallocated are removed by the API server itself.
+//! Only undelivered reports are kept in memory: the last one of each device, up to a limit. The API server has the
+//! delivered ones and knows which of them are ours: each apply starts from there ([`merge`]). So there is nothing to
+//! rebuild after a restart, and nothing to free. When a claim is unprepared, its pending reports are dropped; those that
+//! the driver makes during its `unprepare` or later are delivered. The API server removes the entries of a deallocated
+//! claim itself.
 
 mod denial;
 mod merge;
@@ -24,6 +25,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use drakkar_client::ClaimRef;
 use drakkar_metadata::name::{ClaimUid, DriverName};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -31,50 +33,50 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::queue::Queue;
 pub use self::report::{ConditionStatus, DeviceCondition, DeviceStatus};
-use self::worker::{FLUSH, Worker};
+use self::worker::{FLUSH_TIMEOUT, Worker};
 use crate::claims::ClaimSource;
 use crate::metrics::Metrics;
 use crate::start::Background;
-use drakkar_client::ClaimRef;
 
-/// Why a report was not taken in. Nothing of it was.
+/// A report that was refused as a whole.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReportError {
-    /// Values that the API server would refuse.
+    /// The report has values that the API server would reject.
     #[error("claim {claim}: {}", .problems.join("; "))]
     Invalid {
-        /// The claim that was reported of.
+        /// The claim of the report.
         claim: Box<ClaimRef>,
-        /// All that is wrong; each names the device and the field.
+        /// All problems; each names the device and the field.
         problems: Vec<String>,
     },
-    /// Too many reports wait.
+    /// The queue is full.
     #[error(
-        "claim {claim}: the status of its devices cannot be reported now: reports of {waiting} claims wait for the API \
-         server; report again later"
+        "claim {claim}: device status cannot be reported: the queue is full, reports of {waiting} claims wait for the API \
+         server; retry later"
     )]
     Full {
-        /// The claim that was reported of.
+        /// The claim of the report.
         claim: Box<ClaimRef>,
-        /// How many claims have reports that wait.
+        /// The number of claims with pending reports.
         waiting: usize,
     },
-    /// The driver stops.
-    #[error("claim {claim}: the status of its devices cannot be reported any more: the driver stops")]
+    /// The driver is stopping.
+    #[error("claim {claim}: device status can no longer be reported: the driver is stopping")]
     Stopped {
-        /// The claim that was reported of.
+        /// The claim of the report.
         claim: Box<ClaimRef>,
     },
 }
 
-/// Reports the status of devices, from wherever a driver is: from `prepare`, from a hook, from a task that watches devices.
-/// A clone is another handle to the same.
+/// Reports device status, from anywhere in a driver: from `prepare`, from a hook, from a task that watches devices.
+///
+/// Clones share one queue.
 #[derive(Clone)]
 pub struct StatusReporter(Arc<Queue>);
 
 impl StatusReporter {
-    /// Says what there is to say of devices of a claim; see [`crate::Helper::report_device_status`].
+    /// Reports the status of devices of a claim; see [`crate::Helper::report_device_status`].
     pub fn report_device_status(
         &self,
         claim: &ClaimRef,
@@ -83,14 +85,16 @@ impl StatusReporter {
         self.0.add(claim, devices.into_iter().collect())
     }
 
-    /// Whether these could be reported, as far as that can be told without the API server.
+    /// Checks whether these reports are valid, as far as that is possible without the API server.
     pub(crate) fn check(claim: &ClaimRef, devices: &[DeviceStatus]) -> Result<(), ReportError> {
         let problems = validate::problems(devices);
-        let claim = || Box::new(claim.clone());
-        if problems.is_empty() { Ok(()) } else { Err(ReportError::Invalid { claim: claim(), problems }) }
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(ReportError::Invalid { claim: Box::new(claim.clone()), problems })
     }
 
-    /// Nobody needs to know any more what was reported of a claim until now.
+    /// Drops the pending reports of a claim.
     pub(crate) fn forget(&self, uid: &ClaimUid) {
         self.0.forget(uid);
     }
@@ -102,12 +106,18 @@ impl fmt::Debug for StatusReporter {
     }
 }
 
-/// The last reports were not delivered in time.
+/// The last reports were not delivered.
 #[derive(Debug, thiserror::Error)]
-#[error("reports of device status were still on their way")]
-pub(crate) struct Undelivered;
+pub(crate) enum Undelivered {
+    /// The API server did not respond in time.
+    #[error("device status reports were not delivered in time")]
+    Timeout,
+    /// The task failed.
+    #[error("the task that reports device status failed: {0}")]
+    Task(#[source] tokio::task::JoinError),
+}
 
-/// The queue and its task. Dropping this ends the task at once.
+/// The queue of reports and the task that delivers them. Dropping this ends the task at once.
 pub(crate) struct StatusReports {
     queue: Arc<Queue>,
     stop: CancellationToken,
@@ -115,11 +125,11 @@ pub(crate) struct StatusReports {
 }
 
 impl StatusReports {
-    /// Starts the task. A report is tried for so long.
+    /// Starts the task. A report is retried for up to `timeout`.
     pub(crate) fn start(
         claims: ClaimSource,
         driver: &DriverName,
-        patience: Duration,
+        timeout: Duration,
         background: Background,
         metrics: Metrics,
     ) -> Self {
@@ -130,42 +140,38 @@ impl StatusReports {
             claims,
             driver: driver.to_string(),
             manager: field_manager(driver),
-            patience,
+            timeout,
             background,
         };
         let task = AbortOnDropHandle::new(tokio::spawn(worker.run(stop.clone())));
         Self { queue, stop, task }
     }
 
-    /// A handle for whoever reports.
+    /// Returns a handle for reporting.
     pub(crate) fn reporter(&self) -> StatusReporter {
         StatusReporter(self.queue.clone())
     }
 
-    /// Takes no more reports, and gives those that wait a last chance.
+    /// Refuses further reports and tries once more to deliver the pending ones.
     pub(crate) async fn stop(mut self) -> Result<(), Undelivered> {
         self.queue.close();
         self.stop.cancel();
-        match timeout_at(Instant::now() + FLUSH + Duration::from_secs(1), &mut self.task).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => {
-                tracing::error!(%error, "the task that reports device status");
-                Err(Undelivered)
-            }
-            Err(_) => Err(Undelivered),
+        match timeout_at(Instant::now() + FLUSH_TIMEOUT + Duration::from_secs(1), &mut self.task).await {
+            Ok(ended) => ended.map_err(Undelivered::Task),
+            Err(_elapsed) => Err(Undelivered::Timeout),
         }
     }
 }
 
-/// A report that nobody will deliver is refused.
 impl Drop for StatusReports {
+    /// Closes the queue: from now on reports are refused, since no task would deliver them.
     fn drop(&mut self) {
         self.queue.close();
     }
 }
 
-/// The name under which the API server knows what this driver has applied: the same on all nodes and for ever. A controller of
-/// the same driver that sets binding conditions has to have another.
+/// Returns the field manager of this driver's applies. It must be the same on all nodes and in all versions. A controller
+/// of the same driver that sets binding conditions must use another.
 fn field_manager(driver: &DriverName) -> String {
     format!("{driver}-kubelet-plugin")
 }

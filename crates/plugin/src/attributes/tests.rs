@@ -1,4 +1,4 @@
-//! The standard attributes, from trees that look like sysfs.
+//! Tests of the standard attributes with directories that look like sysfs.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::*;
 
 const GPU: &str = "0000:65:00.0";
 
-/// A sysfs that has nothing yet.
+/// A sysfs tree in a temporary directory.
 struct Machine(TempDir);
 
 impl Machine {
@@ -22,7 +22,7 @@ impl Machine {
         Sysfs::at(self.root())
     }
 
-    /// Not the temporary directory itself: some links lead out of it.
+    /// Returns the root of the tree. It is not the temporary directory itself, because some links point out of the tree.
     fn root(&self) -> PathBuf {
         self.0.path().join("sys")
     }
@@ -34,7 +34,7 @@ impl Machine {
         self
     }
 
-    /// A PCI device whose link leads to this path below `devices`.
+    /// Adds a PCI device whose link points to this path below `devices`.
     fn device(self, address: &str, target: &str) -> Self {
         self.link(address, &format!("../../../devices/{target}"))
     }
@@ -46,13 +46,13 @@ impl Machine {
         self
     }
 
-    /// The GPU, with what the kernel says of its node.
+    /// Adds the GPU with this content of its `numa_node`.
     fn gpu_on(self, node: &str) -> Self {
         let target = format!("pci0000:64/0000:64:00.0/{GPU}");
         self.device(GPU, &target).file(&format!("devices/{target}/numa_node"), &format!("{node}\n"))
     }
 
-    /// A CPU of a node, and its socket.
+    /// Adds a CPU of a node and its socket.
     fn cpu(self, cpu: u32, node: u32, socket: &str) -> Self {
         self.file(&format!("devices/system/node/node{node}/cpulist"), &format!("{cpu}\n"))
             .file(&format!("devices/system/cpu/cpu{cpu}/topology/physical_package_id"), &format!("{socket}\n"))
@@ -81,7 +81,7 @@ fn gpu() -> PciAddress {
     "pci0001:00"
 )]
 #[case::vmd("10000:01:00.0", "pci0000:64/0000:64:00.5/pci10000:00/10000:00:02.0/10000:01:00.0", "pci10000:00")]
-fn the_root_is_the_nearest_one(#[case] address: &str, #[case] target: &str, #[case] root: &str) {
+fn the_nearest_root_complex_is_used(#[case] address: &str, #[case] target: &str, #[case] root: &str) {
     let machine = Machine::new().device(address, target);
     assert_eq!(machine.sysfs().pcie_root(&address.parse().unwrap()).unwrap(), root.into());
 }
@@ -92,21 +92,21 @@ fn the_root_is_the_nearest_one(#[case] address: &str, #[case] target: &str, #[ca
 #[case::outside_of_devices("../../../bus/pci0000:64/0000:65:00.0")]
 #[case::outside_of_sysfs("../../../../pci0000:64/0000:65:00.0")]
 #[case::the_root_itself("../../../devices/pci0000:64")]
-fn a_link_that_leads_elsewhere_has_no_root(#[case] target: &str) {
+fn a_link_that_points_elsewhere_has_no_root_complex(#[case] target: &str) {
     let machine = Machine::new().link(GPU, target);
     let error = machine.sysfs().pcie_root(&gpu()).unwrap_err();
     assert!(matches!(error, AttributeError::NotBelowRoot { .. }), "{error}");
 }
 
 #[test]
-fn a_device_that_is_not_there_has_no_root() {
+fn a_missing_device_has_no_root_complex() {
     let machine = Machine::new().gpu_on("0");
     let error = machine.sysfs().pcie_root(&"0000:66:00.0".parse().unwrap()).unwrap_err();
     assert!(error.to_string().contains("bus/pci/devices/0000:66:00.0"), "{error}");
 }
 
 #[test]
-fn the_node_is_the_one_that_the_kernel_tells() {
+fn the_numa_node_is_read_from_the_device() {
     let machine = Machine::new().gpu_on("4");
     assert_eq!(machine.sysfs().numa_node(&gpu(), NumaForm::Number).unwrap(), 4.into());
 }
@@ -116,25 +116,25 @@ fn the_node_is_the_one_that_the_kernel_tells() {
 #[case::online_and_without_topology(Machine::new().gpu_on("1").distances(1, "12 10 12").online("0-2"), vec![1, 0, 2])]
 #[case::single_node(Machine::new().gpu_on("0").distances(0, "10").online("0"), vec![0])]
 #[case::no_distances(Machine::new().gpu_on("0"), vec![0])]
-#[case::distances_that_are_none(Machine::new().gpu_on("0").distances(0, "10 far"), vec![0])]
+#[case::malformed_distances(Machine::new().gpu_on("0").distances(0, "10 far"), vec![0])]
 #[case::same_socket(
     Machine::new().gpu_on("0").distances(0, "10 12 12 20").cpu(0, 0, "0").cpu(8, 1, "0").cpu(16, 2, "1").cpu(24, 3, "1"),
     vec![0, 1]
 )]
-#[case::socket_not_known(
+#[case::unknown_socket(
     Machine::new().gpu_on("0").distances(0, "10 12 12").cpu(0, 0, "0").cpu(8, 1, "-1").cpu(16, 2, "1"),
     vec![0, 1]
 )]
-#[case::own_socket_not_known(Machine::new().gpu_on("0").distances(0, "10 12").cpu(8, 1, "1"), vec![0, 1])]
-// Figures are those of the nodes that are online: here 0, 2 and 5.
+#[case::unknown_own_socket(Machine::new().gpu_on("0").distances(0, "10 12").cpu(8, 1, "1"), vec![0, 1])]
+// The distances are those of the nodes that are online: here 0, 2 and 5.
 #[case::sparse(Machine::new().gpu_on("2").distances(2, "21 10 12").online("0,2,5"), vec![2, 5])]
-#[case::figures_that_do_not_fit(Machine::new().gpu_on("2").distances(2, "21 10 12").online("0-1"), vec![2])]
+#[case::inconsistent_number_of_distances(Machine::new().gpu_on("2").distances(2, "21 10 12").online("0-1"), vec![2])]
 fn a_list_has_the_nearest_nodes(#[case] machine: Machine, #[case] nodes: Vec<i64>) {
     assert_eq!(machine.sysfs().numa_node(&gpu(), NumaForm::List).unwrap(), nodes.into());
 }
 
 #[test]
-fn a_device_without_a_node_has_no_such_attribute() {
+fn a_device_without_a_numa_node_has_no_such_attribute() {
     let machine = Machine::new().gpu_on("-1");
     for form in [NumaForm::Number, NumaForm::List] {
         let error = machine.sysfs().numa_node(&gpu(), form).unwrap_err();
@@ -149,21 +149,21 @@ fn a_device_without_a_node_has_no_such_attribute() {
 #[case::far_beyond("99999999999")]
 #[case::words("none")]
 #[case::empty("")]
-fn a_node_that_cannot_be_is_an_error(#[case] node: &str) {
+fn an_invalid_numa_node_is_an_error(#[case] node: &str) {
     let machine = Machine::new().gpu_on(node);
     machine.sysfs().numa_node(&gpu(), NumaForm::Number).unwrap_err();
     machine.sysfs().pci_attributes(&gpu(), NumaForm::Number).unwrap_err();
 }
 
 #[test]
-fn a_node_that_nobody_tells_is_an_error() {
+fn a_missing_numa_node_file_is_an_error() {
     let machine = Machine::new().device(GPU, &format!("pci0000:64/{GPU}"));
     let error = machine.sysfs().numa_node(&gpu(), NumaForm::Number).unwrap_err();
     assert!(error.to_string().contains("0000:65:00.0/numa_node"), "{error}");
 }
 
 #[test]
-fn a_node_that_is_known_need_not_be_looked_up() {
+fn a_known_numa_node_is_not_looked_up() {
     let machine = Machine::new().distances(1, "12 10 12");
     assert_eq!(machine.sysfs().numa_node_attribute(1, NumaForm::Number).unwrap(), 1.into());
     assert_eq!(machine.sysfs().numa_node_attribute(1, NumaForm::List).unwrap(), vec![1, 0, 2].into());
@@ -172,7 +172,7 @@ fn a_node_that_is_known_need_not_be_looked_up() {
 }
 
 #[test]
-fn the_node_of_a_cpu() {
+fn the_numa_node_of_a_cpu_is_that_of_its_link() {
     let machine = Machine::new()
         .file("devices/system/cpu/cpu0/node0/here", "")
         .file("devices/system/cpu/cpu17/node3/here", "")

@@ -1,7 +1,7 @@
-//! The hub: starts the monitor when a kubelet first asks, starts it again when it fails, and ends it.
+//! The hub: starts the monitor with the first stream, restarts it when it fails, and stops it.
 //!
-//! Two tasks at most: the hub's own, which watches over leases and the monitor, and the monitor's, which is the driver's
-//! code and may block. The first owns the second, and the hub owns the first: dropping the hub ends both.
+//! It has at most two tasks: its own, which watches the leases and supervises the monitor, and the monitor's, which is the
+//! driver's code and may block. The first owns the second, and the hub owns the first: dropping the hub ends both.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,106 +13,106 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::board::{Board, End, Office};
+use super::shared_table::{HubContext, SharedTable, StreamEnd};
 use super::{HealthReporter, HealthSummary, Subscription};
 use crate::driver::{BackgroundError, BoxError, Panicked};
 
-/// Delays before a failed monitor is started again.
+/// The delays before a failed monitor is restarted.
 const RESTART: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30)).with_jitter(0.5, 1.0);
-/// A monitor that ran for longer than this has recovered from earlier failures.
-const RECOVERED: Duration = Duration::from_secs(30);
+/// The backoff starts over after a monitor has run for this long.
+const BACKOFF_RESET: Duration = Duration::from_secs(30);
 
 /// The driver's `watch_health`.
 type Monitor = dyn Fn(HealthReporter) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync;
 
-/// The hub is stopped, or being stopped.
+/// The hub is stopped or stopping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the driver is shutting down")]
 pub(crate) struct Stopped;
 
-/// The monitor was still running at the deadline. It is left to itself, and dropped when it next awaits something.
+/// The monitor was still running at the deadline. It is aborted, which takes effect when it next awaits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the health monitor did not end in time")]
-pub(crate) struct MonitorStuck;
+pub(crate) struct StopTimeout;
 
-/// All that is known of the health of a driver's devices, and who finds it out.
+/// The health of a driver's devices, and the monitor that reports it.
 pub(crate) struct HealthHub {
     shared: Arc<Shared>,
 }
 
 struct Shared {
     monitor: Box<Monitor>,
-    office: Arc<Office>,
+    context: Arc<HubContext>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     is_stopped: bool,
-    /// `None` before the first stream, and after a monitor that had nothing more to say.
-    life: Option<Life>,
+    /// `None` before the first stream, and after the monitor returned.
+    run: Option<MonitorRun>,
 }
 
-/// A monitor with its failures and new starts, until it has nothing more to say.
-struct Life {
-    board: Arc<Board>,
+/// A run of the monitor, from its first start until it returns, restarts after failures included.
+struct MonitorRun {
+    table: Arc<SharedTable>,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
 impl HealthHub {
-    /// A hub whose monitor is not started yet. `on_error` is told of all that goes wrong, and is expected not to block.
+    /// Creates a hub. Its monitor starts with the first stream. `on_error` gets all errors and must not block.
     pub(crate) fn new(
         monitor: impl Fn(HealthReporter) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync + 'static,
         on_error: impl Fn(BackgroundError) + Send + Sync + 'static,
     ) -> Self {
-        let office = Arc::new(Office::new(on_error));
-        Self { shared: Arc::new(Shared { monitor: Box::new(monitor), office, state: Mutex::default() }) }
+        let context = Arc::new(HubContext::new(on_error));
+        Self { shared: Arc::new(Shared { monitor: Box::new(monitor), context, state: Mutex::default() }) }
     }
 
-    /// Opens a stream, and starts the monitor if it does not run. Must be called in a tokio runtime.
+    /// Opens a stream and starts the monitor unless it is running. Must be called within a tokio runtime.
     pub(crate) fn subscribe(&self) -> Result<Subscription, Stopped> {
         let mut state = self.shared.state();
         if state.is_stopped {
             return Err(Stopped);
         }
-        let life = state.life.get_or_insert_with(|| self.shared.begin());
-        Ok(Subscription::new(life.board.clone()))
+        let run = state.run.get_or_insert_with(|| self.shared.start_run());
+        Ok(Subscription::new(run.table.clone()))
     }
 
     /// Ends all streams at once and the monitor by the deadline. Later streams are refused.
-    pub(crate) async fn stop(&self, deadline: Instant) -> Result<(), MonitorStuck> {
-        // A caller that does not wait leaves a task that is on its way out.
-        let Some(mut life) = self.end() else { return Ok(()) };
-        match timeout_at(deadline, &mut life.task).await {
+    pub(crate) async fn stop(&self, deadline: Instant) -> Result<(), StopTimeout> {
+        // If this future is dropped early, the task still ends by itself: its token is cancelled.
+        let Some(mut run) = self.end_run() else { return Ok(()) };
+        match timeout_at(deadline, &mut run.task).await {
             Ok(_) => Ok(()),
-            Err(_) => {
-                life.task.abort();
-                Err(MonitorStuck)
+            Err(_elapsed) => {
+                run.task.abort();
+                Err(StopTimeout)
             }
         }
     }
 
-    /// Figures for the metrics.
+    /// Returns the figures for the metrics.
     pub(crate) fn summary(&self) -> HealthSummary {
-        let board = self.shared.state().life.as_ref().map(|life| life.board.clone());
-        self.shared.office.count(board.map(|board| board.summary()).unwrap_or_default())
+        let table = self.shared.state().run.as_ref().map(|run| run.table.clone());
+        self.shared.context.add_counters(table.map(|table| table.summary()).unwrap_or_default())
     }
 
-    fn end(&self) -> Option<Life> {
+    fn end_run(&self) -> Option<MonitorRun> {
         let mut state = self.shared.state();
         state.is_stopped = true;
-        let life = state.life.take()?;
-        life.board.end(End::Stopped);
-        life.stop.cancel();
-        Some(life)
+        let run = state.run.take()?;
+        run.table.end_streams(StreamEnd::Stopped);
+        run.stop.cancel();
+        Some(run)
     }
 }
 
 impl Drop for HealthHub {
     fn drop(&mut self) {
-        if let Some(life) = self.end() {
-            life.task.abort();
+        if let Some(run) = self.end_run() {
+            run.task.abort();
         }
     }
 }
@@ -124,34 +124,35 @@ impl fmt::Debug for HealthHub {
 }
 
 impl Shared {
-    fn begin(self: &Arc<Self>) -> Life {
-        let board = Arc::new(Board::new(self.office.clone()));
+    fn start_run(self: &Arc<Self>) -> MonitorRun {
+        let table = Arc::new(SharedTable::new(self.context.clone()));
         let stop = CancellationToken::new();
-        let task = tokio::spawn(self.clone().live(board.clone(), stop.clone()));
-        Life { board, stop, task }
+        let task = tokio::spawn(self.clone().run(table.clone(), stop.clone()));
+        MonitorRun { table, stop, task }
     }
 
-    async fn live(self: Arc<Self>, board: Arc<Board>, stop: CancellationToken) {
+    /// The hub's task: supervises the monitor and watches the leases until the monitor returns or the hub stops.
+    async fn run(self: Arc<Self>, table: Arc<SharedTable>, stop: CancellationToken) {
         let mut tasks = JoinSet::new();
         tokio::select! {
-            biased;
-            () = stop.cancelled() => {}
-            () = self.watch(&board, &mut tasks) => {}
-            never = board.keep_leases() => match never {},
+        biased;
+        () = stop.cancelled() => {}
+        () = self.supervise(&table, &mut tasks) => {}
+        never = table.watch_leases() => match never {},
         }
-        // The end of the monitor, however slow, is what `HealthHub::stop` waits for.
+        // `HealthHub::stop` waits for the end of the monitor's task.
         tasks.shutdown().await;
     }
 
-    /// Runs the monitor until it has nothing more to say.
-    async fn watch(self: &Arc<Self>, board: &Arc<Board>, tasks: &mut JoinSet<Result<(), BoxError>>) {
+    /// Runs the monitor until it returns, and restarts it with backoff when it fails or panics.
+    async fn supervise(self: &Arc<Self>, table: &Arc<SharedTable>, tasks: &mut JoinSet<Result<(), BoxError>>) {
         let mut failures = 0;
         loop {
-            board.wanted().await;
+            table.wait_for_stream().await;
             let started = Instant::now();
-            let reporter = HealthReporter::new(board);
+            let reporter = HealthReporter::new(table);
             let closed = reporter.token().clone();
-            // Whatever ends this function closes the reporter.
+            // Closes the reporter also when this future is dropped.
             let _closed = closed.clone().drop_guard();
             let shared = self.clone();
             tasks.spawn(async move { (shared.monitor)(reporter).await });
@@ -162,22 +163,22 @@ impl Shared {
                     Err(error) => error.into(),
                 },
                 Some(Ok(Ok(()))) | None => {
-                    self.forget(board);
-                    board.finish(&closed);
+                    self.clear_run(table);
+                    table.finish(&closed);
                     return;
                 }
             };
-            board.fail(error, &closed);
-            failures = if started.elapsed() >= RECOVERED { 1 } else { failures + 1 };
+            table.fail(error, &closed);
+            failures = if started.elapsed() >= BACKOFF_RESET { 1 } else { failures + 1 };
             sleep(RESTART.delay(failures)).await;
         }
     }
 
-    /// From here on a new stream begins a new life.
-    fn forget(&self, board: &Arc<Board>) {
+    /// Clears a finished run, so that the next stream starts a new one.
+    fn clear_run(&self, table: &Arc<SharedTable>) {
         let mut state = self.state();
-        if state.life.as_ref().is_some_and(|life| Arc::ptr_eq(&life.board, board)) {
-            state.life = None;
+        if state.run.as_ref().is_some_and(|run| Arc::ptr_eq(&run.table, table)) {
+            state.run = None;
         }
     }
 

@@ -1,71 +1,79 @@
-//! The driver's end: what a monitor reports with.
+//! The reporter through which a driver's monitor reports health.
 
 use std::sync::{Arc, Weak};
 
 use tokio_util::sync::CancellationToken;
 
 use super::DeviceHealth;
-use super::board::Board;
+use super::shared_table::SharedTable;
 
-/// What a driver's `watch_health` reports with. Cheap to clone, for tasks and threads of the driver's own.
+/// Reports device health on behalf of a driver's `watch_health`. Cheap to clone, for the driver's own tasks and threads.
 ///
-/// Reports may be about some of the devices only: what is not mentioned stays as it was, until its lease passes. So a
-/// driver reports each device again before that, changed or not; kubelets are told only what they need to know.
+/// A report may cover some of the devices: the others keep their health until their lease expires. So a driver reports
+/// each device again before that, changed or not; kubelets get only what has changed.
 #[derive(Debug, Clone)]
 pub struct HealthReporter {
-    // Not strong: a driver may keep its reporter, and the board leads back to the driver.
-    board: Weak<Board>,
+    // Weak, because a driver may keep its reporter, and the table references the driver: its error handler.
+    table: Weak<SharedTable>,
     closed: CancellationToken,
 }
 
 impl HealthReporter {
-    pub(super) fn new(board: &Arc<Board>) -> Self {
-        Self { board: Arc::downgrade(board), closed: CancellationToken::new() }
+    pub(super) fn new(table: &Arc<SharedTable>) -> Self {
+        Self { table: Arc::downgrade(table), closed: CancellationToken::new() }
     }
 
-    /// Reports how some devices are. All streams are told of what is new, at once.
+    /// Creates a closed reporter that discards all reports.
+    #[cfg(test)]
+    pub(crate) fn already_closed() -> Self {
+        let closed = CancellationToken::new();
+        closed.cancel();
+        Self { table: Weak::new(), closed }
+    }
+
+    /// Reports the health of some devices. Changes are sent to all streams at once.
     ///
-    /// Never waits for a kubelet; it only lets other tasks have their turn. What cannot be told to a kubelet (a name that
-    /// is not one, more than 16384 devices) is left out, and told to the driver's `handle_error`. After the end of the
-    /// `watch_health` that it was made for, a reporter does nothing ([`Self::closed`]).
+    /// Never waits for a kubelet; it only yields to other tasks. Devices that a kubelet would not accept (an invalid name,
+    /// more than 16384 devices) are skipped, and reported to the driver's `handle_error`. After the end of its
+    /// `watch_health` a reporter does nothing ([`Self::closed`]).
     pub async fn report(&self, devices: impl IntoIterator<Item = DeviceHealth>) {
         let devices = devices.into_iter().collect();
-        let taken = self.board.upgrade().is_some_and(|board| board.report(devices, &self.closed));
-        if !taken {
-            tracing::debug!("a report on health came after the end of its monitor, and is ignored");
+        let applied = self.table.upgrade().is_some_and(|table| table.report(devices, &self.closed));
+        if !applied {
+            tracing::debug!("ignored health report of a monitor that has ended");
         }
-        let_others_run().await;
+        yield_to_woken_tasks().await;
     }
 
-    /// Forgets a device that does not exist any more. Kubelets are told that its health is unknown, for the last time.
+    /// Forgets a device that no longer exists. Kubelets get its health as unknown one last time.
     pub async fn forget(&self, pool_name: &str, device_name: &str) {
-        if let Some(board) = self.board.upgrade() {
-            board.forget(pool_name, device_name, &self.closed);
+        if let Some(table) = self.table.upgrade() {
+            table.forget(pool_name, device_name, &self.closed);
         }
-        let_others_run().await;
+        yield_to_woken_tasks().await;
     }
 
-    /// Waits until reports are of no use any more: the `watch_health` that this was made for has ended, or the driver
-    /// stops. For tasks and threads that a driver has report on their own.
+    /// Waits until the reporter is closed: its `watch_health` has ended, or the driver is stopping. For the driver's own
+    /// tasks that report health.
     pub async fn closed(&self) {
         self.closed.cancelled().await;
     }
 
-    /// Whether reports are of no use any more: see [`Self::closed`].
+    /// Whether the reporter is closed: see [`Self::closed`].
     pub fn is_closed(&self) -> bool {
         self.closed.is_cancelled()
     }
 
-    /// Closes it, and all of its clones, when the token says so.
+    /// Returns the token that closes this reporter and all of its clones.
     pub(super) fn token(&self) -> &CancellationToken {
         &self.closed
     }
 }
 
-/// Gives way to the tasks that were woken by a report.
+/// Yields to the tasks that a report has woken.
 ///
-/// tokio runs the task that was woken last on the same thread, and no other thread can take it. If the monitor went on,
-/// and blocked its thread, that task would wait with it: the one that watches over the leases, for example.
-async fn let_others_run() {
+/// tokio runs the task that was woken last on the same thread, and no other thread can steal it. If the monitor then
+/// blocked its thread, that task, for example the one that watches the leases, would be blocked too.
+async fn yield_to_woken_tasks() {
     tokio::task::yield_now().await;
 }

@@ -1,14 +1,14 @@
-//! The health service as a kubelet knows it: two versions, thin adapters over one [`Subscription`].
+//! The kubelet's health service in two versions, as thin adapters over one [`Subscription`].
 //!
-//! A driver that does not watch health has neither in its routes, and a kubelet that asks all the same is answered with
-//! `UNIMPLEMENTED`, after which it does not ask again.
+//! A driver that does not watch health serves neither. A kubelet that calls anyway gets `UNIMPLEMENTED` and does not
+//! retry.
 
 use std::sync::Arc;
 
 use futures::stream::{self, BoxStream, Stream, StreamExt as _, TryStreamExt as _};
 use tonic::{Request, Response, Status};
 
-use super::table::Told;
+use super::table::DeviceState;
 use super::{HealthHub, HealthStatus, Stopped, Subscription};
 
 macro_rules! service {
@@ -27,16 +27,16 @@ macro_rules! service {
                 _: Request<drakkar_kubelet_api::$version::NodeWatchResourcesRequest>,
             ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
                 use drakkar_kubelet_api::$version::{DeviceHealth, DeviceIdentifier, HealthStatus as Wire, NodeWatchResourcesResponse};
-                let device = |told: Told| DeviceHealth {
-                    device: Some(DeviceIdentifier { pool_name: told.pool_name, device_name: told.device_name }),
-                    health: i32::from(match told.health {
+                let device = |state: DeviceState| DeviceHealth {
+                    device: Some(DeviceIdentifier { pool_name: state.pool_name, device_name: state.device_name }),
+                    health: i32::from(match state.health {
                         HealthStatus::Unknown => Wire::Unknown,
                         HealthStatus::Healthy => Wire::Healthy,
                         HealthStatus::Unhealthy => Wire::Unhealthy,
                     }),
-                    last_updated_time: told.last_updated,
-                    health_check_timeout_seconds: told.lease_seconds,
-                    message: told.message,
+                    last_updated_time: state.last_updated,
+                    health_check_timeout_seconds: state.lease_seconds,
+                    message: state.message,
                 };
                 let reports = reports(self.0.subscribe()?).map_ok(move |devices| NodeWatchResourcesResponse {
                     devices: devices.into_iter().map(device).collect(),
@@ -48,24 +48,24 @@ macro_rules! service {
 }
 
 service!(
-    /// For kubelets from 1.37 on.
+    /// The health service for kubelets since 1.37.
     HealthV1,
     health_v1
 );
 service!(
-    /// For kubelets up to 1.36.
+    /// The health service for kubelets up to 1.36.
     HealthV1alpha1,
     health_v1alpha1
 );
 
-fn reports(subscription: Subscription) -> impl Stream<Item = Result<Vec<Told>, Status>> + Send {
+fn reports(subscription: Subscription) -> impl Stream<Item = Result<Vec<DeviceState>, Status>> + Send {
     stream::try_unfold(subscription, |mut subscription| async {
-        Ok(subscription.next().await?.map(|told| (told, subscription)))
+        Ok(subscription.next().await?.map(|states| (states, subscription)))
     })
 }
 
 impl From<Stopped> for Status {
-    /// As a server says it that ends while a stream is open.
+    /// Converts to the status that a draining server returns.
     fn from(stopped: Stopped) -> Self {
         Self::unavailable(stopped.to_string())
     }

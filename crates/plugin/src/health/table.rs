@@ -1,11 +1,11 @@
-//! What is known of the devices: their states, the order of changes, and their leases. No clock and no tasks.
+//! The table of devices: their states, the order of changes, and their leases. It has no clock and no tasks.
 //!
-//! Every change of a device has a number of its own, the highest so far, and the changes are kept in that order, only
-//! the last of each device. A stream remembers the number up to which it has read. So all streams share one copy, a
-//! slow one finds the latest states when it comes back, and sending a state again is to give it a new number.
+//! Every change of a device gets the next change number, and the table keeps the last change of each device in that order.
+//! A stream remembers the number up to which it has read. So all streams share one copy of the states, a slow stream finds
+//! the latest states, and a state is resent by giving it a new number.
 //!
-//! A device that is forgotten is told of as unknown with the shortest lease, because the protocol knows no better word;
-//! it stays in the table as *gone* until all streams have read that.
+//! A forgotten device is sent as unknown with the shortest lease, because the protocol has no message for it. It stays in
+//! the table as *gone* until all streams have read that.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -15,162 +15,184 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use drakkar_metadata::name::{DeviceName, NameError, PoolName};
 use tokio::time::Instant;
 
-use super::{DEFAULT_LEASE, DeviceHealth, HealthError, HealthStatus, HealthSummary, Names};
+use super::{DEFAULT_LEASE, DeviceHealth, DeviceList, HealthError, HealthStatus, HealthSummary};
 
-/// How many devices a kubelet keeps for one driver.
+/// The number of devices that a kubelet keeps per driver.
 pub(super) const MAX_DEVICES: usize = 16384;
 
-/// What a kubelet takes as a message, in bytes.
+/// The bytes of a message that a kubelet keeps.
 pub(super) const MAX_MESSAGE: usize = 1024;
 
-/// What goes into one gRPC message at most. Clients take 4 MiB; the rest is room for what is not counted.
+/// The limit for the devices in one gRPC message. Clients accept 4 MiB; the rest is a margin for what is not counted.
 const MAX_BATCH: usize = 4 * 1024 * 1024 - 64 * 1024;
 
-/// The bytes of a device in a gRPC message, but for its texts: tags, lengths and numbers.
+/// The bytes of a device in a gRPC message except for its texts: tags, lengths and numbers.
 const DEVICE_OVERHEAD: usize = 48;
 
-/// No clock is asked for more than this.
+/// Longer leases are shortened to this, so that deadlines cannot overflow.
 const MAX_LEASE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// A kubelet that lost what it knew is told again after this time at the latest.
+/// The longest interval between resends: how long a kubelet that lost its state is without it.
 const MAX_RESEND: Duration = Duration::from_secs(10);
 
-/// No device is sent again more often, however short its lease.
+/// The shortest interval between resends, for very short leases.
 const MIN_RESEND: Duration = Duration::from_millis(333);
 
-/// Devices that are due within this time are sent again together.
+/// Devices that are due within this time are resent together.
 const RESEND_SLACK: Duration = Duration::from_millis(100);
 
-/// A device by pool and name.
+/// A device's pool and name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Name {
+pub(super) struct DeviceKey {
     pool: PoolName,
     device: DeviceName,
 }
 
-impl Name {
+impl DeviceKey {
     pub(super) fn new(pool: impl Into<String>, device: impl Into<String>) -> Result<Self, NameError> {
         Ok(Self { pool: PoolName::new(pool)?, device: DeviceName::new(device)? })
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for DeviceKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}/{}", self.pool, self.device)
     }
 }
 
-/// What a stream is told of a device. The two versions of the protocol write it down alike.
+/// The state of a device as streams send it, in both versions of the protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct DeviceState {
     pub(crate) pool_name: String,
     pub(crate) device_name: String,
     pub(crate) health: HealthStatus,
     pub(crate) message: String,
-    /// In whole seconds, at least one: a kubelet takes 0 for its default.
+    /// In whole seconds, at least one: a kubelet replaces 0 by its default.
     pub(crate) lease_seconds: i64,
-    /// In seconds since 1970.
+    /// In seconds since the Unix epoch.
     pub(crate) last_updated: i64,
 }
 
-/// A stream that reads the table.
+/// Identifies a stream that reads the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Reader(u64);
+pub(super) struct ReaderId(u64);
 
 type Id = u64;
 type Change = u64;
 
-/// All devices, and how far each stream has read.
+/// All devices, and the read position of each stream.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     devices: HashMap<Id, Device>,
-    names: HashMap<Arc<Name>, Id>,
+    keys: HashMap<Arc<DeviceKey>, Id>,
     indexes: Indexes,
-    readers: HashMap<Reader, Position>,
+    readers: HashMap<ReaderId, ReadPosition>,
     last_id: Id,
     last_change: Change,
     last_reader: u64,
-    /// What was last refused, so that a driver that repeats itself is told once.
-    last_refusal: String,
+    /// The devices that were last skipped, so that a driver that repeats its report gets the error once.
+    last_skipped: Skipped,
+}
+
+/// The devices of a report that were skipped.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Skipped {
+    /// The first invalid name.
+    invalid_name: Option<NameError>,
+    /// Devices beyond [`MAX_DEVICES`].
+    excess: DeviceList,
+}
+
+impl Skipped {
+    fn is_empty(&self) -> bool {
+        self.invalid_name.is_none() && self.excess.is_empty()
+    }
+
+    fn into_errors(self) -> Vec<HealthError> {
+        let mut errors = vec![];
+        errors.extend(self.invalid_name.map(HealthError::InvalidName));
+        if !self.excess.is_empty() {
+            errors.push(HealthError::TooManyDevices { devices: self.excess });
+        }
+        errors
+    }
 }
 
 impl Table {
-    /// Takes a report. Returns what of it was refused, unless the last report with a refusal had the same.
+    /// Applies a report. Returns errors for skipped devices, unless the last report with skipped devices had the same.
     pub(super) fn report(&mut self, report: Vec<DeviceHealth>, now: Instant, wall: SystemTime) -> Vec<HealthError> {
-        let mut no_room = Names::default();
-        let mut bad_name = None;
+        let mut skipped = Skipped::default();
         for device in report {
             let DeviceHealth { pool_name, device_name, health, message, lease, last_updated } = device;
-            let name = match Name::new(pool_name, device_name) {
-                Ok(name) => name,
+            let key = match DeviceKey::new(pool_name, device_name) {
+                Ok(key) => key,
                 Err(error) => {
-                    bad_name.get_or_insert(error);
+                    skipped.invalid_name.get_or_insert(error);
                     continue;
                 }
             };
             let last_updated = unix_seconds(last_updated.unwrap_or(wall));
-            let Some(id) = self.admit(&name, now, wall) else {
-                no_room.push(&name);
+            let Some(id) = self.find_or_insert(&key, now, wall) else {
+                skipped.excess.push(&key);
                 continue;
             };
             let lease = match lease {
                 None | Some(Duration::ZERO) => DEFAULT_LEASE,
                 Some(lease) => lease.min(MAX_LEASE),
             };
-            let message = cut(message);
-            // A number that is not used in the end does no harm.
+            let message = truncate(message);
+            // Gaps in the change numbers are harmless.
             let change = self.next_change();
             self.edit(id, |device| {
                 let fresh = matches!(device.phase, Phase::Fresh(_));
                 let same = (device.health, device.lease) == (health, lease) && device.message == message;
-                (device.health, device.message, device.lease) = (health, message, lease);
-                (device.last_updated, device.phase) = (last_updated, Phase::Fresh(now + lease));
+                device.health = health;
+                device.message = message;
+                device.lease = lease;
+                device.last_updated = last_updated;
+                device.phase = Phase::Fresh(now + lease);
                 if !(fresh && same) {
                     device.send(change, now);
                 }
             });
         }
-        let mut refusals = vec![];
-        refusals.extend(bad_name.map(HealthError::Name));
-        refusals.extend((!no_room.is_empty()).then_some(HealthError::TooMany { devices: no_room }));
-        let refusal = refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-        if refusal.is_empty() || refusal == self.last_refusal {
+        if skipped.is_empty() || skipped == self.last_skipped {
             return vec![];
         }
-        self.last_refusal = refusal;
-        refusals
+        self.last_skipped = skipped.clone();
+        skipped.into_errors()
     }
 
-    /// Forgets a device. Streams that know of it are told.
-    pub(super) fn forget(&mut self, name: &Name, now: Instant, wall: SystemTime) {
-        if let Some(id) = self.names.get(name).copied().filter(|id| self.is_here(*id)) {
-            self.part_with(id, now, wall);
-            self.last_refusal.clear();
+    /// Forgets a device and announces that to the streams that know it.
+    pub(super) fn forget(&mut self, key: &DeviceKey, now: Instant, wall: SystemTime) {
+        if let Some(id) = self.keys.get(key).copied().filter(|id| self.is_present(*id)) {
+            self.mark_gone(id, now, wall);
+            self.last_skipped = Skipped::default();
         }
     }
 
-    /// Nothing is known of any device any more, for this reason.
-    pub(super) fn doubt_all(&mut self, reason: &str, now: Instant, wall: SystemTime) {
-        let message = cut(reason.to_owned());
+    /// Marks all devices as unknown, for this reason.
+    pub(super) fn mark_all_unknown(&mut self, reason: &str, now: Instant, wall: SystemTime) {
+        let message = truncate(reason.to_owned());
         for id in self.indexes.changes.values().copied().collect::<Vec<_>>() {
-            if self.is_here(id) {
+            if self.is_present(id) {
                 let change = self.next_change();
                 self.edit(id, |device| {
-                    device.doubt(message.clone(), now, wall);
+                    device.mark_unknown(message.clone(), now, wall);
                     device.send(change, now);
                 });
             }
         }
     }
 
-    /// Does what is due: doubts devices whose lease has passed, and returns them; sends others again.
-    pub(super) fn tick(&mut self, now: Instant, wall: SystemTime) -> Names {
-        let mut lapsed = Names::default();
+    /// Processes what is due: marks devices with an expired lease as unknown and returns them, and resends other devices.
+    pub(super) fn process_due(&mut self, now: Instant, wall: SystemTime) -> DeviceList {
+        let mut expired = DeviceList::default();
         while let Some((_, id)) = self.indexes.fresh.first().copied().filter(|(end, _)| *end <= now) {
             let change = self.next_change();
             self.edit(id, |device| {
-                lapsed.push(&device.name);
-                device.doubt(format!("no health report for {:?}", device.lease), now, wall);
+                expired.push(&device.key);
+                device.mark_unknown(format!("no health report for {:?}", device.lease), now, wall);
                 device.send(change, now);
             });
         }
@@ -181,57 +203,58 @@ impl Table {
                 self.edit(id, |device| device.send(change, now));
             }
         }
-        lapsed
+        expired
     }
 
-    /// When [`Self::tick`] has something to do. Without a stream there is nobody to send anything to again.
+    /// Returns when [`Self::process_due`] is due next. Without a stream nothing is resent.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let lapse = self.indexes.fresh.first();
+        let expiry = self.indexes.fresh.first();
         let resend = self.indexes.resends.first().filter(|_| !self.readers.is_empty());
-        lapse.into_iter().chain(resend).map(|(deadline, _)| *deadline).min()
+        expiry.into_iter().chain(resend).map(|(deadline, _)| *deadline).min()
     }
 
-    /// A stream begins to read.
-    pub(super) fn open(&mut self, now: Instant) -> Reader {
+    /// Adds a stream.
+    pub(super) fn open(&mut self, now: Instant) -> ReaderId {
         if self.readers.is_empty() {
-            // It is about to read everything.
+            // The stream reads all devices now, so the resend intervals start now.
             for id in self.devices.keys().copied().collect::<Vec<_>>() {
                 self.edit(id, |device| device.resend = now + device.resend_after());
             }
         }
         self.last_reader += 1;
-        let reader = Reader(self.last_reader);
-        self.readers.insert(reader, Position { read: 0, opened: self.last_change });
+        let reader = ReaderId(self.last_reader);
+        self.readers.insert(reader, ReadPosition { read: 0, opened: self.last_change });
         reader
     }
 
-    /// A stream has ended.
-    pub(super) fn close(&mut self, reader: Reader) {
+    /// Removes a stream.
+    pub(super) fn close(&mut self, reader: ReaderId) {
         self.readers.remove(&reader);
-        self.drop_gone();
+        self.purge_gone();
     }
 
-    /// What changed since the stream last read, or as much of it as fits in a message. Empty when it has read all.
-    pub(super) fn read(&mut self, reader: Reader) -> Vec<Told> {
+    /// Returns the changes since the stream last read, or as many as fit in a message. Empty when it has read all.
+    pub(super) fn read(&mut self, reader: ReaderId) -> Vec<DeviceState> {
         let Some(position) = self.readers.get_mut(&reader) else { return vec![] };
-        let (mut told, mut bytes) = (vec![], 0);
+        let mut states = vec![];
+        let mut bytes = 0;
         for (change, id) in self.indexes.changes.range(position.read + 1..) {
             let Some(device) = self.devices.get(id) else { continue };
             if device.phase != Phase::Gone || *change > position.opened {
-                let device = device.told();
-                bytes += device.message.len() + device.pool_name.len() + device.device_name.len() + DEVICE_OVERHEAD;
+                let state = device.state();
+                bytes += state.message.len() + state.pool_name.len() + state.device_name.len() + DEVICE_OVERHEAD;
                 if bytes > MAX_BATCH {
                     break;
                 }
-                told.push(device);
+                states.push(state);
             }
             position.read = *change;
         }
-        self.drop_gone();
-        told
+        self.purge_gone();
+        states
     }
 
-    /// Counts the devices.
+    /// Counts the devices by health.
     pub(super) fn summary(&self) -> HealthSummary {
         let mut summary = HealthSummary::default();
         for device in self.devices.values().filter(|device| device.phase != Phase::Gone) {
@@ -244,40 +267,42 @@ impl Table {
         summary
     }
 
-    /// The device of this name, made if need be and if there is room. Devices that are stale make room, the longest first.
-    fn admit(&mut self, name: &Name, now: Instant, wall: SystemTime) -> Option<Id> {
-        let known = self.names.get(name).copied();
-        if known.is_some_and(|id| self.is_here(id)) {
+    /// Returns the id of a device, which is inserted if it is new. At [`MAX_DEVICES`] it evicts the device that has been
+    /// stale the longest, or returns `None` if there is none.
+    fn find_or_insert(&mut self, key: &DeviceKey, now: Instant, wall: SystemTime) -> Option<Id> {
+        let known = self.keys.get(key).copied();
+        if known.is_some_and(|id| self.is_present(id)) {
             return known;
         }
         if self.devices.len() - self.indexes.gone.len() >= MAX_DEVICES {
-            let (_, longest) = self.indexes.stale.first().copied()?;
-            self.part_with(longest, now, wall);
+            let (_, oldest) = self.indexes.stale.first().copied()?;
+            self.mark_gone(oldest, now, wall);
         }
-        // One that is gone is still told of by this name, unless it has just been dropped.
-        if let Some(id) = self.names.get(name) {
+        // Looked up again: a gone device keeps its key until it is purged, which may just have happened.
+        if let Some(id) = self.keys.get(key) {
             return Some(*id);
         }
         self.last_id += 1;
-        let (id, name) = (self.last_id, Arc::new(name.clone()));
-        let device = Device::gone(name.clone(), self.next_change(), now);
+        let id = self.last_id;
+        let key = Arc::new(key.clone());
+        let device = Device::gone(key.clone(), self.next_change(), now);
         self.indexes.link(id, &device);
-        self.names.insert(name, id);
+        self.keys.insert(key, id);
         self.devices.insert(id, device);
         Some(id)
     }
 
-    fn part_with(&mut self, id: Id, now: Instant, wall: SystemTime) {
+    fn mark_gone(&mut self, id: Id, now: Instant, wall: SystemTime) {
         let change = self.next_change();
         self.edit(id, |device| {
-            *device = Device { last_updated: unix_seconds(wall), ..Device::gone(device.name.clone(), change, now) };
+            *device = Device { last_updated: unix_seconds(wall), ..Device::gone(device.key.clone(), change, now) };
         });
-        self.drop_gone();
+        self.purge_gone();
     }
 
-    /// Drops what is gone and has been read by all streams. A stream that reads nothing cannot make this grow without
-    /// bound: what is then dropped unread leaves the kubelet with the end of its lease.
-    fn drop_gone(&mut self) {
+    /// Removes gone devices that all streams have read. A stream that does not read cannot make the table grow without
+    /// limit: beyond [`MAX_DEVICES`] they are removed unread, and expire in the kubelet with their lease.
+    fn purge_gone(&mut self) {
         let read_by_all = self.readers.values().map(|position| position.read.max(position.opened)).min();
         let read_by_all = read_by_all.unwrap_or(Change::MAX);
         while let Some((change, id)) = self.indexes.gone.first().copied() {
@@ -286,12 +311,12 @@ impl Table {
             }
             if let Some(device) = self.devices.remove(&id) {
                 self.indexes.unlink(id, &device);
-                self.names.remove(&device.name);
+                self.keys.remove(&device.key);
             }
         }
     }
 
-    fn is_here(&self, id: Id) -> bool {
+    fn is_present(&self, id: Id) -> bool {
         self.devices.get(&id).is_some_and(|device| device.phase != Phase::Gone)
     }
 
@@ -300,7 +325,7 @@ impl Table {
         self.last_change
     }
 
-    /// The one place where a device changes, so that the indexes follow.
+    /// Changes a device and updates the indexes. All changes of devices go through this.
     fn edit(&mut self, id: Id, edit: impl FnOnce(&mut Device)) {
         if let Some(device) = self.devices.get_mut(&id) {
             self.indexes.unlink(id, device);
@@ -312,34 +337,34 @@ impl Table {
 
 #[derive(Debug)]
 struct Device {
-    name: Arc<Name>,
+    key: Arc<DeviceKey>,
     health: HealthStatus,
     message: String,
     lease: Duration,
     last_updated: i64,
     change: Change,
     phase: Phase,
-    /// When it is to be sent again.
+    /// When the device is due to be resent.
     resend: Instant,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Believed until then.
+    /// Valid until then.
     Fresh(Instant),
-    /// Not believed since then.
+    /// Unknown since then: the lease expired or the monitor failed.
     Stale(Instant),
     /// Forgotten.
     Gone,
 }
 
 impl Device {
-    /// A device that there is not.
-    fn gone(name: Arc<Name>, change: Change, now: Instant) -> Self {
+    /// Creates a device that does not exist.
+    fn gone(key: Arc<DeviceKey>, change: Change, now: Instant) -> Self {
         Self {
-            name,
+            key,
             health: HealthStatus::Unknown,
-            message: "the driver has no such device any more".to_owned(),
+            message: "the driver no longer has this device".to_owned(),
             lease: Duration::from_secs(1),
             last_updated: 0,
             change,
@@ -348,7 +373,7 @@ impl Device {
         }
     }
 
-    fn doubt(&mut self, message: String, now: Instant, wall: SystemTime) {
+    fn mark_unknown(&mut self, message: String, now: Instant, wall: SystemTime) {
         self.health = HealthStatus::Unknown;
         self.message = message;
         self.last_updated = unix_seconds(wall);
@@ -364,11 +389,11 @@ impl Device {
         (self.lease / 3).clamp(MIN_RESEND, MAX_RESEND)
     }
 
-    fn told(&self) -> Told {
+    fn state(&self) -> DeviceState {
         let seconds = self.lease.as_secs() + u64::from(self.lease.subsec_nanos() > 0);
-        Told {
-            pool_name: self.name.pool.to_string(),
-            device_name: self.name.device.to_string(),
+        DeviceState {
+            pool_name: self.key.pool.to_string(),
+            device_name: self.key.device.to_string(),
             health: self.health,
             message: self.message.clone(),
             lease_seconds: i64::try_from(seconds).unwrap_or(i64::MAX),
@@ -377,18 +402,18 @@ impl Device {
     }
 }
 
-/// The devices in several orders. Who changes a device unlinks it before and links it after ([`Table::edit`]).
+/// The devices in several orders. A device is unlinked before a change and linked after it ([`Table::edit`]).
 #[derive(Debug, Default)]
 struct Indexes {
     /// All devices by their last change.
     changes: BTreeMap<Change, Id>,
     /// Devices that are [`Phase::Fresh`], by the end of their lease.
     fresh: BTreeSet<(Instant, Id)>,
-    /// Devices that are [`Phase::Stale`], the longest first.
+    /// Devices that are [`Phase::Stale`], the oldest first.
     stale: BTreeSet<(Instant, Id)>,
-    /// Devices that are [`Phase::Gone`], the longest first.
+    /// Devices that are [`Phase::Gone`], the oldest first.
     gone: BTreeSet<(Change, Id)>,
-    /// Devices that are not gone, by the time when they are to be sent again.
+    /// Devices that are not gone, by the time when they are due to be resent.
     resends: BTreeSet<(Instant, Id)>,
 }
 
@@ -416,16 +441,17 @@ impl Indexes {
     }
 }
 
+/// How far a stream has read.
 #[derive(Debug, Clone, Copy)]
-struct Position {
+struct ReadPosition {
     /// The last change that was read.
     read: Change,
-    /// The last change when the stream was opened: it has never heard of what was gone by then.
+    /// The last change when the stream was opened. Devices that were gone by then are not sent to it.
     opened: Change,
 }
 
-/// A message that a kubelet does not cut: it would cut in the middle of a character.
-fn cut(mut message: String) -> String {
+/// Truncates a message between characters. The kubelet would truncate it in the middle of one.
+fn truncate(mut message: String) -> String {
     const ELLIPSIS: &str = "...";
     if message.len() > MAX_MESSAGE {
         message.truncate(message.floor_char_boundary(MAX_MESSAGE - ELLIPSIS.len()));

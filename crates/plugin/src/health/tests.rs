@@ -1,4 +1,4 @@
-//! A hub whose monitor does as it is told, and readers of its streams.
+//! Tests of a hub with a scripted monitor, and of the readers of its streams.
 
 mod double;
 mod leases;

@@ -1,21 +1,21 @@
-//! The connections of the endpoint: who is accepted, who is let go when there are too many, and the one answer of each.
+//! The connections of the endpoint: accepting them, dropping some when there are too many, and their one response.
 //!
 //! A connection is in one of three stages, and each stage has its own limit:
 //!
-//! | stage | what it costs | who goes when there are too many |
+//! | stage | cost | dropped at the limit |
 //! |---|---|---|
-//! | [`silent`]: nothing was received yet | a file descriptor | the oldest of the address that has most of them |
-//! | partial: half of a request | a task, a buffer of some kilobytes | the oldest |
-//! | answering | the answer | the oldest |
+//! | [`idle`]: nothing was received yet | a file descriptor | the oldest of the address that has the most |
+//! | partial: a part of a request was received | a task, a buffer of some kilobytes | the oldest |
+//! | responding | the response | the oldest |
 //!
-//! A probe sends its request in one piece and is answered on the spot ([`Pages::probe`]), so it never is in the later stages. In the
-//! first it is for as long as its client takes from connecting to sending. With a thousand silent connections, that may be 75 ms
-//! while others open 13,000 in a second.
+//! A probe sends its request in one piece and is answered directly ([`Pages::probe_response`]), so it never reaches the
+//! later stages. It is idle for as long as its client takes from connecting to sending. With a thousand idle connections
+//! that may be 75 ms while others open 13,000 connections per second.
 //!
-//! The kernel has a queue of connections that are not accepted yet, and who is in it waits for all before him. So what is done for
-//! a connection before it has sent anything is as little as can be.
+//! The kernel queues connections that are not accepted yet, and each waits for all before it. So as little as possible is
+//! done for a connection that has sent nothing.
 
-mod silent;
+mod idle;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -39,69 +39,70 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::silent::SilentConnections;
+use self::idle::IdleConnections;
 use super::{Limits, Pages};
 
-/// The number of connections that are accepted before those that have sent something are answered.
+/// The number of connections that are accepted before those that have sent something are served.
 const BATCH: usize = 256;
-/// The size of the requests that are answered on the spot; those of probes have some hundred bytes.
+/// The maximum size of requests that are answered directly. Those of probes have a few hundred bytes.
 const PROBE_BYTES: usize = 2048;
-/// How long to wait before connections are accepted again when there is nothing left to accept them with.
-const EXHAUSTED: Duration = Duration::from_millis(10);
+/// The delay before accepting again when file descriptors or memory are exhausted.
+const EXHAUSTED_DELAY: Duration = Duration::from_millis(10);
 
-/// Accepts connections until told to stop, then waits for those that there are.
+/// Serves connections until `stopping` is cancelled, then waits for those in progress.
 pub(super) async fn serve(
     listener: AsyncFd<TcpListener>,
     pages: Arc<Pages>,
     limits: Limits,
     stopping: CancellationToken,
 ) -> io::Result<()> {
-    let mut silent = SilentConnections::new(limits.silent, limits.header.min(limits.connection))?;
-    let mut others = Others::new(pages, limits, stopping.clone());
+    let mut idle = IdleConnections::new(limits.idle, limits.header.min(limits.connection))?;
+    let mut active = ActiveConnections::new(pages, limits, stopping.clone());
     loop {
         tokio::select! {
             () = stopping.cancelled() => break,
             ready = listener.readable() => drop(ready?),
-            () = silent.changed() => {}
+            () = idle.changed() => {}
         }
         for _ in 0..BATCH {
             match listener.try_io(Interest::READABLE, accept) {
                 Ok((socket, peer)) => {
-                    if let Some(socket) = others.probe(socket) {
-                        silent.add(socket, peer).unwrap_or_else(|error| exhausted(&error));
+                    if let Some(socket) = active.serve(socket) {
+                        idle.add(socket, peer).unwrap_or_else(|error| warn_exhausted(&error));
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // The peer has gone already.
+                // The client has already disconnected.
                 Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::CONNABORTED | Errno::INTR)) => {}
                 Err(error) => {
-                    exhausted(&error);
-                    silent.end_all();
-                    sleep(EXHAUSTED).await;
+                    warn_exhausted(&error);
+                    // Frees their file descriptors.
+                    idle.close_all();
+                    sleep(EXHAUSTED_DELAY).await;
                     break;
                 }
             }
         }
-        for socket in silent.take_received() {
-            // What says that it has received something, and has not, is at its end.
-            drop(others.probe(socket));
+        for socket in idle.take_readable() {
+            // A socket that is readable without data has been closed by its client.
+            drop(active.serve(socket));
         }
-        silent.end_late();
-        // Those that are under way have their turn.
-        others.forget_ended();
+        idle.close_expired();
+        active.reap();
+        // Lets the tasks of the active connections run.
         tokio::task::yield_now().await;
     }
     drop(listener);
-    silent.end_all();
-    others.ended().await;
+    idle.close_all();
+    active.join().await;
     Ok(())
 }
 
-fn exhausted(error: &io::Error) {
-    tracing::warn!(%error, "http endpoint cannot accept a connection now, trying again");
+fn warn_exhausted(error: &io::Error) {
+    tracing::warn!(%error, "http endpoint: accepting a connection failed, retrying");
 }
 
-/// Accepts a connection, in one system call.
+/// Accepts a connection in one system call.
 fn accept(listener: &TcpListener) -> io::Result<(OwnedFd, IpAddr)> {
     let (socket, peer) = acceptfrom_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
     let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
@@ -109,38 +110,38 @@ fn accept(listener: &TcpListener) -> io::Result<(OwnedFd, IpAddr)> {
 }
 
 /// The connections that have sent something.
-struct Others {
+struct ActiveConnections {
     pages: Arc<Pages>,
     router: Router,
     limits: Limits,
     stopping: CancellationToken,
-    table: Table,
+    table: ConnectionTable,
     tasks: JoinSet<()>,
 }
 
-impl Others {
+impl ActiveConnections {
     fn new(pages: Arc<Pages>, limits: Limits, stopping: CancellationToken) -> Self {
         let router = pages.router();
-        Self { pages, router, limits, stopping, table: Table::new(limits), tasks: JoinSet::new() }
+        Self { pages, router, limits, stopping, table: ConnectionTable::new(limits), tasks: JoinSet::new() }
     }
 
-    /// Answers a probe on the spot, and everything else in a task. Gives back a connection on which nothing was received.
-    fn probe(&mut self, socket: OwnedFd) -> Option<OwnedFd> {
+    /// Answers a probe directly and any other request in a task. Returns the connection if it has sent nothing.
+    fn serve(&mut self, socket: OwnedFd) -> Option<OwnedFd> {
         let mut buffer = [0; PROBE_BYTES];
         let received = match recv(&socket, &mut buffer, RecvFlags::PEEK) {
             Ok((length, _)) => buffer.get(..length).unwrap_or_default(),
             Err(Errno::AGAIN) => return Some(socket),
-            Err(_gone) => return None,
+            Err(_disconnected) => return None,
         };
         let is_http = received.first().is_some_and(|byte| byte.is_ascii_uppercase() || b"\r\n".contains(byte));
-        if let Some(answer) = self.pages.probe(received) {
+        if let Some(response) = self.pages.probe_response(received) {
             let length = received.len();
-            // What is not read would make the end of the connection a reset, which could overtake the answer. Who does not take the
-            // answer has no other.
+            // Closing a socket with unread data sends a reset, which could overtake the response. A response that does not fit
+            // into the send buffer is lost, but no health page is that long.
             let sent = recv(&socket, buffer.get_mut(..length).unwrap_or_default(), RecvFlags::empty())
-                .and_then(|_| send(&socket, answer.as_bytes(), SendFlags::NOSIGNAL));
+                .and_then(|_| send(&socket, response.as_bytes(), SendFlags::NOSIGNAL));
             if let Err(error) = sent {
-                tracing::debug!(%error, "http endpoint: a connection failed");
+                tracing::debug!(%error, "http endpoint: connection failed");
             }
         } else if is_http {
             self.spawn(socket);
@@ -151,30 +152,32 @@ impl Others {
     fn spawn(&mut self, socket: OwnedFd) {
         let stream = match TcpStream::from_std(socket.into()) {
             Ok(stream) => stream,
-            Err(error) => return exhausted(&error),
+            Err(error) => return warn_exhausted(&error),
         };
         let entry = self.table.entry();
         let id = entry.id;
-        let answer = answer(stream, entry, self.router.clone(), self.limits, self.stopping.clone());
-        let task = self.tasks.spawn(answer);
-        // The task cannot have run yet: there is one thread, and no await in between.
+        let response = respond(stream, entry, self.router.clone(), self.limits, self.stopping.clone());
+        let task = self.tasks.spawn(response);
+        // The task cannot have run yet: the runtime has one thread, and there is no await in between.
         self.table.lock().enter(id, task, Stage::Partial);
     }
 
-    fn forget_ended(&mut self) {
+    /// Removes tasks that have ended.
+    fn reap(&mut self) {
         while self.tasks.try_join_next().is_some() {}
     }
 
-    async fn ended(mut self) {
+    /// Waits for all tasks.
+    async fn join(mut self) {
         while self.tasks.join_next().await.is_some() {}
     }
 }
 
-/// Answers the one request of a connection.
-async fn answer(stream: TcpStream, entry: Entry, router: Router, limits: Limits, stopping: CancellationToken) {
+/// Serves the one request of a connection.
+async fn respond(stream: TcpStream, entry: Entry, router: Router, limits: Limits, stopping: CancellationToken) {
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |request| {
-        entry.answers();
+        entry.mark_responding();
         router.call(request)
     });
     let connection = http1::Builder::new()
@@ -184,41 +187,41 @@ async fn answer(stream: TcpStream, entry: Entry, router: Router, limits: Limits,
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
-    let answered = async {
+    let served = async {
         tokio::select! {
-            answered = connection.as_mut() => answered,
-            () = stopping.cancelled() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
+        served = connection.as_mut() => served,
+                () = stopping.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
             }
-        }
     };
-    match timeout(limits.connection, answered).await {
+    match timeout(limits.connection, served).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "http endpoint: a connection failed"),
-        Err(_) => tracing::debug!("http endpoint: a connection took too long and was closed"),
+        Ok(Err(error)) => tracing::debug!(%error, "http endpoint: connection failed"),
+        Err(_elapsed) => tracing::debug!("http endpoint: connection timed out"),
     }
 }
 
-/// How far a connection has come that is not silent.
+/// The stage of an active connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Partial,
-    Answering,
+    Responding,
 }
 
-/// A connection's entry in the table, for as long as it lives.
+/// A connection's entry in the table. Dropping it removes the connection.
 struct Entry {
     id: u64,
-    table: Table,
+    table: ConnectionTable,
 }
 
 impl Entry {
-    /// Notes that the request is whole.
-    fn answers(&self) {
+    /// Moves the connection to the next stage: its request is complete.
+    fn mark_responding(&self) {
         let mut stages = self.table.lock();
         if let Some(task) = stages.partial.remove(&self.id) {
-            stages.enter(self.id, task, Stage::Answering);
+            stages.enter(self.id, task, Stage::Responding);
         }
     }
 }
@@ -227,32 +230,32 @@ impl Drop for Entry {
     fn drop(&mut self) {
         let mut stages = self.table.lock();
         stages.partial.remove(&self.id);
-        stages.answering.remove(&self.id);
+        stages.responding.remove(&self.id);
     }
 }
 
-/// The connections that are not silent, by their stage and in the order in which they came.
+/// The active connections by stage, in the order in which they were accepted.
 #[derive(Clone)]
-struct Table(Arc<Mutex<Stages>>);
+struct ConnectionTable(Arc<Mutex<Stages>>);
 
 struct Stages {
-    next: u64,
+    next_id: u64,
     limits: Limits,
     partial: BTreeMap<u64, AbortHandle>,
-    answering: BTreeMap<u64, AbortHandle>,
+    responding: BTreeMap<u64, AbortHandle>,
 }
 
-impl Table {
+impl ConnectionTable {
     fn new(limits: Limits) -> Self {
-        let stages = Stages { next: 0, limits, partial: BTreeMap::new(), answering: BTreeMap::new() };
+        let stages = Stages { next_id: 0, limits, partial: BTreeMap::new(), responding: BTreeMap::new() };
         Self(Arc::new(Mutex::new(stages)))
     }
 
-    /// An entry for the next connection.
+    /// Creates an entry for the next connection.
     fn entry(&self) -> Entry {
         let mut stages = self.lock();
-        let id = stages.next;
-        stages.next += 1;
+        let id = stages.next_id;
+        stages.next_id += 1;
         Entry { id, table: self.clone() }
     }
 
@@ -262,11 +265,11 @@ impl Table {
 }
 
 impl Stages {
-    /// Moves a connection to a stage, in the place of the oldest there if that is full.
+    /// Moves a connection to a stage. At the limit it replaces the oldest one there.
     fn enter(&mut self, id: u64, task: AbortHandle, stage: Stage) {
         let (members, limit) = match stage {
             Stage::Partial => (&mut self.partial, self.limits.partial),
-            Stage::Answering => (&mut self.answering, self.limits.answering),
+            Stage::Responding => (&mut self.responding, self.limits.responding),
         };
         if members.len() >= limit
             && let Some((_, oldest)) = members.pop_first()

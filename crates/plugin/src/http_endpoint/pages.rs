@@ -1,6 +1,6 @@
-//! What is on the pages: health in the manner of Kubernetes' components, metrics, and a status for people.
+//! The content of the pages: health checks like those of Kubernetes components, metrics, and a status page for humans.
 //!
-//! Pages tell what the instance is and how it fares. They never name claims, pods or devices.
+//! The pages describe the instance. They never name claims, pods or devices.
 
 use std::fmt::Write as _;
 use std::future::ready;
@@ -17,49 +17,70 @@ use axum::routing::{MethodRouter, get};
 use drakkar_metadata::Time;
 use drakkar_metadata::name::DriverName;
 use drakkar_metadata::show::Printable;
+use drakkar_slices::Overview;
 use tokio::sync::{Mutex, watch};
 
-use super::Pulse;
+use super::RuntimeProbe;
+use super::runtime_probe::RuntimeBlocked;
 use crate::metrics::{self, Metrics};
 use crate::registration::RegistrationStatus;
-use drakkar_slices::Overview;
 
-/// The pages, for those who do not know them.
+/// The list of pages.
 const LIST: &str = "\
 /healthz   whether the driver works (?verbose: check by check)
 /livez     the same
-/readyz    whether the kubelet uses the driver, too
+/readyz    whether, in addition, the kubelet has registered the driver
 /metrics   OpenMetrics
-/statusz   for people: what runs here
+/statusz   version, registration and settings, for humans
 ";
 
-/// Where the content of the pages comes from.
+/// The sources of the pages' content.
 #[derive(Debug, Clone)]
 pub(crate) struct Pages {
-    /// The name on top of the status page.
+    /// The name of the driver.
     pub(crate) driver: DriverName,
-    /// What the kubelet says. When the sender is gone, so is the registration service.
+    /// The registration status. The sender is dropped when the registration service ends.
     pub(crate) registration: watch::Receiver<RegistrationStatus>,
-    /// Why the driver cannot go on, once that is so. Everybody can read it: it is not to name claims.
+    /// The fatal error of the driver, if any. It is public, so it must not name claims.
     pub(crate) fatal: watch::Receiver<Option<String>>,
-    /// Whether the driver's runtime runs.
-    pub(crate) pulse: Pulse,
+    /// Checks whether the driver's runtime runs tasks.
+    pub(crate) runtime: RuntimeProbe,
     /// The metrics of the instance.
     pub(crate) metrics: Metrics,
-    /// How publishing goes.
+    /// The state of publishing.
     pub(crate) publishing: Overview,
-    /// Further lines of the status page: node, services, sockets and whatever else does not change.
+    /// Additional lines of the status page that do not change: node, services, sockets and so on.
     pub(crate) status: Vec<(String, String)>,
 }
 
-/// One question of a health page.
+/// A check of a health page.
 #[derive(Debug, Clone, Copy)]
 enum Check {
     Servers,
     Registration,
 }
 
-/// What is asked on which page.
+/// The reason why a check fails. It is public, so it must not name claims.
+#[derive(Debug, thiserror::Error)]
+enum CheckError {
+    /// The driver has a fatal error.
+    #[error("{}", Printable::cut(.0))]
+    Fatal(String),
+    /// The driver's runtime is blocked.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeBlocked),
+    /// The registration service has ended.
+    #[error("the registration service has ended")]
+    RegistrationEnded,
+    /// The kubelet has not registered the driver yet.
+    #[error("waiting for the kubelet to register the driver")]
+    NotRegistered,
+    /// The kubelet refused the driver.
+    #[error("the kubelet refused the registration: {}", Printable::cut(.0))]
+    RegistrationRefused(String),
+}
+
+/// The health pages and their checks.
 const HEALTH: [(&str, &[Check]); 3] =
     [("healthz", &[Check::Servers]), ("livez", &[Check::Servers]), ("readyz", &[Check::Servers, Check::Registration])];
 
@@ -71,29 +92,25 @@ impl Check {
         }
     }
 
-    /// Fails with the reason.
-    fn run(self, pages: &Pages) -> Result<(), String> {
+    /// Runs the check.
+    fn run(self, pages: &Pages) -> Result<(), CheckError> {
         match self {
             Self::Servers => match &*pages.fatal.borrow() {
-                None => pages.pulse.check(),
-                Some(reason) => Err(Printable::cut(reason).to_string()),
+                None => Ok(pages.runtime.check()?),
+                Some(reason) => Err(CheckError::Fatal(reason.clone())),
             },
-            Self::Registration if pages.registration.has_changed().is_err() => {
-                Err("the registration service has ended".to_owned())
-            }
+            Self::Registration if pages.registration.has_changed().is_err() => Err(CheckError::RegistrationEnded),
             Self::Registration => match &*pages.registration.borrow() {
                 RegistrationStatus::Registered => Ok(()),
-                RegistrationStatus::Waiting => Err("waiting for the kubelet to register the driver".to_owned()),
-                RegistrationStatus::Failed { error } => {
-                    Err(format!("the kubelet refused the registration: {}", Printable::cut(error)))
-                }
+                RegistrationStatus::Waiting => Err(CheckError::NotRegistered),
+                RegistrationStatus::Failed { error } => Err(CheckError::RegistrationRefused(error.clone())),
             },
         }
     }
 }
 
 impl Pages {
-    /// All pages, ready to be served.
+    /// Builds the router of all pages.
     pub(super) fn router(self: &Arc<Self>) -> Router {
         let pages = Arc::clone(self);
         let mut router = Router::new()
@@ -111,13 +128,13 @@ impl Pages {
             }
         }
         router
-            .fallback(|| ready(list(StatusCode::NOT_FOUND, "404: there is no such page\n\n")))
+            .fallback(|| ready(list(StatusCode::NOT_FOUND, "404: page not found\n\n")))
             .method_not_allowed_fallback(|| ready(not_allowed()))
-            .layer(map_response(|response: Response| ready(hardened(response))))
+            .layer(map_response(|response: Response| ready(with_security_headers(response))))
     }
 
-    /// The whole answer to a whole request as probes send it: GET of a health page, without a query and without a body.
-    pub(super) fn probe(&self, request: &[u8]) -> Option<String> {
+    /// Returns the complete response to a probe's request: GET of a health page without a query or body.
+    pub(super) fn probe_response(&self, request: &[u8]) -> Option<String> {
         let (line, _headers) = str::from_utf8(request).ok()?.strip_suffix("\r\n\r\n")?.split_once("\r\n")?;
         let path = line.strip_prefix("GET /")?.strip_suffix(" HTTP/1.1")?;
         let (page, checks) = HEALTH.iter().find(|(page, _)| *page == path)?;
@@ -131,15 +148,15 @@ impl Pages {
         ))
     }
 
-    /// The answer to some checks: `ok`, or the reasons why not; with `?verbose` check by check.
+    /// Runs checks. The text is `ok` or the reasons of the failures; with `?verbose` it has a line per check.
     fn health(&self, page: &str, checks: &[Check], verbose: bool) -> (StatusCode, String) {
-        let verdicts: Vec<_> = checks.iter().map(|check| (check.name(), check.run(self))).collect();
-        let passed = verdicts.iter().all(|(_, verdict)| verdict.is_ok());
+        let results: Vec<_> = checks.iter().map(|check| (check.name(), check.run(self))).collect();
+        let passed = results.iter().all(|(_, result)| result.is_ok());
         let code = if passed { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        let lines = verdicts.into_iter().filter_map(|(name, verdict)| match verdict {
+        let lines = results.into_iter().filter_map(|(name, result)| match result {
             Ok(()) => verbose.then(|| format!("[+]{name} ok\n")),
-            Err(reason) if verbose => Some(format!("[-]{name} failed: {reason}\n")),
-            Err(reason) => Some(format!("{reason}\n")),
+            Err(error) if verbose => Some(format!("[-]{name} failed: {error}\n")),
+            Err(error) => Some(format!("{error}\n")),
         });
         let text: String = match (passed, verbose) {
             (true, false) => "ok".to_owned(),
@@ -153,14 +170,11 @@ impl Pages {
     fn statusz(&self, now: SystemTime) -> String {
         let started = self.metrics.started();
         let up = now.duration_since(started).unwrap_or_default().as_secs();
-        let registration = match Check::Registration.run(self) {
-            Ok(()) => "registered".to_owned(),
-            Err(reason) => reason,
+        let result = |check: Check, success: &str| {
+            check.run(self).map_or_else(|error| error.to_string(), |()| success.to_owned())
         };
-        let servers = match Check::Servers.run(self) {
-            Ok(()) => "alive".to_owned(),
-            Err(reason) => reason,
-        };
+        let registration = result(Check::Registration, "registered");
+        let servers = result(Check::Servers, "alive");
         let lines = [
             ("Started", date(started)),
             ("Up", format!("{} hr {:02} min {:02} sec", up / 3600, up / 60 % 60, up % 60)),
@@ -171,12 +185,12 @@ impl Pages {
             ("Prepared claims", self.metrics.prepared_claims().to_string()),
             ("Published resources", self.publishing.line(date)),
         ];
-        let further = self.status.iter().map(|(name, value)| (name.as_str(), value.clone()));
+        let additional = self.status.iter().map(|(name, value)| (name.as_str(), value.clone()));
         let mut text = format!(
-            "{} statusz\nWarning: this page is for people. Its format changes without notice: do not let programs read it.\n\n",
+            "{} statusz\nWarning: this page is for humans. Its format changes without notice: do not parse it.\n\n",
             self.driver
         );
-        for (name, value) in lines.into_iter().chain(further) {
+        for (name, value) in lines.into_iter().chain(additional) {
             // Writing to a string cannot fail.
             writeln!(text, "{}: {}", Printable::whole(name), Printable::whole(value)).ok();
         }
@@ -192,31 +206,32 @@ fn health(pages: &Arc<Pages>, page: &'static str, checks: &'static [Check]) -> M
     })
 }
 
-/// Reads `/proc`, so it is done where blocking is no harm to others who ask. One at a time: there is one such thread.
+/// Serves the metrics. Encoding them reads `/proc`, so it runs on the blocking thread, of which there is one.
 fn metrics(metrics: Metrics) -> MethodRouter {
-    let turns = Arc::new(Mutex::new(()));
+    let encoding = Arc::new(Mutex::new(()));
     get(move || {
-        let (metrics, turns) = (metrics.clone(), Arc::clone(&turns));
+        let metrics = metrics.clone();
+        let encoding = Arc::clone(&encoding);
         async move {
-            let turn = turns.lock_owned().await;
+            let guard = encoding.lock_owned().await;
             let encode = move || {
                 let text = metrics.encode();
-                // The turn ends with the work, also when nobody waits for it any more.
-                drop(turn);
+                // The lock is held until the work is done, also if the client has disconnected.
+                drop(guard);
                 text
             };
             match tokio::task::spawn_blocking(encode).await {
                 Ok(Ok(text)) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
-                Ok(Err(_)) => failed("a metric cannot be encoded"),
-                Err(error) => failed(&error.to_string()),
+                Ok(Err(error)) => encoding_failed(&error),
+                Err(error) => encoding_failed(&error),
             }
         }
     })
 }
 
-/// Our own metrics cannot fail; those that a driver has added can.
-fn failed(error: &str) -> Response {
-    tracing::error!(error, "http endpoint: no metrics");
+/// Logs that encoding failed. Our own metrics cannot fail, but those that a driver has added can.
+fn encoding_failed(error: &dyn std::fmt::Display) -> Response {
+    tracing::error!(%error, "http endpoint: encoding metrics failed");
     (StatusCode::INTERNAL_SERVER_ERROR, "metrics failed: see the log\n").into_response()
 }
 
@@ -228,8 +243,8 @@ fn not_allowed() -> Response {
     (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET,HEAD")], "405: only GET and HEAD\n").into_response()
 }
 
-/// Nothing here is to be kept or to be taken for something else than it is.
-fn hardened(mut response: Response) -> Response {
+/// Adds headers that forbid caching and content sniffing.
+fn with_security_headers(mut response: Response) -> Response {
     const HEADERS: [(HeaderName, HeaderValue); 2] = [
         (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
         (CACHE_CONTROL, HeaderValue::from_static("no-store")),

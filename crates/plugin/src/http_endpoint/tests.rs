@@ -1,10 +1,11 @@
-//! The endpoint over loopback sockets, asked byte by byte.
+//! Tests of the endpoint over loopback sockets, with raw requests.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::Ipv4Addr;
 
 use drakkar_metadata::name::DriverName;
+use drakkar_slices::Overview;
 use rstest::rstest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -15,17 +16,16 @@ use tokio::time::timeout;
 use super::*;
 use crate::metrics::Metrics;
 use crate::registration::RegistrationStatus;
-use drakkar_slices::Overview;
 
-/// Far longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The limit for anything in these tests, which take far less.
+const TIMEOUT: Duration = Duration::from_secs(20);
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 async fn in_time<T>(future: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, future).await.expect("it hangs")
+    timeout(TIMEOUT, future).await.expect("it hangs")
 }
 
-/// An endpoint, and what its pages look at.
+/// An endpoint and the sources of its pages.
 struct Driver {
     endpoint: HttpEndpoint,
     registration: watch::Sender<RegistrationStatus>,
@@ -39,18 +39,19 @@ impl Driver {
     }
 
     fn start_with(limits: Limits) -> Self {
-        Self::start_on(Pulse::of(Handle::current()), limits)
+        Self::start_on(RuntimeProbe::new(Handle::current()), limits)
     }
 
-    fn start_on(pulse: Pulse, limits: Limits) -> Self {
-        let (registration, fatal) = (watch::Sender::default(), watch::Sender::default());
+    fn start_on(runtime: RuntimeProbe, limits: Limits) -> Self {
+        let registration = watch::Sender::default();
+        let fatal = watch::Sender::default();
         let driver = DriverName::new("gpu.example.com").unwrap();
         let metrics = Metrics::new(&driver);
         let pages = Pages {
             driver,
             registration: registration.subscribe(),
             fatal: fatal.subscribe(),
-            pulse,
+            runtime,
             metrics: metrics.clone(),
             publishing: Overview::default(),
             status: vec![
@@ -67,36 +68,36 @@ impl Driver {
         in_time(TcpStream::connect(self.endpoint.local_address())).await.unwrap()
     }
 
-    async fn get(&self, path: &str) -> Answer {
+    async fn get(&self, path: &str) -> Response {
         self.ask(&format!("GET {path} HTTP/1.1\r\nHost: node-1\r\n\r\n")).await
     }
 
-    async fn ask(&self, request: &str) -> Answer {
+    async fn ask(&self, request: &str) -> Response {
         let mut stream = self.connect().await;
         stream.write_all(request.as_bytes()).await.unwrap();
-        Answer::read(&mut stream).await
+        Response::read(&mut stream).await
     }
 
-    /// What a page says, and whether that is good news.
+    /// Gets a text page and returns its status code and body.
     async fn status(&self, path: &str) -> (u16, String) {
-        let answer = self.get(path).await;
-        assert_eq!(answer.headers["content-type"], "text/plain; charset=utf-8");
-        (answer.code, answer.body)
+        let response = self.get(path).await;
+        assert_eq!(response.headers["content-type"], "text/plain; charset=utf-8");
+        (response.code, response.body)
     }
 }
 
 #[derive(Debug, PartialEq)]
-struct Answer {
+struct Response {
     code: u16,
     headers: BTreeMap<String, String>,
     body: String,
 }
 
-impl Answer {
-    /// Reads to the end of the connection, which each answer comes with.
+impl Response {
+    /// Reads a response up to the end of the connection.
     async fn read(stream: &mut TcpStream) -> Self {
         let text = read_to_end(stream).await;
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no response: {text:?}"));
         let mut lines = head.lines();
         let code = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
         let header = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_lowercase(), value.to_owned()));
@@ -104,7 +105,7 @@ impl Answer {
     }
 }
 
-/// All that comes. An end by reset is an end, too: the peer had not read all that was sent.
+/// Reads to the end of the connection. A reset is an end too: the endpoint had not read the whole request.
 async fn read_to_end(stream: &mut TcpStream) -> String {
     let mut bytes = vec![];
     in_time(stream.read_to_end(&mut bytes)).await.ok();
@@ -138,7 +139,7 @@ async fn a_driver_is_ready_while_it_is_registered() {
     assert_eq!(driver.status("/readyz?verbose").await, (503, verbose));
     assert_eq!(driver.status("/readyz/registration").await, (503, format!("{waiting}\n")));
     assert_eq!(driver.status("/readyz/servers").await, (200, "ok".to_owned()));
-    // To wait for the kubelet is no reason to be restarted.
+    // A driver that waits for the kubelet must not be restarted.
     assert_eq!(driver.status("/livez").await, (200, "ok".to_owned()));
 
     driver.registration.send_replace(RegistrationStatus::Failed { error: "no such\r\nversion".to_owned() });
@@ -167,48 +168,48 @@ async fn a_driver_whose_registration_service_has_ended_is_not_ready() {
 }
 
 #[tokio::test]
-async fn metrics_come_as_openmetrics_and_fresh() {
+async fn metrics_are_current_and_in_openmetrics_format() {
     let driver = Driver::start();
-    let answer = driver.get("/metrics").await;
-    assert_eq!(answer.code, 200);
-    assert_eq!(answer.headers["content-type"], "application/openmetrics-text; version=1.0.0; charset=utf-8");
-    assert!(answer.body.ends_with("# EOF\n"));
-    assert!(answer.body.contains("\ndrakkar_plugin_prepared_claims 0\n"));
-    driver.metrics.ask_for_claims(|| crate::ledger::ClaimCounts { prepared: 3, held: 3 });
+    let response = driver.get("/metrics").await;
+    assert_eq!(response.code, 200);
+    assert_eq!(response.headers["content-type"], "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert!(response.body.ends_with("# EOF\n"));
+    assert!(response.body.contains("\ndrakkar_plugin_prepared_claims 0\n"));
+    driver.metrics.set_claims_source(|| crate::ledger::ClaimCounts { prepared: 3, held: 3 });
     assert!(driver.get("/metrics").await.body.contains("\ndrakkar_plugin_prepared_claims 3\n"));
 }
 
 #[tokio::test]
-async fn many_scrapes_at_once_are_all_answered() {
+async fn concurrent_scrapes_are_all_answered() {
     let driver = Driver::start();
-    let answers = futures::future::join_all((0..32).map(|_| driver.get("/metrics"))).await;
-    assert!(answers.iter().all(|answer| answer.code == 200 && answer.body.ends_with("# EOF\n")));
+    let responses = futures::future::join_all((0..32).map(|_| driver.get("/metrics"))).await;
+    assert!(responses.iter().all(|response| response.code == 200 && response.body.ends_with("# EOF\n")));
 }
 
-/// A collector of a driver can fail. That is an error of the scrape and of nothing else.
+/// A driver's collector can fail. That fails the scrape and nothing else.
 #[tokio::test]
-async fn metrics_of_a_driver_that_panic_break_the_scrape_and_nothing_else() {
+async fn a_panic_in_a_drivers_collector_fails_the_scrape_and_nothing_else() {
     #[derive(Debug)]
     struct Broken;
     impl prometheus_client::collector::Collector for Broken {
         fn encode(&self, _: prometheus_client::encoding::DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-            panic!("as told")
+            panic!("injected")
         }
     }
     let driver = Driver::start();
     driver.metrics.with_registry(|registry| registry.register_collector(Box::new(Broken)));
     for _ in 0..2 {
-        let answer = driver.get("/metrics").await;
-        assert_eq!((answer.code, answer.body.as_str()), (500, "metrics failed: see the log\n"));
+        let response = driver.get("/metrics").await;
+        assert_eq!((response.code, response.body.as_str()), (500, "metrics failed: see the log\n"));
     }
     assert_eq!(driver.status("/livez").await.0, 200);
 }
 
 #[tokio::test]
-async fn the_status_page_tells_people_what_runs_here() {
+async fn the_status_page_describes_the_instance() {
     let driver = Driver::start();
     driver.registration.send_replace(RegistrationStatus::Registered);
-    driver.metrics.ask_for_claims(|| crate::ledger::ClaimCounts { prepared: 12, held: 12 });
+    driver.metrics.set_claims_source(|| crate::ledger::ClaimCounts { prepared: 12, held: 12 });
     let (code, text) = driver.status("/statusz").await;
     assert_eq!(code, 200);
     let mut lines = text.lines();
@@ -236,7 +237,7 @@ async fn the_status_page_tells_people_what_runs_here() {
 }
 
 #[tokio::test]
-async fn who_does_not_know_the_pages_is_told() {
+async fn the_root_and_unknown_paths_list_the_pages() {
     let driver = Driver::start();
     let (code, pages) = driver.status("/").await;
     assert_eq!(code, 200);
@@ -247,7 +248,7 @@ async fn who_does_not_know_the_pages_is_told() {
     for path in
         ["/nonsense", "/readyz/nonsense", "/livez/registration", "/metrics/", "//", "/%2e%2e/etc/passwd", "/%ff"]
     {
-        let expected = format!("404: there is no such page\n\n{pages}");
+        let expected = format!("404: page not found\n\n{pages}");
         assert_eq!(driver.status(path).await, (404, expected), "{path}");
     }
 }
@@ -270,27 +271,27 @@ async fn other_methods_are_refused(
 ) {
     let driver = Driver::start();
     for page in ["/", "/healthz", "/readyz/registration", "/metrics", "/statusz"] {
-        let answer = driver.ask(&format!("{method} {page} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")).await;
-        assert_eq!((answer.code, answer.body.as_str()), (405, "405: only GET and HEAD\n"), "{method} {page}");
-        assert_eq!(answer.headers["allow"], "GET,HEAD", "{method} {page}");
+        let response = driver.ask(&format!("{method} {page} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")).await;
+        assert_eq!((response.code, response.body.as_str()), (405, "405: only GET and HEAD\n"), "{method} {page}");
+        assert_eq!(response.headers["allow"], "GET,HEAD", "{method} {page}");
     }
 }
 
 #[tokio::test]
-async fn no_answer_is_kept_or_taken_for_something_else() {
+async fn responses_forbid_caching_and_content_sniffing() {
     let driver = Driver::start();
-    let mut answers = vec![driver.ask("POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await];
+    let mut responses = vec![driver.ask("POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await];
     for page in ["/", "/healthz", "/readyz", "/metrics", "/statusz", "/nonsense"] {
-        answers.push(driver.get(page).await);
+        responses.push(driver.get(page).await);
     }
-    for answer in answers {
-        assert_eq!(answer.headers["x-content-type-options"], "nosniff", "{answer:?}");
-        assert_eq!(answer.headers["cache-control"], "no-store", "{answer:?}");
+    for response in responses {
+        assert_eq!(response.headers["x-content-type-options"], "nosniff", "{response:?}");
+        assert_eq!(response.headers["cache-control"], "no-store", "{response:?}");
     }
 }
 
 #[tokio::test]
-async fn weird_requests_do_no_harm() {
+async fn malformed_requests_do_no_harm() {
     let driver = Driver::start();
     let long = "x".repeat(1024 * 1024);
     let requests = [
@@ -313,83 +314,83 @@ async fn weird_requests_do_no_harm() {
     ];
     for request in requests {
         let mut stream = driver.connect().await;
-        // Who is refused early cannot send the rest.
+        // The endpoint may refuse the request before it is sent completely.
         in_time(stream.write_all(request.as_bytes())).await.ok();
-        let answer = read_to_end(&mut stream).await;
+        let response = read_to_end(&mut stream).await;
         let start = request.chars().take(60).collect::<String>();
-        assert!(answer.is_empty() || answer.starts_with("HTTP/1."), "{start:?}: {answer:?}");
-        assert!(!answer.contains(" 500 "), "{start:?}: {answer:?}");
+        assert!(response.is_empty() || response.starts_with("HTTP/1."), "{start:?}: {response:?}");
+        assert!(!response.contains(" 500 "), "{start:?}: {response:?}");
     }
     assert_eq!(driver.status("/livez").await, (200, "ok".to_owned()));
 }
 
 #[tokio::test]
-async fn who_does_not_send_a_request_is_disconnected() {
-    let limits = Limits { header: Duration::from_millis(50), connection: PATIENCE * 2, ..Limits::default() };
+async fn a_client_that_does_not_send_a_request_is_disconnected() {
+    let limits = Limits { header: Duration::from_millis(50), connection: TIMEOUT * 2, ..Limits::default() };
     let driver = Driver::start_with(limits);
     let mut silent = driver.connect().await;
     let mut slow = driver.connect().await;
     slow.write_all(b"GET /livez HTTP/1.1\r\nHost:").await.unwrap();
     for stream in [&mut silent, &mut slow] {
-        let answer = read_to_end(stream).await;
-        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{answer:?}");
+        let response = read_to_end(stream).await;
+        assert!(response.is_empty() || response.starts_with("HTTP/1.1 408"), "{response:?}");
     }
 }
 
 #[tokio::test]
-async fn a_connection_does_not_last_longer_than_it_may() {
-    let limits = Limits { header: PATIENCE * 2, connection: Duration::from_millis(50), ..Limits::default() };
+async fn a_connection_is_closed_at_its_timeout() {
+    let limits = Limits { header: TIMEOUT * 2, connection: Duration::from_millis(50), ..Limits::default() };
     let driver = Driver::start_with(limits);
     assert_eq!(read_to_end(&mut driver.connect().await).await, "");
 }
 
 #[tokio::test]
-async fn a_probe_is_answered_even_if_others_hold_all_connections() {
-    let limits = Limits { header: PATIENCE * 2, connection: PATIENCE * 2, silent: 4, ..Limits::default() };
+async fn a_probe_is_answered_even_if_idle_clients_use_all_connections() {
+    let limits = Limits { header: TIMEOUT * 2, connection: TIMEOUT * 2, idle: 4, ..Limits::default() };
     let driver = Driver::start_with(limits);
     let mut idle = vec![];
     for _ in 0..8 {
         idle.push(driver.connect().await);
         assert_eq!(driver.status("/livez").await, (200, "ok".to_owned()));
     }
-    // The oldest had to go. A probe whose request comes late takes the place of one, too, so the fifth may be gone.
+    // The oldest were dropped. A probe whose request comes late replaces one too, so the fifth may be gone.
     for stream in &mut idle[..4] {
         assert_eq!(read_to_end(stream).await, "");
     }
     for mut stream in idle.drain(5..) {
         stream.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
-        assert_eq!(Answer::read(&mut stream).await.code, 200);
+        assert_eq!(Response::read(&mut stream).await.code, 200);
     }
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_an_error_that_says_which_and_what_to_do() {
+async fn a_port_in_use_is_an_error_with_the_address_and_a_remedy() {
     let driver = Driver::start();
     let address = driver.endpoint.local_address();
     let error = HttpListener::bind(address).unwrap_err().to_string();
     assert!(error.starts_with(&format!("http endpoint {address}: ")), "{error}");
     assert!(error.contains("in use") && error.contains("choose another port with --http-endpoint"), "{error}");
 
-    // An address for documentation, which nobody has.
+    // An address that is reserved for documentation.
     let error = HttpListener::bind("192.0.2.1:0".parse().unwrap()).unwrap_err().to_string();
     assert!(error.contains("192.0.2.1:0") && error.contains("does not have that address"), "{error}");
 }
 
 #[tokio::test]
 async fn a_stop_ends_connections_without_a_request_and_frees_the_port() {
-    let driver = Driver::start_with(Limits { header: PATIENCE * 2, connection: PATIENCE * 2, ..Limits::default() });
+    let driver = Driver::start_with(Limits { header: TIMEOUT * 2, connection: TIMEOUT * 2, ..Limits::default() });
     let address = driver.endpoint.local_address();
     let mut idle = driver.connect().await;
-    // Connections are accepted in their order: after this one, the idle one is being served.
+    // Connections are accepted in order: the idle one was accepted before this one.
     assert_eq!(driver.status("/livez").await.0, 200);
-    in_time(driver.endpoint.stop(Instant::now() + PATIENCE)).await.unwrap();
+    in_time(driver.endpoint.stop(Instant::now() + TIMEOUT)).await.unwrap();
     assert_eq!(read_to_end(&mut idle).await, "");
     assert!(TcpStream::connect(address).await.is_err());
 }
 
 #[tokio::test]
 async fn a_stop_does_not_wait_beyond_its_deadline() {
-    let driver = Driver::start_with(Limits { header: PATIENCE * 2, connection: PATIENCE * 2, ..Limits::default() });
+    let driver = Driver::start_with(Limits { header: TIMEOUT * 2, connection: TIMEOUT * 2, ..Limits::default() });
     let mut slow = driver.connect().await;
     slow.write_all(b"GET /livez HTTP/1.1\r\n").await.unwrap();
     assert_eq!(driver.status("/livez").await.0, 200);
@@ -400,79 +401,81 @@ async fn a_stop_does_not_wait_beyond_its_deadline() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_is_dropped_takes_its_connections_along() {
-    let driver = Driver::start_with(Limits { header: PATIENCE * 2, connection: PATIENCE * 2, ..Limits::default() });
+async fn dropping_an_endpoint_closes_its_connections() {
+    let driver = Driver::start_with(Limits { header: TIMEOUT * 2, connection: TIMEOUT * 2, ..Limits::default() });
     let mut idle = driver.connect().await;
     assert_eq!(driver.status("/livez").await.0, 200);
     drop(driver);
     assert_eq!(read_to_end(&mut idle).await, "");
 }
 
-/// Asks without the test's runtime, which stands still meanwhile.
+/// Sends a request without the test's runtime, which is blocked meanwhile.
 fn ask_blocking(address: SocketAddr, path: &str) -> io::Result<String> {
     use std::io::{Read as _, Write as _};
     let mut stream = std::net::TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
+    let mut response = String::new();
+    stream.read_to_string(&mut response)?;
+    Ok(response)
 }
 
-/// A probe is answered while the driver's only thread is busy with something else.
 #[tokio::test]
-async fn a_probe_is_answered_while_the_drivers_thread_is_busy() {
+async fn a_probe_is_answered_while_the_drivers_only_thread_is_busy() {
     let driver = Driver::start();
     for page in ["/healthz", "/livez", "/metrics"] {
-        let answer = ask_blocking(driver.endpoint.local_address(), page);
-        assert!(answer.as_ref().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 OK")), "{page}: {answer:?}");
+        let response = ask_blocking(driver.endpoint.local_address(), page);
+        assert!(
+            response.as_ref().is_ok_and(|response| response.starts_with("HTTP/1.1 200 OK")),
+            "{page}: {response:?}"
+        );
     }
 }
 
-/// A prober may lose the processor between its connection and its request, while somebody else opens connections.
+/// A client may be descheduled between connecting and sending its request, while others open connections.
 #[tokio::test]
 async fn a_probe_that_sends_late_is_answered_although_hundreds_have_connected_since() {
-    let driver = Driver::start_with(Limits { header: PATIENCE * 2, connection: PATIENCE * 2, ..Limits::default() });
+    let driver = Driver::start_with(Limits { header: TIMEOUT * 2, connection: TIMEOUT * 2, ..Limits::default() });
     let mut probe = driver.connect().await;
     let mut idle = vec![];
     for _ in 0..200 {
         idle.push(driver.connect().await);
     }
-    // Connections are accepted in their order: after this one, all others are.
+    // Connections are accepted in order: all others were accepted before this one.
     assert_eq!(driver.status("/livez").await.0, 200);
     probe.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
-    assert_eq!(Answer::read(&mut probe).await.code, 200);
+    assert_eq!(Response::read(&mut probe).await.code, 200);
 }
 
-/// The endpoint's own thread answers, and tells that the driver's does not.
+/// The endpoint's own thread responses and reports that the driver's does not.
 #[tokio::test]
-async fn a_driver_whose_runtime_stands_still_is_not_alive() {
-    let pulse = Pulse::with(Handle::current(), Duration::ZERO, Duration::from_millis(50));
-    let driver = Driver::start_on(pulse, Limits::default());
+async fn a_driver_whose_runtime_is_blocked_is_not_alive() {
+    let runtime = RuntimeProbe::with_timeout(Handle::current(), Duration::ZERO, Duration::from_millis(50));
+    let driver = Driver::start_on(runtime, Limits::default());
     let address = driver.endpoint.local_address();
     let begun = std::time::Instant::now();
     let reason = loop {
-        let answer = ask_blocking(address, "/livez").unwrap();
-        if answer.starts_with("HTTP/1.1 503") {
-            break answer;
+        let response = ask_blocking(address, "/livez").unwrap();
+        if response.starts_with("HTTP/1.1 503") {
+            break response;
         }
-        assert!(begun.elapsed() < PATIENCE, "{answer}");
+        assert!(begun.elapsed() < TIMEOUT, "{response}");
     };
     assert!(reason.contains("the driver's runtime has run no task for"), "{reason}");
 
-    // It runs again, and with it what it was given.
+    // The runtime runs again, and with it the task of the probe.
     while driver.status("/livez").await.0 != 200 {
-        assert!(begun.elapsed() < PATIENCE);
+        assert!(begun.elapsed() < TIMEOUT);
     }
 }
 
-/// Whoever opens many connections makes others of his own address go, and nobody else.
+/// A client with many connections displaces connections of its own address only.
 #[tokio::test]
 async fn an_address_with_many_connections_does_not_displace_another() {
-    let limits = Limits { header: PATIENCE * 2, connection: PATIENCE * 2, silent: 8, ..Limits::default() };
+    let limits = Limits { header: TIMEOUT * 2, connection: TIMEOUT * 2, idle: 8, ..Limits::default() };
     let driver = Driver::start_with(limits);
     let port = driver.endpoint.local_address().port();
-    // All of 127.0.0.0/8 is this machine.
+    // All addresses of 127.0.0.0/8 are local.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
     let mut probe = in_time(socket.connect(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port))).await.unwrap();
@@ -482,14 +485,14 @@ async fn an_address_with_many_connections_does_not_displace_another() {
     }
     assert_eq!(driver.status("/livez").await.0, 200);
     probe.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
-    assert_eq!(Answer::read(&mut probe).await.code, 200);
+    assert_eq!(Response::read(&mut probe).await.code, 200);
 }
 
-/// Halves of requests, and answers that nobody reads, take the place of each other.
+/// Partial requests and unread responses displace only each other.
 #[tokio::test]
-async fn halves_of_requests_and_slow_readers_do_not_fail_a_probe() {
+async fn partial_requests_and_slow_readers_do_not_fail_a_probe() {
     let limits =
-        Limits { header: PATIENCE * 2, connection: PATIENCE * 2, partial: 4, answering: 4, ..Limits::default() };
+        Limits { header: TIMEOUT * 2, connection: TIMEOUT * 2, partial: 4, responding: 4, ..Limits::default() };
     let driver = Driver::start_with(limits);
     let mut others = vec![];
     for number in 0..40 {
@@ -500,8 +503,8 @@ async fn halves_of_requests_and_slow_readers_do_not_fail_a_probe() {
         others.push(stream);
         assert_eq!(driver.status("/livez").await, (200, "ok".to_owned()));
     }
-    // The first half was let go, the last is still there.
+    // The first partial request was dropped, the last is still open.
     assert_eq!(read_to_end(&mut others[0]).await, "");
     others[38].write_all(b"P/1.1\r\nHost: a\r\n\r\n").await.unwrap();
-    assert_eq!(Answer::read(&mut others[38]).await.code, 200);
+    assert_eq!(Response::read(&mut others[38]).await.code, 200);
 }

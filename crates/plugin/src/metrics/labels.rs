@@ -1,17 +1,17 @@
-//! The labels of metrics: fixed sets of values, so that no name from a cluster can ever make a new series.
+//! The labels of metrics: fixed sets of values, so that no name from a cluster can create a new series.
 
 use prometheus_client::encoding::{EncodeLabel as _, EncodeLabelSet, LabelSetEncoder};
 use tonic::Code as Grpc;
 
-/// Labels whose values are known when the program is built.
+/// Labels with a fixed set of values.
 pub(super) trait LabelSet: EncodeLabelSet + std::fmt::Debug + Copy + Send + Sync + 'static {
-    /// How many there are.
+    /// The number of values.
     const COUNT: usize;
 
-    /// All of them, in the order of their index.
+    /// Returns all values in the order of their index.
     fn all() -> impl Iterator<Item = Self>;
 
-    /// Where this one is among all: less than [`Self::COUNT`].
+    /// Returns the index of this value, which is less than [`Self::COUNT`].
     fn index(self) -> usize;
 }
 
@@ -27,7 +27,7 @@ impl<A: LabelSet, B: LabelSet> LabelSet for (A, B) {
     }
 }
 
-/// An enum whose variants are the values of one label.
+/// Defines an enum whose variants are the values of one label.
 macro_rules! label {
     ($(#[$enum_doc:meta])* $name:ident is $label:literal { $($(#[$doc:meta])* $variant:ident = $value:literal,)+ }) => {
         $(#[$enum_doc])*
@@ -39,7 +39,7 @@ macro_rules! label {
         impl $name {
             const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// The value of the label.
+            /// Returns the value of the label.
             pub(crate) const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $value,)+
@@ -68,7 +68,7 @@ macro_rules! label {
 }
 
 label! {
-    /// What a kubelet calls.
+    /// A gRPC method that kubelets call.
     Method is "method" {
         /// `NodePrepareResources`.
         Prepare = "prepare",
@@ -84,7 +84,7 @@ label! {
 }
 
 impl Method {
-    /// Whether some kubelet calls this method in that version.
+    /// Whether kubelets call this method in this version.
     pub(super) fn exists_in(self, version: Version) -> bool {
         match self {
             Self::Prepare | Self::Unprepare => matches!(version, Version::V1 | Version::V1beta1),
@@ -95,7 +95,7 @@ impl Method {
 }
 
 label! {
-    /// The methods that answer once, and so take a time that means something.
+    /// A unary gRPC method. The duration of a stream would be meaningless.
     UnaryMethod is "method" {
         /// See [`Method::Prepare`].
         Prepare = "prepare",
@@ -109,8 +109,8 @@ label! {
 }
 
 impl UnaryMethod {
-    /// The same method, unless it is a stream.
-    pub(super) fn of(method: Method) -> Option<Self> {
+    /// Converts a method. Returns `None` for a stream.
+    pub(super) fn from_method(method: Method) -> Option<Self> {
         match method {
             Method::Prepare => Some(Self::Prepare),
             Method::Unprepare => Some(Self::Unprepare),
@@ -122,41 +122,41 @@ impl UnaryMethod {
 }
 
 label! {
-    /// What is done to a slice.
+    /// A write of a slice.
     SliceWrite is "operation" {
-        /// It is created.
-        Create = "create",
-        /// It is replaced.
-        Update = "update",
-        /// It is deleted.
+    /// The slice is created.
+    Create = "create",
+    /// The slice is replaced.
+    Update = "update",
+    /// The slice is deleted.
         Delete = "delete",
     }
 }
 
 label! {
-    /// What became of a write.
+    /// The outcome of a write.
     WriteOutcome is "outcome" {
-        /// It was done.
-        Success = "success",
-        /// It was not.
+    /// The write succeeded.
+    Success = "success",
+    /// The write failed.
         Failed = "failed",
     }
 }
 
 label! {
-    /// Why resources are not published, or not as they should be.
+    /// The reason why resources are not published as desired.
     SliceProblem is "problem" {
-        /// What the driver published is not valid.
-        Invalid = "invalid",
-        /// The driver's service account may not do it.
+    /// The resources that the driver published are invalid.
+    Invalid = "invalid",
+    /// The driver's service account lacks a permission.
         Forbidden = "forbidden",
         /// The API server refuses a slice.
         Rejected = "rejected",
         /// The API server dropped fields.
         DroppedFields = "dropped_fields",
-        /// Somebody else changes the slices.
+        /// Another client changes the slices.
         Contested = "contested",
-        /// The API server gives no usable answer.
+        /// The API server returns no usable response.
         Unanswered = "unanswered",
     }
 }
@@ -174,41 +174,41 @@ label! {
 }
 
 label! {
-    /// How a gRPC call ended.
+    /// The status code of a gRPC call.
     Code is "code" {
-        /// It was answered. Single claims may have failed nevertheless.
-        Ok = "ok",
-        /// The kubelet gave up or the driver was stopped, before there was an answer.
+    /// The call succeeded. Some of its claims may have failed.
+    Ok = "ok",
+    /// The kubelet cancelled the call or the driver was stopped.
         Cancelled = "cancelled",
-        /// gRPC's code of that name.
+        /// The gRPC code of the same name.
         Unknown = "unknown",
-        /// gRPC's code of that name.
+        /// The gRPC code of the same name.
         InvalidArgument = "invalid_argument",
-        /// gRPC's code of that name.
+        /// The gRPC code of the same name.
         DeadlineExceeded = "deadline_exceeded",
-        /// gRPC's code of that name.
+        /// The gRPC code of the same name.
         NotFound = "not_found",
-        /// gRPC's code of that name.
+        /// The gRPC code of the same name.
         AlreadyExists = "already_exists",
-        /// gRPC's code of that name.
+        /// The gRPC code of the same name.
         PermissionDenied = "permission_denied",
-        /// gRPC's code of that name.
+        /// The gRPC code of the same name.
         ResourceExhausted = "resource_exhausted",
-        /// gRPC's code of that name.
+        /// The gRPC code of the same name.
         FailedPrecondition = "failed_precondition",
-        /// gRPC's code of that name.
+        /// The gRPC code of the same name.
         Aborted = "aborted",
-        /// gRPC's code of that name.
+        /// The gRPC code of the same name.
         OutOfRange = "out_of_range",
-        /// gRPC's code of that name.
+        /// The gRPC code of the same name.
         Unimplemented = "unimplemented",
-        /// A panic, among others.
+        /// The gRPC code of the same name, also for panics.
         Internal = "internal",
-        /// gRPC's code of that name.
+        /// The gRPC code of the same name.
         Unavailable = "unavailable",
-        /// gRPC's code of that name.
+        /// The gRPC code of the same name.
         DataLoss = "data_loss",
-        /// gRPC's code of that name.
+        /// The gRPC code of the same name.
         Unauthenticated = "unauthenticated",
     }
 }
@@ -238,27 +238,27 @@ impl From<Grpc> for Code {
 }
 
 label! {
-    /// What is done with a claim.
+    /// An operation on a claim.
     Operation is "operation" {
-        /// It is made ready for the pod's containers.
-        Prepare = "prepare",
-        /// That is undone.
+    /// The claim is prepared for the pod's containers.
+    Prepare = "prepare",
+    /// The claim is unprepared.
         Unprepare = "unprepare",
     }
 }
 
 label! {
-    /// What became of one claim in a call.
+    /// The outcome for one claim of a call.
     Outcome is "outcome" {
-        /// It was done.
-        Success = "success",
-        /// The request has names that cannot be: nothing was looked up.
+    /// The operation succeeded.
+    Success = "success",
+    /// The request has invalid names.
         Invalid = "invalid",
         /// The claim could not be read from the API server.
         Api = "api",
         /// The API server has no such claim.
         NotFound = "not_found",
-        /// The API server has another claim of that name.
+        /// The API server has another claim with the same name.
         WrongUid = "wrong_uid",
         /// The claim has no allocation.
         NotAllocated = "not_allocated",
@@ -268,33 +268,33 @@ label! {
         Driver = "driver",
         /// The driver panicked.
         Panic = "panic",
-        /// What the driver returned breaks a rule.
+        /// The driver returned an invalid result.
         Result = "result",
         /// Metadata files or CDI specs could not be written or removed.
         Metadata = "metadata",
-        /// The lock between instances of the driver was not to be had.
+        /// The lock between instances of the driver could not be acquired.
         Lock = "lock",
     }
 }
 
 label! {
-    /// What the API server answered to a request for a claim.
+    /// The API server's response to a request for a claim.
     ApiAnswer is "code" {
         /// The claim.
         Success = "2xx",
-        /// A redirection, which nobody follows.
+        /// A redirection, which is not followed.
         Redirection = "3xx",
         /// Not found, not permitted, too many requests.
         ClientError = "4xx",
-        /// The server is not well.
+        /// An error of the server.
         ServerError = "5xx",
-        /// Nothing that is an answer: no connection, a timeout, a call that was given up.
+        /// No response: no connection, a timeout or a cancelled call.
         None = "none",
     }
 }
 
 impl ApiAnswer {
-    /// The class of an HTTP status.
+    /// Returns the class of an HTTP status.
     pub(crate) fn of_status(status: u16) -> Self {
         match status {
             200..300 => Self::Success,
@@ -307,41 +307,41 @@ impl ApiAnswer {
 }
 
 label! {
-    /// What is done with the metadata files of a claim.
+    /// Work on the metadata files of a claim.
     FileWork is "operation" {
-        /// They are written, with their CDI specs.
-        Prepare = "prepare",
-        /// One of them is replaced in place.
-        Update = "update",
-        /// They are removed.
+    /// The files and their CDI specs are written.
+    Prepare = "prepare",
+    /// A file is updated in place.
+    Update = "update",
+    /// The files and their CDI specs are removed.
         Unprepare = "unprepare",
     }
 }
 
 label! {
-    /// What became of an update of metadata.
+    /// The outcome of a metadata update.
     UpdateOutcome is "outcome" {
-        /// Containers see the new content.
-        Success = "success",
-        /// It breaks a rule: a claim, request or device that is not prepared here, or values that cannot be.
-        Refused = "refused",
-        /// It could not be written.
+    /// Containers see the new content.
+    Success = "success",
+    /// The update is invalid: a claim, request or device that is not prepared here, or invalid values.
+    Refused = "refused",
+    /// The update could not be written.
         Failed = "failed",
     }
 }
 
 label! {
-    /// What became of a report of a device's status.
+    /// The outcome of a device status report.
     ReportOutcome is "outcome" {
-        /// The API server has it.
-        Delivered = "delivered",
-        /// A later report of the same device came before it was delivered.
-        Superseded = "superseded",
-        /// It breaks a rule, is of a device that is not the claim's, or too many wait.
-        Refused = "refused",
-        /// The driver may not do that, and nobody changed it in time.
-        Denied = "denied",
-        /// It could not be delivered in time, or the API server refuses it.
+    /// The API server has the report.
+    Delivered = "delivered",
+    /// A later report for the same device replaced it before it was delivered.
+    Superseded = "superseded",
+    /// The report is invalid, is for a device that is not allocated to the claim, or the queue is full.
+    Refused = "refused",
+    /// The driver lacks a permission, and did not get it in time.
+    Denied = "denied",
+    /// The report could not be delivered in time, or the API server rejects it.
         Failed = "failed",
         /// The claim is gone, replaced, deallocated or unprepared.
         Dropped = "dropped",
@@ -349,23 +349,23 @@ label! {
 }
 
 label! {
-    /// How bad an error of a background task is.
+    /// The severity of a background error.
     Severity is "severity" {
-        /// The driver cannot go on.
-        Fatal = "fatal",
-        /// It will be tried again.
+    /// The driver ends.
+    Fatal = "fatal",
+    /// The work is retried.
         Recoverable = "recoverable",
     }
 }
 
 label! {
-    /// What a driver reports of a device.
+    /// The health of a device.
     DeviceHealth is "status" {
-        /// It works.
-        Healthy = "healthy",
-        /// It does not.
-        Unhealthy = "unhealthy",
-        /// Nobody knows, or the last report is too old.
+    /// The device works.
+    Healthy = "healthy",
+    /// The device does not work.
+    Unhealthy = "unhealthy",
+    /// The health is not known, or the lease of the last report has expired.
         Unknown = "unknown",
     }
 }

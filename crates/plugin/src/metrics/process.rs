@@ -1,7 +1,6 @@
-//! What the kernel says about this process, read from `/proc/self` when somebody asks, under the names that Prometheus'
-//! own clients use.
+//! Metrics of the process, read from `/proc/self` at each scrape, with the names that Prometheus' own clients use.
 //!
-//! What cannot be read is left out: a scrape without it is better than none.
+//! A value that cannot be read is omitted: a scrape without it is better than none.
 
 use std::fmt::Error;
 use std::fs;
@@ -14,37 +13,37 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Unit;
 
-/// This process.
+/// The collector of the process metrics.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Process {
     started: SystemTime,
 }
 
 impl Process {
-    /// Finds out when this process started; where nobody says, that is now.
+    /// Reads when this process started. Falls back to the current time.
     pub(super) fn new() -> Self {
         Self { started: started().unwrap_or_else(SystemTime::now) }
     }
 
-    /// When this process started.
+    /// Returns when this process started.
     pub(super) fn started(self) -> SystemTime {
         self.started
     }
 }
 
-/// The kernel keeps the start as ticks since the boot. It is read once: the time of the boot moves when a clock is set.
+/// Reads the start time, which the kernel has as ticks since boot. Read once: the boot time moves when the clock is set.
 fn started() -> Option<SystemTime> {
     let boot = fs::read_to_string("/proc/stat").ok()?.lines().find_map(boot_time)?;
     let ticks = Stat::parse(&fs::read_to_string("/proc/self/stat").ok()?)?.start_ticks;
     UNIX_EPOCH.checked_add(Duration::from_secs(boot))?.checked_add(Duration::from_secs_f64(in_seconds(ticks)))
 }
 
-/// The time of the boot, if this line of `/proc/stat` has it.
+/// Returns the boot time if this line of `/proc/stat` has it.
 fn boot_time(line: &str) -> Option<u64> {
     line.strip_prefix("btime ")?.trim().parse().ok()
 }
 
-/// What is used of `/proc/self/stat`.
+/// The fields of `/proc/self/stat` that are used.
 #[derive(Debug, PartialEq)]
 struct Stat {
     cpu_ticks: u64,
@@ -53,17 +52,17 @@ struct Stat {
 }
 
 impl Stat {
-    /// The second field is the name of the program in parentheses, which can contain blanks and parentheses itself.
+    /// Parses the file. Its second field is the program name in parentheses, which can itself have spaces and parentheses.
     fn parse(text: &str) -> Option<Self> {
         let (_, after_name) = text.rsplit_once(')')?;
         let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();
-        // Fields are counted from 1, and the first one behind the name is the third.
+        // Fields are counted from 1, and the first one after the name is the third.
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         Some(Self { cpu_ticks: field(14)? + field(15)?, start_ticks: field(22)?, resident_pages: field(24)? })
     }
 }
 
-/// The soft limit for open files, from `/proc/self/limits`. There is none if it is `unlimited`.
+/// Returns the soft limit for open files from `/proc/self/limits`, or `None` if it is `unlimited`.
 fn max_fds(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_ascii_whitespace().next()?.parse().ok()
@@ -80,22 +79,22 @@ impl Collector for Process {
             ConstGauge::new(value).encode(metric)
         };
         let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        let help = "When the process started, in seconds since 1970.";
+        let help = "Start time of the process, in seconds since the Unix epoch.";
         gauge("process_start_time", help, Some(&Unit::Seconds), started)?;
         // One of the entries is the directory that is being read.
         if let Ok(entries) = fs::read_dir("/proc/self/fd") {
             gauge("process_open_fds", "Open file descriptors.", None, entries.count().saturating_sub(1) as f64)?;
         }
         if let Some(max) = fs::read_to_string("/proc/self/limits").ok().as_deref().and_then(max_fds) {
-            gauge("process_max_fds", "How many file descriptors may be open.", None, max as f64)?;
+            gauge("process_max_fds", "Maximum number of open file descriptors.", None, max as f64)?;
         }
         let Some(stat) = fs::read_to_string("/proc/self/stat").ok().as_deref().and_then(Stat::parse) else {
             return Ok(());
         };
         let resident = stat.resident_pages as f64 * rustix::param::page_size() as f64;
-        gauge("process_resident_memory", "Memory that is in use.", Some(&Unit::Bytes), resident)?;
+        gauge("process_resident_memory", "Resident memory size.", Some(&Unit::Bytes), resident)?;
         let cpu = ConstCounter::new(in_seconds(stat.cpu_ticks));
-        let help = "Processor time that was used, of the program and of the kernel for it.";
+        let help = "Total user and system CPU time.";
         cpu.encode(encoder.encode_descriptor("process_cpu", help, Some(&Unit::Seconds), ConstCounter::<f64>::TYPE)?)
     }
 }
@@ -105,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_name_with_parentheses_and_blanks_moves_no_field() {
+    fn a_program_name_with_parentheses_and_spaces_is_parsed() {
         let rest = "S 1 1 1 0 -1 4194560 100 0 0 0 70 30 0 0 20 0 4 0 5000 9000000 1234 18446744073709551615";
         let expected = Some(Stat { cpu_ticks: 100, start_ticks: 5000, resident_pages: 1234 });
         assert_eq!(Stat::parse(&format!("17 (driver) {rest}")), expected);
@@ -123,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_started_a_short_while_ago() {
+    fn this_process_started_recently() {
         let age = Process::new().started().elapsed().unwrap();
         assert!(age < Duration::from_secs(24 * 3600), "{age:?}");
     }

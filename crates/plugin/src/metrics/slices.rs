@@ -1,40 +1,39 @@
 //! Metrics of published resources.
 
+use drakkar_slices::PublishError;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use drakkar_slices::PublishError;
-
+use super::family::StaticFamily;
 use super::labels::{SliceProblem, SliceWrite, WriteOutcome};
-use super::table::Table;
 use super::{Metrics, set};
 
 #[derive(Default)]
 pub(super) struct SliceMetrics {
-    writes: Table<(SliceWrite, WriteOutcome), Counter>,
-    problems: Table<SliceProblem, Counter>,
+    writes: StaticFamily<(SliceWrite, WriteOutcome), Counter>,
+    problems: StaticFamily<SliceProblem, Counter>,
     slices: Gauge,
     devices: Gauge,
 }
 
 impl SliceMetrics {
-    pub(super) fn register(&self, ours: &mut Registry) {
-        let help = "Writes of resource slices to the API server, by what became of it";
-        ours.register("slice_writes", help, self.writes.clone());
-        let help = "Reasons why resources are not published as the driver wants them, each time that one is found";
-        ours.register("publish_problems", help, self.problems.clone());
-        ours.register(
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let help = "Writes of resource slices to the API server, by outcome";
+        registry.register("slice_writes", help, self.writes.clone());
+        let help = "Problems that prevent resources from being published as desired";
+        registry.register("publish_problems", help, self.problems.clone());
+        registry.register(
             "published_slices",
             "Resource slices of this driver that the API server has",
             self.slices.clone(),
         );
-        ours.register("published_devices", "Devices in these slices", self.devices.clone());
+        registry.register("published_devices", "Devices in these slices", self.devices.clone());
     }
 }
 
 impl Metrics {
-    /// A slice was written, or could not be.
+    /// Records the outcome of writing a slice.
     pub(crate) fn slice_write(&self, write: drakkar_slices::SliceWrite, is_success: bool) {
         let write = match write {
             drakkar_slices::SliceWrite::Create => SliceWrite::Create,
@@ -42,15 +41,15 @@ impl Metrics {
             drakkar_slices::SliceWrite::Delete => SliceWrite::Delete,
         };
         let outcome = if is_success { WriteOutcome::Success } else { WriteOutcome::Failed };
-        self.0.slices.writes.of((write, outcome)).inc();
+        self.0.slices.writes.get((write, outcome)).inc();
     }
 
-    /// Resources are not published as they should be.
+    /// Records a problem with publishing.
     pub(crate) fn publish_failed(&self, error: &PublishError) {
-        self.0.slices.problems.of(problem(error)).inc();
+        self.0.slices.problems.get(problem(error)).inc();
     }
 
-    /// The API server has that many slices with that many devices.
+    /// Sets the number of slices and devices that the API server has.
     pub(crate) fn set_published(&self, slices: usize, devices: usize) {
         set(&self.0.slices.slices, slices);
         set(&self.0.slices.devices, devices);

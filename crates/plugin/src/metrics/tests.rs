@@ -1,17 +1,17 @@
-//! What is exposed, after what was recorded.
+//! Tests of what is exposed after recording.
 
 mod document;
 mod exposition;
 
-use crate::metrics::labels::LabelSet;
 use std::hint::black_box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures::FutureExt as _;
 use tonic::Code as Grpc;
 
+use self::exposition::Exposition;
+use super::labels::LabelSet;
 use super::*;
-use exposition::Exposition;
 
 fn metrics() -> Metrics {
     Metrics::new(&DriverName::new("gpu.example.com").unwrap())
@@ -22,13 +22,13 @@ impl Metrics {
         Exposition::parse(&self.encode().unwrap())
     }
 
-    /// The value of a series of ours, without its prefix.
+    /// Returns the value of a series, given without its prefix.
     fn value(&self, series: &str) -> f64 {
         self.exposition().value(&format!("drakkar_plugin_{series}"))
     }
 }
 
-/// Records something under every label that there is.
+/// Records something with every label value.
 fn record_everything(metrics: &Metrics) {
     for (method, version) in <(Method, Version)>::all() {
         for code in 0..17 {
@@ -44,7 +44,7 @@ fn record_everything(metrics: &Metrics) {
     UpdateOutcome::all().for_each(|outcome| metrics.metadata_update(outcome));
     Severity::all().for_each(|severity| metrics.background_error(severity));
     metrics.set_health(HealthSummary { healthy: 3, unhealthy: 3, unknown: 3, streams: 0, reports: 1 });
-    metrics.ask_for_claims(|| ClaimCounts { prepared: 2, held: 2 });
+    metrics.set_claims_source(|| ClaimCounts { prepared: 2, held: 2 });
     metrics.recovered(1, 1, 1);
     metrics.set_registered(true);
 }
@@ -59,31 +59,31 @@ fn the_exposition_is_valid_openmetrics_at_the_start_and_later() {
 
 /// Dashboards and alerts break silently when a name changes.
 #[test]
-fn names_types_and_labels_are_those_that_dashboards_know() {
+fn names_types_and_labels_are_those_that_dashboards_use() {
     assert_eq!(metrics().exposition().families_as_text(), include_str!("tests/families.txt"));
 }
 
-/// On thousands of nodes every series counts.
+/// Clusters have thousands of nodes, so every series counts.
 #[test]
 fn the_number_of_series_is_bounded() {
     let metrics = metrics();
     let at_start = metrics.exposition().samples.len();
     assert!(at_start <= 262, "{at_start} series at the start");
     (0..1000).for_each(|_| record_everything(&metrics));
-    // What is added are the other codes of calls.
+    // Only the other status codes of calls are added.
     let added = metrics.exposition().samples.len() - at_start;
     assert_eq!(added, 5 * 3 * 17 - 8 * 3);
 }
 
 #[test]
-fn each_set_of_labels_has_a_place_of_its_own() {
+fn each_set_of_labels_has_its_own_index() {
     type Labels = ((Method, Version), Code);
-    let places: Vec<usize> = Labels::all().map(LabelSet::index).collect();
-    assert_eq!(places, (0..Labels::COUNT).collect::<Vec<_>>());
+    let indexes: Vec<usize> = Labels::all().map(LabelSet::index).collect();
+    assert_eq!(indexes, (0..Labels::COUNT).collect::<Vec<_>>());
 }
 
 #[test]
-fn the_first_failure_is_seen_as_an_increase_because_its_series_was_there_at_zero() {
+fn series_of_failures_are_exposed_at_zero_so_that_the_first_failure_is_an_increase() {
     let metrics = metrics();
     assert_eq!(metrics.value(r#"claim_operations_total{operation="prepare",outcome="not_allocated"}"#), 0.0);
     assert_eq!(metrics.value(r#"grpc_calls_total{method="prepare",version="v1",code="cancelled"}"#), 0.0);
@@ -107,7 +107,7 @@ fn a_call_is_in_flight_until_it_is_answered() {
 }
 
 #[tokio::test]
-async fn a_call_that_the_kubelet_gives_up_counts_as_cancelled() {
+async fn a_call_that_the_kubelet_cancels_counts_as_cancelled() {
     let metrics = metrics();
     let handler = {
         let metrics = metrics.clone();
@@ -135,7 +135,7 @@ async fn a_call_whose_handler_panics_counts_as_an_internal_error() {
         tokio::spawn(async move {
             let _call = metrics.call(Method::Prepare, Version::V1);
             tokio::task::yield_now().await;
-            panic!("as told");
+            panic!("injected");
         })
     };
     assert!(panicking.await.unwrap_err().is_panic());
@@ -143,7 +143,7 @@ async fn a_call_whose_handler_panics_counts_as_an_internal_error() {
     assert_eq!(metrics.value(r#"grpc_calls_in_flight{method="prepare"}"#), 0.0);
 }
 
-/// A stream lasts for hours: among the durations of calls it would be nothing but noise.
+/// A stream lasts for hours: its duration would be noise among those of calls.
 #[test]
 fn a_health_stream_is_counted_but_not_timed() {
     let metrics = metrics();
@@ -156,7 +156,7 @@ fn a_health_stream_is_counted_but_not_timed() {
 }
 
 #[test]
-fn a_request_to_the_api_server_that_is_given_up_had_no_answer() {
+fn a_cancelled_request_to_the_api_server_counts_as_unanswered() {
     let metrics = metrics();
     metrics.api_get().finish(ApiAnswer::of_status(200));
     metrics.api_get().finish(ApiAnswer::of_status(429));
@@ -169,7 +169,7 @@ fn a_request_to_the_api_server_that_is_given_up_had_no_answer() {
 }
 
 #[test]
-fn a_duration_is_in_the_bucket_where_it_belongs() {
+fn durations_are_counted_in_the_right_buckets() {
     let metrics = metrics();
     let observe = |seconds| metrics.end_call(Method::Prepare, Version::V1, Code::Ok, Duration::from_secs_f64(seconds));
     [0.00005, 0.0002, 44.9, 46.0].into_iter().for_each(observe);
@@ -182,7 +182,7 @@ fn a_duration_is_in_the_bucket_where_it_belongs() {
 }
 
 #[test]
-fn what_is_recorded_is_exposed_under_its_labels() {
+fn recorded_values_are_exposed_with_their_labels() {
     let metrics = metrics();
     metrics.claim(Operation::Prepare, Outcome::Conflict);
     metrics.claim(Operation::Prepare, Outcome::Conflict);
@@ -191,8 +191,8 @@ fn what_is_recorded_is_exposed_under_its_labels() {
     drop(metrics.time_metadata(FileWork::Update));
     metrics.metadata_update(UpdateOutcome::Refused);
     metrics.background_error(Severity::Recoverable);
-    metrics.ask_for_health(|| HealthSummary { healthy: 7, unhealthy: 1, unknown: 0, streams: 0, reports: 1 });
-    metrics.ask_for_claims(|| ClaimCounts { prepared: 5, held: 5 });
+    metrics.set_health_source(|| HealthSummary { healthy: 7, unhealthy: 1, unknown: 0, streams: 0, reports: 1 });
+    metrics.set_claims_source(|| ClaimCounts { prepared: 5, held: 5 });
     metrics.holder_unprepared();
     metrics.recovered(4, 1, 2);
     metrics.set_registered(true);
@@ -230,7 +230,7 @@ fn what_is_recorded_is_exposed_under_its_labels() {
 }
 
 #[test]
-fn the_process_is_described_as_it_is_at_the_time_of_the_scrape() {
+fn process_metrics_are_read_at_the_time_of_the_scrape() {
     let metrics = metrics();
     let value = |name| metrics.exposition().value(name);
     assert!(value("process_resident_memory_bytes") > 1e6);
@@ -239,7 +239,7 @@ fn the_process_is_described_as_it_is_at_the_time_of_the_scrape() {
     let age = now - value("process_start_time_seconds");
     assert!((-5.0..24.0 * 3600.0).contains(&age), "{age}");
 
-    // Other tests open and close files meanwhile, but not that many.
+    // Other tests open and close files at the same time, but not that many.
     let before = value("process_open_fds");
     let files: Vec<_> = (0..200).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
     assert!(value("process_open_fds") > before + 50.0);
@@ -259,7 +259,7 @@ fn a_driver_can_add_metrics_of_its_own() {
     assert_eq!(metrics.exposition().value("example_gpu_resets_total"), 1.0);
     metrics.exposition().check();
 
-    let panicked = catch_unwind(AssertUnwindSafe(|| metrics.with_registry(|_| panic!("as told"))));
+    let panicked = catch_unwind(AssertUnwindSafe(|| metrics.with_registry(|_| panic!("injected"))));
     assert!(panicked.is_err());
     metrics.exposition().check();
 }
@@ -267,7 +267,7 @@ fn a_driver_can_add_metrics_of_its_own() {
 /// `cargo test --release -p drakkar-plugin -- --ignored --nocapture nanoseconds`
 #[test]
 #[ignore = "a measurement, for a release build"]
-fn to_record_something_takes_less_than_200_nanoseconds() {
+fn recording_takes_less_than_200_nanoseconds() {
     const ROUNDS: u32 = 1_000_000;
     let metrics = &metrics();
     let cases: [(&str, &dyn Fn()); 4] = [

@@ -1,4 +1,4 @@
-//! Guards that record how long something took, also when it is given up half-way.
+//! Guards that record durations, also when the work is cancelled.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use super::labels::{ApiAnswer, Code, Method, Version};
 
 /// Records the time until it is dropped.
 #[derive(Debug)]
-#[must_use = "the time ends when this is dropped"]
+#[must_use = "the timer stops when it is dropped"]
 pub(crate) struct Timer {
     histogram: Histogram,
     started: Instant,
@@ -28,10 +28,10 @@ impl Drop for Timer {
     }
 }
 
-/// A gRPC call, or a stream, that is going on.
+/// A gRPC call or stream in progress.
 ///
-/// Dropped without [`Self::finish`] it counts as cancelled: the kubelet gave up, or the server was stopped. Dropped by a panic
-/// it counts as the internal error that the kubelet gets then.
+/// If it is dropped without [`Self::finish`], it counts as cancelled: the kubelet cancelled the call or the server was
+/// stopped. If a panic drops it, it counts as the internal error that the kubelet gets.
 #[derive(Debug)]
 #[must_use = "a call that is dropped counts as cancelled"]
 pub(crate) struct Call {
@@ -48,7 +48,7 @@ impl Call {
         Self { metrics: metrics.clone(), method, version, started: Instant::now(), code: None }
     }
 
-    /// The call was answered.
+    /// Records the status of the call.
     pub(crate) fn finish(mut self, code: Grpc) {
         self.code = Some(code.into());
     }
@@ -56,15 +56,15 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let given_up = if std::thread::panicking() { Code::Internal } else { Code::Cancelled };
-        let code = self.code.unwrap_or(given_up);
+        let unfinished = if std::thread::panicking() { Code::Internal } else { Code::Cancelled };
+        let code = self.code.unwrap_or(unfinished);
         self.metrics.end_call(self.method, self.version, code, self.started.elapsed());
     }
 }
 
-/// A request to the API server that is going on. Dropped without [`Self::finish`] it had no answer.
+/// A request to the API server in progress. If it is dropped without [`Self::finish`], it counts as unanswered.
 #[derive(Debug)]
-#[must_use = "a request that is dropped counts as not answered"]
+#[must_use = "a request that is dropped counts as unanswered"]
 pub(crate) struct ApiGet {
     metrics: Metrics,
     started: Instant,
@@ -76,7 +76,7 @@ impl ApiGet {
         Self { metrics: metrics.clone(), started: Instant::now(), answer: ApiAnswer::None }
     }
 
-    /// The API server answered, or could not be asked.
+    /// Records the response of the API server, or that there was none.
     pub(crate) fn finish(mut self, answer: ApiAnswer) {
         self.answer = answer;
     }

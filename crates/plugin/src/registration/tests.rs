@@ -1,9 +1,13 @@
-//! The registration service over a socket, called by a client and by raw frames as a kubelet sends them.
+//! The registration service over a socket, called by a gRPC client and with the raw frames that a kubelet sends.
 
 mod kubelet_frames;
 
+use std::collections::HashMap;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
+use drakkar_kubelet_api::registration::registration_client::RegistrationClient;
+use drakkar_kubelet_api::registration::registration_server::RegistrationServer;
 use drakkar_metadata::name::DriverName;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
@@ -11,12 +15,10 @@ use tonic::Code;
 use tonic::service::Routes;
 use tonic::transport::{Channel, Endpoint};
 
+use self::kubelet_frames::{Answer, call_get_info};
 use super::*;
-use crate::server::{Server, Watch};
+use crate::server::{CallHooks, Interceptor, Server};
 use crate::socket::{PodUid, dra_socket, listen, registration_socket};
-use drakkar_kubelet_api::registration::registration_client::RegistrationClient;
-use drakkar_kubelet_api::registration::registration_server::RegistrationServer;
-use kubelet_frames::{Answer, call_get_info};
 
 const ALL: Services = Services { v1: true, v1beta1: true, health_v1: true, health_v1alpha1: true };
 const DRA_SOCKET: &str = "/var/lib/kubelet/plugins/gpu.example.com/dra@kubelet.sock";
@@ -30,8 +32,12 @@ fn registration() -> Registration {
 }
 
 fn serve(path: &Path, registration: Registration) -> Server {
+    serve_with(path, registration, CallHooks::default())
+}
+
+fn serve_with(path: &Path, registration: Registration, hooks: CallHooks) -> Server {
     let (listener, file) = listen(path, &driver()).unwrap();
-    Server::start(listener, file, Routes::new(RegistrationServer::new(registration)), Watch::default()).unwrap()
+    Server::start(listener, file, Routes::new(RegistrationServer::new(registration)), hooks).unwrap()
 }
 
 async fn client(path: &Path) -> RegistrationClient<Channel> {
@@ -44,23 +50,25 @@ fn notification(plugin_registered: bool, error: &str) -> proto::RegistrationStat
 }
 
 #[test]
-fn services_are_listed_in_the_order_in_which_a_kubelet_shall_prefer_them() {
+fn services_are_listed_in_the_order_in_which_kubelets_should_prefer_them() {
     let names = |v1, v1beta1, health_v1, health_v1alpha1| {
         SupportedServices::new(Services { v1, v1beta1, health_v1, health_v1alpha1 }).map(|services| services.0)
     };
-    let (v1, v1beta1) = ("v1.DRAPlugin", "v1beta1.DRAPlugin");
-    let (health_v1, health_v1alpha1) = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth");
+    let v1 = "v1.DRAPlugin";
+    let v1beta1 = "v1beta1.DRAPlugin";
+    let health_v1 = "v1.DRAResourceHealth";
+    let health_v1alpha1 = "v1alpha1.DRAResourceHealth";
     assert_eq!(names(true, true, true, true), Ok(vec![v1, v1beta1, health_v1, health_v1alpha1]));
     assert_eq!(names(true, true, false, false), Ok(vec![v1, v1beta1]));
     assert_eq!(names(false, true, false, true), Ok(vec![v1beta1, health_v1alpha1]));
     assert_eq!(names(true, false, true, false), Ok(vec![v1, health_v1]));
-    // A.6: both versions off is an error.
+    // A.6: disabling both versions is an error.
     assert_eq!(names(false, false, true, true), Err(NoDraService));
 }
 
-/// G1: the status is shared without a race, and each change can be waited for.
+/// G1: the status is shared without a race, and each change can be awaited.
 #[tokio::test]
-async fn the_kubelet_learns_who_the_driver_is_and_the_driver_what_became_of_it() {
+async fn the_kubelet_gets_the_plugin_info_and_the_driver_the_registration_status() {
     let directory = tempfile::tempdir().unwrap();
     let path = registration_socket(directory.path(), &driver(), None).unwrap();
     let registration = registration();
@@ -94,40 +102,48 @@ async fn the_kubelet_learns_who_the_driver_is_and_the_driver_what_became_of_it()
     kubelet.notify_registration_status(notification(true, "")).await.unwrap();
     assert_eq!(*status.borrow_and_update(), RegistrationStatus::Registered);
     drop(kubelet);
-    assert!(server.stop(Instant::now() + kubelet_frames::PATIENCE).await.is_empty());
+    assert!(server.stop(Instant::now() + kubelet_frames::TIMEOUT).await.is_empty());
 }
 
-/// G10: faults belong to the service, so there is none without it.
+/// G10: a test injects faults from outside of the service, so it needs no service to do so.
 #[tokio::test]
-async fn calls_fail_as_told_and_heal() {
+async fn calls_fail_while_faults_are_injected() {
     let directory = tempfile::tempdir().unwrap();
     let path = registration_socket(directory.path(), &driver(), None).unwrap();
     let registration = registration();
-    let (status, faults) = (registration.registration_status(), registration.faults());
-    let _server = serve(&path, registration);
+    let status = registration.registration_status();
+    let faults = Arc::new(Mutex::new(HashMap::new()));
+    let injected = faults.clone();
+    let interceptor: Interceptor = Arc::new(move |method, _| match injected.lock().unwrap().get(method) {
+        None => Ok(()),
+        Some(&error) => Err(Status::internal(error)),
+    });
+    let hooks = CallHooks { interceptor: Some(interceptor), ..CallHooks::default() };
+    let _server = serve_with(&path, registration, hooks);
     let mut kubelet = client(&path).await;
 
-    faults.fail_get_info(Some("not now"));
-    faults.fail_notify(Some("not this either"));
+    faults.lock().unwrap().extend([
+        ("/pluginregistration.Registration/GetInfo", "not now"),
+        ("/pluginregistration.Registration/NotifyRegistrationStatus", "not this either"),
+    ]);
     let error = kubelet.get_info(proto::InfoRequest {}).await.unwrap_err();
     assert_eq!((error.code(), error.message()), (Code::Internal, "not now"));
     let error = kubelet.notify_registration_status(notification(true, "")).await.unwrap_err();
     assert_eq!((error.code(), error.message()), (Code::Internal, "not this either"));
     assert_eq!(*status.borrow(), RegistrationStatus::Waiting);
 
-    faults.fail_get_info(None);
-    faults.fail_notify(None);
+    faults.lock().unwrap().clear();
     kubelet.get_info(proto::InfoRequest {}).await.unwrap();
     kubelet.notify_registration_status(notification(true, "")).await.unwrap();
     assert_eq!(*status.borrow(), RegistrationStatus::Registered);
 }
 
-/// D14: the kubelet's `:authority` is the percent-encoded path of the socket. With each of our names the call arrives.
+/// D14: the kubelet's `:authority` is the percent-encoded path of the socket. The call succeeds with each socket name.
 #[tokio::test]
-async fn a_kubelet_that_sends_the_path_as_authority_gets_an_answer() {
+async fn a_kubelet_that_sends_the_registration_socket_path_as_authority_gets_an_answer() {
     let directory = tempfile::Builder::new().prefix("plugins registry:").tempdir().unwrap();
     let pod = PodUid::new("ad4af911-5bcd-47c5-a554-f35cea869472").unwrap();
-    // A directory of 71 bytes has room for the last of the names alone.
+    // In a directory of 71 bytes only the shortest name fits.
     let deep = directory.path().join("x".repeat(70 - directory.path().as_os_str().len()));
     std::fs::create_dir(&deep).unwrap();
     let names = [
@@ -145,14 +161,15 @@ async fn a_kubelet_that_sends_the_path_as_authority_gets_an_answer() {
     }
 }
 
-/// Older kubelets (1.33.13 for one) do the same to the DRA socket. What is served there does not matter: the authority is refused, or
-/// not, before that is looked at.
+/// Older kubelets (1.33.13 for one) do the same on the DRA socket. The registration service stands in for the DRA service:
+/// the authority is checked before the request is routed.
 #[tokio::test]
-async fn a_kubelet_that_sends_the_path_of_the_dra_socket_as_authority_gets_an_answer() {
+async fn a_kubelet_that_sends_the_dra_socket_path_as_authority_gets_an_answer() {
     let directory = tempfile::Builder::new().prefix("plugins:").tempdir().unwrap();
     let pod = PodUid::new("Ad4af911_5bcd.47c5-a554-f35cea869472").unwrap();
     let length = |bytes: usize| directory.path().join("x".repeat(bytes - 1 - directory.path().as_os_str().len()));
-    let (hashed, short) = (length(80), length(88));
+    let hashed = length(80);
+    let short = length(88);
     let names = [
         (directory.path(), None, "dra@kubelet.sock"),
         (directory.path(), Some(&pod), "dra@Ad4af911_5bcd.47c5-a554-f35cea869472.sock"),
@@ -169,8 +186,8 @@ async fn a_kubelet_that_sends_the_path_of_the_dra_socket_as_authority_gets_an_an
     }
 }
 
-/// Why the names have an `@`: the same call to the Go framework's name is refused before any handler runs. When this
-/// fails, Rust's HTTP stack has learned to accept it.
+/// Documents why the names have an `@`: with the Go framework's socket name the same call is refused before any handler
+/// runs. When this test fails, Rust's HTTP stack accepts such an authority and the `@` is no longer needed.
 #[tokio::test]
 async fn without_the_at_sign_the_same_call_is_a_protocol_error() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What stands between a connection and the services: panics become errors, streams end when the server does, and calls
-//! are counted.
+//! Middleware between connections and services: turns panics into errors, ends streams when the server drains, runs the
+//! interceptor and counts calls.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -19,47 +19,47 @@ use tonic::{Code, Status};
 use crate::driver::Panicked;
 use crate::metrics::{Call, Method, Metrics, Version};
 
-/// Services behind a guard.
+/// Services wrapped in the middleware.
 ///
-/// A handler that panics drops what it holds as with any early return, so nothing here is left half-way but what the
-/// handler itself shares with others; that is why the unwinding is asserted to be safe.
+/// A handler that panics drops its state as with any early return; only state that the handler shares with others can be
+/// left inconsistent. That is why asserting unwind safety is sound here.
 #[derive(Debug, Clone)]
 pub(super) struct Guard<S> {
     services: S,
     draining: CancellationToken,
-    watch: Watch,
+    hooks: CallHooks,
 }
 
-/// What looks at every call of a server.
+/// The metrics and the interceptor that see every call of a server.
 #[derive(Clone)]
-pub(crate) struct Watch {
-    /// Counts it.
+pub(crate) struct CallHooks {
+    /// Counts the calls.
     pub(crate) metrics: Metrics,
-    /// May refuse it.
+    /// May refuse calls.
     pub(crate) interceptor: Option<Interceptor>,
 }
 
-/// Looks at the method and the headers of a call, and may refuse it.
+/// Inspects the method and headers of a call; returning an error refuses it.
 pub(crate) type Interceptor = Arc<dyn Fn(&str, &HeaderMap) -> Result<(), Status> + Send + Sync>;
 
-impl std::fmt::Debug for Watch {
+impl std::fmt::Debug for CallHooks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Watch").field("intercepts", &self.interceptor.is_some()).finish_non_exhaustive()
+        f.debug_struct("CallHooks").field("intercepts", &self.interceptor.is_some()).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
-impl Default for Watch {
-    /// For a driver that only a test has.
+impl Default for CallHooks {
+    /// Creates hooks for a test: metrics of their own and no interceptor.
     fn default() -> Self {
         Self { metrics: Metrics::new(&"test.example.com".parse().unwrap()), interceptor: None }
     }
 }
 
 impl<S> Guard<S> {
-    /// Guards services of a server that is about to end when the token is cancelled.
-    pub(super) fn new(services: S, draining: CancellationToken, watch: Watch) -> Self {
-        Self { services, draining, watch }
+    /// Wraps services. Streams end when `draining` is cancelled.
+    pub(super) fn new(services: S, draining: CancellationToken, hooks: CallHooks) -> Self {
+        Self { services, draining, hooks }
     }
 }
 
@@ -78,8 +78,8 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let uri = request.uri().clone();
-        let counted = method_of(uri.path()).map(|(method, version)| self.watch.metrics.call(method, version));
-        let interceptor = self.watch.interceptor.clone();
+        let counted = method_of(uri.path()).map(|(method, version)| self.hooks.metrics.call(method, version));
+        let interceptor = self.hooks.interceptor.clone();
         let call = catch_unwind(AssertUnwindSafe(|| {
             if let Some(interceptor) = interceptor {
                 interceptor(uri.path(), request.headers())?;
@@ -99,21 +99,21 @@ where
             };
             let method = uri.path().to_owned();
             let mut counted = counted;
-            // An error without a body is told in the headers.
-            end(&mut counted, response.headers());
+            // A response without a body carries its status in the headers.
+            count_ended(&mut counted, response.headers());
             let draining = Box::pin(draining.cancelled_owned());
             Ok(response.map(|body| GuardedBody { body: Some(body), method, draining, counted }))
         })
     }
 }
 
-/// The body of a response. A unary call's is there at once; one that keeps its reader waiting is a stream.
+/// The body of a response. A unary response is ready at once, so a body that is pending is a stream.
 pub(super) struct GuardedBody {
-    /// `None` after the end.
+    /// `None` after the body has ended.
     body: Option<Body>,
     method: String,
     draining: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// The call, until it is known how it ended.
+    /// The call, until its status is known and counted.
     counted: Option<Call>,
 }
 
@@ -142,7 +142,7 @@ impl http_body::Body for GuardedBody {
                 if let Poll::Ready(Some(Ok(frame))) = &polled
                     && let Some(trailers) = frame.trailers_ref()
                 {
-                    end(&mut self.counted, trailers);
+                    count_ended(&mut self.counted, trailers);
                 }
                 polled
             }
@@ -162,7 +162,7 @@ impl http_body::Body for GuardedBody {
     }
 }
 
-/// The method and version that a path stands for, if it is one that kubelets call.
+/// Returns the metric labels of a gRPC path, if it is a method that kubelets call.
 fn method_of(path: &str) -> Option<(Method, Version)> {
     let (service, method) = path.strip_prefix('/')?.split_once('/')?;
     let version = match service {
@@ -184,8 +184,8 @@ fn method_of(path: &str) -> Option<(Method, Version)> {
     Some((method, version))
 }
 
-/// Counts a call whose end is told in these headers or trailers.
-fn end(counted: &mut Option<Call>, headers: &HeaderMap) {
+/// Counts the call if these headers or trailers have its status.
+fn count_ended(counted: &mut Option<Call>, headers: &HeaderMap) {
     if let Some(code) = headers.get(Status::GRPC_STATUS)
         && let Some(call) = counted.take()
     {
@@ -195,6 +195,6 @@ fn end(counted: &mut Option<Call>, headers: &HeaderMap) {
 
 fn status_of(method: &str, panic: &(dyn Any + Send)) -> Status {
     let panicked = Panicked::from(panic);
-    tracing::error!(method, %panicked, "a handler panicked");
+    tracing::error!(method, %panicked, "gRPC handler panicked");
     Status::internal(panicked.to_string())
 }

@@ -1,7 +1,7 @@
-//! The connections of a server: accepted one after the other, closed together.
+//! The connections of a server: how they are accepted and closed.
 //!
-//! tonic spawns a task for each connection and keeps no handle, and it goes on accepting after any error, as fast as it can.
-//! So the errors are judged here, and each connection ends by itself when its server is closed.
+//! tonic spawns a task per connection and keeps no handle to it, and after any error it accepts again at once. So errors
+//! are classified here, and each connection ends by itself when its server is closed.
 
 use std::convert::Infallible;
 use std::io::{self, Write as _};
@@ -20,10 +20,10 @@ use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
-/// How long to wait for others to close files when there are none left.
-const EXHAUSTED: Duration = Duration::from_millis(100);
+/// The delay before accepting again when file descriptors or memory are exhausted.
+const EXHAUSTED_DELAY: Duration = Duration::from_millis(100);
 
-/// Accepts connections until the server is closed, or until the listener fails for good, which is told to `died`.
+/// Accepts connections until the server is closed or the listener fails permanently; that error is sent to `died`.
 pub(super) fn incoming(
     listener: UnixListener,
     close: CancellationToken,
@@ -33,7 +33,7 @@ pub(super) fn incoming(
         match close.run_until_cancelled(accept(&listener, &close)).await? {
             Ok(connection) => Some((Ok(connection), (listener, close, died))),
             Err(error) => {
-                // Nobody listens when the server is being stopped.
+                // The receiver is gone when the server is being stopped.
                 died.send(error).ok();
                 None
             }
@@ -41,7 +41,7 @@ pub(super) fn incoming(
     })
 }
 
-/// The next connection, or an error that will not go away.
+/// Accepts the next connection. Retries transient errors and returns permanent ones.
 async fn accept(listener: &UnixListener, close: &CancellationToken) -> io::Result<Connection> {
     loop {
         let accepted = listener.accept().await;
@@ -52,25 +52,25 @@ async fn accept(listener: &UnixListener, close: &CancellationToken) -> io::Resul
         match Errno::from_io_error(&error) {
             Some(Errno::CONNABORTED | Errno::INTR) => {}
             Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                tracing::warn!(%error, "cannot accept a connection now, trying again");
-                tokio::time::sleep(EXHAUSTED).await;
+                tracing::warn!(%error, "accepting a connection failed, retrying");
+                tokio::time::sleep(EXHAUSTED_DELAY).await;
             }
             _ => return Err(error),
         }
     }
 }
 
-/// A connection that fails as soon as its server is closed.
+/// A connection whose reads fail once its server is closed.
 ///
-/// The kernel wakes whoever watches a unix socket for writing each time its peer has read something, that is after every
-/// answer, and for nothing: there was room all the time. So it is watched for reading alone, and for writing only while it is
-/// full. The runtime's own type for sockets always watches for both; those for the ends of pipes do as they should, and do not
-/// care what the file is.
+/// The kernel reports a unix socket as writable each time its peer has read from it, that is after every response, though
+/// its buffer was never full. To avoid these wakeups the socket is polled for reading only, and for writing only while its
+/// buffer is full. tokio's `UnixStream` always registers for both; its pipe types register for one direction and accept any
+/// file descriptor.
 pub(super) struct Connection {
     stream: UnixStream,
-    /// The same socket under another number.
+    /// A duplicate of the socket's descriptor, registered for reading.
     reader: pipe::Receiver,
-    /// And under yet another, while it is full.
+    /// Another duplicate, registered for writing while the send buffer is full.
     full: Option<pipe::Sender>,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,
 }
@@ -82,8 +82,8 @@ impl Connection {
         Ok(Self { stream, reader, full: None, closed: Box::pin(close.clone().cancelled_owned()) })
     }
 
-    /// Writes, as soon as there is room.
-    fn poll_room(&mut self, cx: &mut Context<'_>, slices: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    /// Writes as soon as the send buffer has space.
+    fn poll_send(&mut self, cx: &mut Context<'_>, slices: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
         loop {
             if let Some(full) = &mut self.full {
                 let written = ready!(Pin::new(full).poll_write_vectored(cx, slices));
@@ -93,8 +93,8 @@ impl Connection {
             match (&self.stream).write_vectored(slices) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let again = self.stream.try_clone()?;
-                    self.full = Some(pipe::Sender::from_owned_fd_unchecked(again.into())?);
+                    let duplicate = self.stream.try_clone()?;
+                    self.full = Some(pipe::Sender::from_owned_fd_unchecked(duplicate.into())?);
                 }
                 written => return Poll::Ready(written),
             }
@@ -109,7 +109,7 @@ impl Connected for Connection {
 }
 
 impl AsyncRead for Connection {
-    /// An HTTP/2 connection always waits for the next frame, so this is where it learns of the end.
+    /// Reads, or fails once the server is closed. An HTTP/2 connection always waits for the next frame, so this ends it.
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.closed.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server is closed")));
@@ -120,7 +120,7 @@ impl AsyncRead for Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_room(cx, &[io::IoSlice::new(bytes)])
+        self.poll_send(cx, &[io::IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -128,21 +128,21 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_room(cx, slices)
+        self.poll_send(cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
         true
     }
 
-    /// What is written is with the kernel.
+    /// Does nothing: written bytes are in the kernel already.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.stream.shutdown(Shutdown::Write) {
-            // The other end was first.
+            // The peer has already disconnected.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
             shut => Poll::Ready(shut),
         }
@@ -156,13 +156,14 @@ mod tests {
 
     use super::*;
 
-    /// More than the socket holds is written once its reader has made room, each time; the end is told to both sides.
+    /// Content larger than the send buffer is written in full as the peer reads, and both sides see the end of the stream.
     #[tokio::test]
-    async fn a_full_socket_is_waited_for() {
+    async fn a_write_to_a_full_socket_waits_for_the_reader() {
         let (ours, mut theirs) = tokio::net::UnixStream::pair().unwrap();
         let mut connection = Connection::new(ours, &CancellationToken::new()).unwrap();
         let content: Vec<u8> = (0..5_000_000_u32).map(|number| number.to_le_bytes()[1]).collect();
-        let (sent, was_full) = (content.clone(), std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false)));
+        let sent = content.clone();
+        let was_full = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         let saw_full = was_full.clone();
         let writing = tokio::spawn(async move {
             let writing = connection.write_all(&sent);
@@ -174,7 +175,7 @@ mod tests {
             })
             .await
             .unwrap();
-            assert!(connection.full.is_none(), "it is still watched for writing");
+            assert!(connection.full.is_none(), "still registered for writing");
             connection.shutdown().await.unwrap();
             let mut answer = String::new();
             connection.read_to_string(&mut answer).await.unwrap();
@@ -189,13 +190,12 @@ mod tests {
         assert_eq!(writing.await.unwrap(), "all of it");
     }
 
-    /// Whoever waits to write learns that the other end has gone.
     #[tokio::test]
-    async fn a_reader_that_goes_ends_the_wait() {
+    async fn a_blocked_write_fails_when_the_reader_disconnects() {
         let (ours, theirs) = tokio::net::UnixStream::pair().unwrap();
         let mut connection = Connection::new(ours, &CancellationToken::new()).unwrap();
         let writing = tokio::spawn(async move { connection.write_all(&vec![0; 5_000_000]).await });
-        // It runs until the socket is full.
+        // The writer runs until the send buffer is full.
         tokio::task::yield_now().await;
         drop(theirs);
         assert_eq!(writing.await.unwrap().unwrap_err().kind(), io::ErrorKind::BrokenPipe);

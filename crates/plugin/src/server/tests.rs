@@ -1,4 +1,4 @@
-//! Servers with a DRA and a health service whose handlers do as they are told.
+//! Tests of servers with a DRA and a health service whose handlers are scripted.
 
 mod double;
 mod endpoints;

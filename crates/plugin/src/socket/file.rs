@@ -1,12 +1,12 @@
-//! The file that a listening socket is.
+//! The file of a listening socket: creating it, probing an existing one and removing it.
 //!
-//! Order of the steps of [`listen`]: look at what has the name, and remove it if it is a dead socket; bind under a staging
-//! name, restricted to its owner from the first moment; listen, since nobody can connect before; rename it into place, which
-//! never replaces anything. What fails on the way takes its own file with it.
+//! [`listen`] works in this order: probe an existing file, and remove it if it is a dead socket; bind under a staging name,
+//! with mode 0600 from the start; listen, since connections are refused before; rename into place, which never replaces a
+//! file. A step that fails removes the staged file.
 //!
-//! A socket is told from its successors by device and inode. Each [`SocketFile`] holds its inode open, so that the number
-//! cannot be given to another file while it lives. Between the comparison and the removal of a file there is a moment in
-//! which another process could replace the file: the kernel has no call that does both.
+//! Device and inode tell a socket from its successor. Each [`SocketFile`] keeps its inode open, so that the kernel cannot
+//! reuse the number. Between comparing and removing a file another process could still replace it: the kernel has no call
+//! that does both.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, FileType};
@@ -24,61 +24,61 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::name::staging_name;
 
-/// The kubelet is root, or the same user. Whoever can connect can prepare and unprepare claims.
+/// The mode of sockets. The kubelet is root or the same user, and any process that can connect can unprepare claims.
 const SOCKET_MODE: Mode = Mode::from_raw_mode(0o600);
-/// The number of connections that the kernel keeps until they are accepted. It has a limit of its own (`net.core.somaxconn`).
+/// The number of connections that may wait to be accepted. The kernel has a limit of its own (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
-/// How often [`listen`] starts anew when another process changed the directory under its hands.
+/// How often [`listen`] starts over when other processes change the directory at the same time.
 const ATTEMPTS: usize = 16;
 
-/// Why a socket cannot be listened on, or its file not be removed.
+/// A failure to listen on a socket or to remove its file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SocketError {
-    /// Somebody accepts connections.
+    /// Another process listens on the socket.
     #[error(
         "{}: another process listens here: stop it first, or give each instance of the driver its pod UID (rolling update)",
         .path.display()
     )]
     Live { path: PathBuf },
-    /// Something else has the name.
+    /// The existing file is not a socket.
     #[error("{}: is a {kind}, not a socket: move it away", .path.display())]
     NotASocket { path: PathBuf, kind: &'static str },
-    /// Other processes create and remove this socket all the time.
+    /// Other processes create and remove this socket at the same time.
     #[error("{}: other processes keep changing this socket", .path.display())]
     Contended { path: PathBuf },
-    /// The system refused.
+    /// A system call failed.
     #[error("{action} {}: {source}", .path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
 }
 
 impl SocketError {
-    /// For `map_err`: what was to be done to which path.
+    /// Returns a function for `map_err` that adds the action and the path.
     fn io<E: Into<io::Error>>(action: &'static str, path: &Path) -> impl FnOnce(E) -> Self {
         move |source| Self::Io { action, path: path.to_owned(), source: source.into() }
     }
 
-    /// Whether a file is missing that was there before.
+    /// Whether a file has disappeared.
     fn is_not_found(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 }
 
-/// The file of a socket that this process listens on. Dropping it removes the file, if that still is the same.
+/// The file of a socket that this process listens on. Dropping it removes the file, unless another has replaced it.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// Opened with `O_PATH`: names the inode and keeps its number from being given away.
+    /// Opened with `O_PATH`: identifies the inode and prevents the reuse of its number.
     inode: OwnedFd,
     removed: bool,
 }
 
 impl SocketFile {
-    /// Where the socket is.
+    /// Returns the path of the socket.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Removes the file now, and reports a failure instead of logging it. A file that took the name since is left alone.
+    /// Removes the file and returns a failure instead of logging it. A file that has replaced it is left alone.
     pub(crate) fn remove(mut self) -> Result<(), SocketError> {
         self.removed = true;
         self.unlink()
@@ -94,12 +94,12 @@ impl Drop for SocketFile {
         if !self.removed
             && let Err(error) = self.unlink()
         {
-            tracing::warn!(%error, "a socket stays behind");
+            tracing::warn!(%error, "could not remove socket");
         }
     }
 }
 
-/// Fails if somebody listens at a path; what a dead process left there is removed.
+/// Fails if a process listens at `path`. Removes a dead socket.
 pub(crate) fn ensure_not_live(path: &Path) -> Result<(), SocketError> {
     match remove_if_dead(path)? {
         Found::Live => Err(SocketError::Live { path: path.to_owned() }),
@@ -107,9 +107,9 @@ pub(crate) fn ensure_not_live(path: &Path) -> Result<(), SocketError> {
     }
 }
 
-/// Listens on a path that is free, or that a dead process left behind. The socket listens before it can be seen there.
+/// Listens on a path that is free or has a dead socket. The socket listens before it is visible at the path.
 ///
-/// Blocks, for some system calls on local files and sockets.
+/// Blocks for a few system calls on local files and sockets.
 pub(crate) fn listen(path: &Path, driver: &DriverName) -> Result<(UnixListener, SocketFile), SocketError> {
     for _ in 0..ATTEMPTS {
         match remove_if_dead(path)? {
@@ -124,7 +124,7 @@ pub(crate) fn listen(path: &Path, driver: &DriverName) -> Result<(UnixListener, 
     Err(SocketError::Contended { path: path.to_owned() })
 }
 
-/// Listens on a path that is free; `None` when another process was faster, or took the staged socket for a dead one.
+/// Listens on a free path. Returns `None` if another process was faster or removed the staged socket as dead.
 fn listen_if_free(path: &Path, driver: &DriverName) -> Result<Option<(UnixListener, SocketFile)>, SocketError> {
     let staged = path.with_file_name(staging_name(driver, RandomState::new().build_hasher().finish()));
     let socket = match bind(&staged) {
@@ -136,7 +136,7 @@ fn listen_if_free(path: &Path, driver: &DriverName) -> Result<Option<(UnixListen
         other => other.inspect_err(|_| drop(fs::remove_file(&staged)))?,
     };
     let mut file = SocketFile { path: staged, inode: file, removed: false };
-    // A umask may have taken something away.
+    // The umask may have cleared bits of the mode.
     match rustix::fs::chmod(&file.path, SOCKET_MODE) {
         Err(Errno::NOENT) => return Ok(None),
         other => other.map_err(SocketError::io("set the mode of", &file.path))?,
@@ -151,16 +151,16 @@ fn listen_if_free(path: &Path, driver: &DriverName) -> Result<Option<(UnixListen
     Ok(Some((listener, file)))
 }
 
-/// Binds a socket that only its owner can connect to, and nobody before it listens.
+/// Binds a socket that only its owner can connect to, once it listens.
 fn bind(path: &Path) -> Result<OwnedFd, Errno> {
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // The kernel makes the file with the mode of the socket, so there is no moment in which it has another.
+    // The kernel creates the file with the mode of the socket, so the file never has another.
     rustix::fs::fchmod(&socket, SOCKET_MODE)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)
 }
 
-/// Renames without replacing, also on filesystems that cannot do that in one call.
+/// Renames without replacing, also on filesystems that do not support that in one call.
 fn rename_if_free(from: &Path, to: &Path) -> Result<(), Errno> {
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => link_and_unlink(from, to),
@@ -173,14 +173,14 @@ fn link_and_unlink(from: &Path, to: &Path) -> Result<(), Errno> {
     rustix::fs::unlink(from)
 }
 
-/// What was found at a path where a socket may be.
+/// The result of probing the path of a socket.
 #[derive(Debug)]
 pub(super) enum Found {
     /// No file, or one that another process has just removed or replaced.
     Nothing,
-    /// A socket that refused a connection; it is gone now.
+    /// A dead socket, which has been removed.
     Removed,
-    /// A socket that somebody listens on.
+    /// A socket that a process listens on.
     Live,
     /// A file of another kind.
     Other(FileType),
@@ -190,7 +190,7 @@ pub(super) enum Found {
 pub(super) fn remove_if_dead(path: &Path) -> Result<Found, SocketError> {
     let kind = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
-        other => other.map_err(SocketError::io("look at", path))?.file_type(),
+        other => other.map_err(SocketError::io("stat", path))?.file_type(),
     };
     if !kind.is_socket() {
         return Ok(Found::Other(kind));
@@ -201,15 +201,15 @@ pub(super) fn remove_if_dead(path: &Path) -> Result<Found, SocketError> {
     };
     match connect(path) {
         Err(Errno::NOENT) => Ok(Found::Nothing),
-        // Nobody listens: the process that bound it is dead, since nobody binds under this name without listening.
+        // The process that bound it is dead, since sockets listen before they get this name.
         Err(Errno::CONNREFUSED) => Ok(if unlink_if(path, &inode)? { Found::Removed } else { Found::Nothing }),
-        // A full queue, or a socket of another type: somebody has it.
+        // The queue is full, or the socket has another type: it is in use.
         Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Ok(Found::Live),
         Err(error) => Err(SocketError::io("connect to", path)(error)),
     }
 }
 
-/// Connects and hangs up, without ever waiting.
+/// Connects and disconnects without blocking.
 fn connect(path: &Path) -> Result<(), Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -221,12 +221,12 @@ fn open_inode(path: &Path) -> Result<OwnedFd, SocketError> {
         .map_err(SocketError::io("open", path))
 }
 
-/// Removes a file if it is this inode; says whether it was.
+/// Removes a file if it has this inode. Returns whether it did.
 fn unlink_if(path: &Path, inode: &OwnedFd) -> Result<bool, SocketError> {
-    let ours = rustix::fs::fstat(inode).map_err(SocketError::io("look at", path))?;
+    let ours = rustix::fs::fstat(inode).map_err(SocketError::io("stat", path))?;
     let found = match rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(false),
-        other => other.map_err(SocketError::io("look at", path))?,
+        other => other.map_err(SocketError::io("stat", path))?,
     };
     if (found.st_dev, found.st_ino) != (ours.st_dev, ours.st_ino) {
         return Ok(false);
@@ -270,7 +270,7 @@ mod tests {
 
     /// A.6: listening creates the socket's file, closing removes it.
     #[test]
-    fn a_socket_listens_for_its_owner_alone_and_goes_with_its_file() {
+    fn a_socket_is_for_its_owner_alone_and_is_removed_with_its_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("dra.sock");
         let (_listener, file) = listen(&path, &driver()).unwrap();
@@ -281,7 +281,7 @@ mod tests {
         assert!(names_in(directory.path()).is_empty());
     }
 
-    /// Whatever the umask: the mode is that of the first moment, and until the socket listens nobody gets through.
+    /// The mode is set from the start, whatever the umask is, and connections are refused until the socket listens.
     #[test]
     fn a_socket_has_its_mode_before_it_listens() {
         let directory = tempfile::tempdir().unwrap();
@@ -300,7 +300,7 @@ mod tests {
         assert!(names_in(directory.path()).is_empty());
     }
 
-    /// G8: what a dead process left is removed.
+    /// G8: the socket of a dead process is removed.
     #[test]
     fn a_socket_that_refuses_connections_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(names_in(directory.path()), ["dra.sock"]);
     }
 
-    /// G8: a live socket is not stolen, whether or not it has room in its queue, and whatever its type.
+    /// G8: a live socket is not replaced, whatever its type.
     #[test]
     fn a_live_socket_is_an_error_that_names_it() {
         let directory = tempfile::tempdir().unwrap();
@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(names_in(directory.path()), ["datagram.sock", "dra.sock"]);
     }
 
-    /// G8: a live process that is too busy to accept is alive.
+    /// G8: a process that is too busy to accept is alive.
     #[test]
     fn a_socket_with_a_full_queue_is_live() {
         let directory = tempfile::tempdir().unwrap();
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(fs::read(directory.path().join("file")).unwrap(), b"precious");
     }
 
-    /// G7: an old instance that ends late leaves the new instance's socket alone.
+    /// G7: an old instance that stops late leaves the new instance's socket alone.
     #[test]
     fn closing_leaves_the_socket_of_a_successor_alone() {
         let directory = tempfile::tempdir().unwrap();
@@ -383,14 +383,14 @@ mod tests {
         let inner = directory.path().join("inner");
         fs::create_dir(&inner).unwrap();
         let (_listener, file) = listen(&inner.join("dra.sock"), &driver()).unwrap();
-        // A path that leads through a file: also root gets an error.
+        // A path through a regular file: this is an error also for root.
         fs::rename(&inner, directory.path().join("moved")).unwrap();
         fs::write(&inner, "").unwrap();
         let error = file.remove().unwrap_err();
         assert!(error.to_string().contains("inner/dra.sock: Not a directory"), "{error}");
     }
 
-    /// G5: an attempt that fails leaves nothing behind.
+    /// G5: a failed attempt leaves no files.
     #[test]
     fn a_directory_that_is_missing_is_an_error_that_names_the_socket() {
         let directory = tempfile::tempdir().unwrap();
@@ -400,9 +400,9 @@ mod tests {
         assert!(names_in(directory.path()).is_empty());
     }
 
-    /// Two instances that start at once: one gets the name, the other an error, and neither loses its socket.
+    /// When instances start at the same time, one gets the path, the others get an error, and no socket is lost.
     #[test]
-    fn of_many_that_start_at_once_exactly_one_gets_the_name() {
+    fn of_many_concurrent_starts_exactly_one_gets_the_path() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("dra.sock");
         let results: Vec<_> = std::thread::scope(|scope| {
@@ -419,26 +419,27 @@ mod tests {
 
     /// The kubelet dials a socket as soon as its name appears, and ignores names that start with a dot.
     #[test]
-    fn a_socket_appears_under_its_name_when_it_already_listens() {
+    fn a_socket_already_listens_when_its_name_appears() {
         let directory = tempfile::tempdir().unwrap();
         let watch = DirectoryWatch::new(&[directory.path()]);
         let (_listener, file) = listen(&directory.path().join("gpu.example.com@reg.sock"), &driver()).unwrap();
         assert_eq!(
             watch.events(),
             ["create .staged", "move-from .staged", "move-to gpu.example.com@reg.sock"],
-            "it is bound, and listens, under another name"
+            "it is bound and listens under another name"
         );
         drop(file);
         assert_eq!(watch.events(), ["delete gpu.example.com@reg.sock"]);
     }
 
-    /// G8: between the look at a name and the renaming somebody else may have taken it. Also where the filesystem cannot
-    /// rename without replacing.
+    /// G8: another process may take the path between the probe and the rename. Also on filesystems that cannot rename without
+    /// replacing.
     #[test]
-    fn renaming_replaces_nothing() {
+    fn renaming_never_replaces_a_file() {
         for rename in [rename_if_free, link_and_unlink] {
             let directory = tempfile::tempdir().unwrap();
-            let (staged, path) = (directory.path().join(".staged"), directory.path().join("dra.sock"));
+            let staged = directory.path().join(".staged");
+            let path = directory.path().join("dra.sock");
             let listener = UnixListener::bind(&staged).unwrap();
             rename(&staged, &path).unwrap();
             assert_eq!(names_in(directory.path()), ["dra.sock"]);

@@ -1,14 +1,14 @@
-//! What the sockets are called.
+//! The names of the sockets.
 //!
-//! | | alone on the node | one of several instances (rolling update) |
+//! | | single instance | rolling update |
 //! |---|---|---|
 //! | registration | `<driver>@reg.sock` | the first that fits of `<driver>-<pod UID>@reg.sock`, `<driver>-<hash of UID>@reg.sock`, `dra-<hash of driver and UID>@reg.sock` |
 //! | DRA | `dra@kubelet.sock` | the first that fits of `dra@<pod UID>.sock`, `dra@<hash of UID>.sock`, `d@<hash of UID>.sock` |
 //!
-//! The `@` is not decoration. A kubelet sends the percent-encoded path of the registration socket as HTTP/2 authority, and
-//! older ones (1.33.13 does, 1.37.1 does not) that of the DRA socket too. Rust's HTTP stack refuses a `%` there unless an `@` follows, which makes
-//! all before it the user's name. Go's framework has `-reg.sock`, `dra.sock` and `dra-<pod UID>.sock` instead; the hashes are
-//! the same.
+//! The `@` is required. A kubelet sends the percent-encoded path of the registration socket as HTTP/2 authority, and older
+//! ones (1.33.13 does, 1.37.1 does not) that of the DRA socket too. Rust's HTTP stack rejects a `%` there unless an `@`
+//! follows, which makes everything before it the user info. The Go framework uses `-reg.sock`, `dra.sock` and
+//! `dra-<pod UID>.sock` instead; the hashes are the same.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,18 +18,18 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use drakkar_metadata::name::DriverName;
 use sha2::{Digest as _, Sha256};
 
-/// The longest path that a socket can be bound to: 108 bytes in the kernel, of which a NUL takes one.
+/// The longest path that a socket can be bound to: the kernel has 108 bytes, including a NUL.
 pub(super) const MAX_PATH: usize = 107;
-/// What the names of our registration sockets end with.
+/// The suffix of our registration sockets.
 pub(super) const REGISTRATION_SUFFIX: &str = "@reg.sock";
 
-/// The UID of the pod that an instance of a driver runs in: tells instances apart that run at the same time.
+/// The UID of the pod that an instance runs in. It distinguishes instances that run at the same time.
 ///
-/// Made of letters, digits, `-`, `_` and `.`, starting with a letter or digit, so it is safe in a file's name.
+/// Consists of letters, digits, `-`, `_` and `.` and starts with a letter or digit, so it is safe in a file name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PodUid(String);
 
-/// A text that cannot be the UID of a pod.
+/// A text that is not the UID of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "pod UID {0:?}: must be 1 to 128 letters, digits, '-', '_' and '.', starting with a letter or digit: use the pod's metadata.uid"
@@ -37,7 +37,7 @@ pub(crate) struct PodUid(String);
 pub(crate) struct PodUidError(String);
 
 impl PodUid {
-    /// Takes a UID that is safe in a file's name.
+    /// Checks that a UID is safe in a file name.
     pub(crate) fn new(uid: impl Into<String>) -> Result<Self, PodUidError> {
         let uid = uid.into();
         let safe = uid.len() <= 128
@@ -46,7 +46,7 @@ impl PodUid {
         if safe { Ok(Self(uid)) } else { Err(PodUidError(uid)) }
     }
 
-    /// The UID as text.
+    /// Returns the UID as text.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -58,16 +58,16 @@ impl fmt::Display for PodUid {
     }
 }
 
-/// A directory in which a socket cannot be.
+/// A directory that cannot have a socket.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SocketNameError {
-    /// The kubelet would look elsewhere.
+    /// The kubelet would resolve a relative path differently.
     #[error("{socket} socket: its directory {} must be an absolute path", .directory.display())]
     NotAbsolute { socket: &'static str, directory: PathBuf },
-    /// The kubelet is told the path in a protobuf string.
+    /// The path is sent to the kubelet in a protobuf string.
     #[error("{socket} socket: its directory {} must be valid UTF-8", .directory.display())]
     NotUtf8 { socket: &'static str, directory: PathBuf },
-    /// No name is short enough.
+    /// No name is short enough for the directory.
     #[error(
         "{socket} socket: {} has {} bytes and a socket's path can have {MAX_PATH}: use {remedy}",
         .path.display(),
@@ -76,7 +76,7 @@ pub(crate) enum SocketNameError {
     TooLong { socket: &'static str, path: PathBuf, remedy: String },
 }
 
-/// The path of the registration socket in the kubelet's registry directory.
+/// Returns the path of the registration socket in the kubelet's registry directory.
 pub(crate) fn registration_socket(
     registry: &Path,
     driver: &DriverName,
@@ -93,7 +93,7 @@ pub(crate) fn registration_socket(
     first_that_fits("registration", registry, stems.iter().map(|stem| format!("{stem}{REGISTRATION_SUFFIX}")))
 }
 
-/// The path of the DRA socket in the driver's own directory.
+/// Returns the path of the DRA socket in the driver's own directory.
 pub(crate) fn dra_socket(directory: &Path, pod: Option<&PodUid>) -> Result<PathBuf, SocketNameError> {
     let names = match pod {
         None => vec!["dra@kubelet.sock".to_owned()],
@@ -105,15 +105,15 @@ pub(crate) fn dra_socket(directory: &Path, pod: Option<&PodUid>) -> Result<PathB
     first_that_fits("DRA", directory, names.into_iter())
 }
 
-/// The name of a socket that does not listen yet: a dot, which the kubelet ignores; three characters that tell drivers
-/// apart; and three that tell sockets of a driver apart. As short as the shortest of the final names, so that it fits
-/// wherever the final one does.
+/// Returns the name of a socket that does not listen yet: a dot, so that the kubelet ignores it; three characters that
+/// distinguish drivers; and three that distinguish sockets of a driver. It is not longer than the shortest final name, so
+/// it fits wherever a final name does.
 pub(super) fn staging_name(driver: &DriverName, random: u64) -> String {
     let random = BASE64_URL_SAFE_NO_PAD.encode(random.to_le_bytes());
     format!("{}{}", staging_prefix(driver), &random[..3])
 }
 
-/// What the staging names of a driver start with; three more characters follow.
+/// Returns the prefix of a driver's staging names; three more characters follow.
 pub(super) fn staging_prefix(driver: &DriverName) -> String {
     format!(".@{}", &hash::<8>(&[driver.as_str()])[..3])
 }
@@ -126,7 +126,7 @@ fn hash_of_instance(driver: &DriverName, pod: &PodUid) -> String {
     hash::<16>(&[driver.as_str(), "\0", pod.as_str()])
 }
 
-/// The first bytes of a SHA-256 of the texts, in the base64 that is safe in file names.
+/// Returns the first bytes of the SHA-256 of the texts, in URL-safe base64.
 fn hash<const BYTES: usize>(texts: &[&str]) -> String {
     let mut digest = Sha256::new();
     for text in texts {
@@ -135,8 +135,8 @@ fn hash<const BYTES: usize>(texts: &[&str]) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(&digest.finalize()[..BYTES])
 }
 
-/// Joins the directory with the first name that gives a path of at most [`MAX_PATH`] bytes. The names go from the most
-/// telling to the shortest, and there is at least one.
+/// Joins the directory with the first name for which the path has at most [`MAX_PATH`] bytes. There is at least one name,
+/// and the last is the shortest.
 fn first_that_fits(
     socket: &'static str,
     directory: &Path,
@@ -187,7 +187,7 @@ mod tests {
         path.file_name().unwrap().to_str().unwrap().to_owned()
     }
 
-    /// A.5, and the check values of the contract's section 1.3: the hashes are those of the Go framework.
+    /// A.5, and the test vectors of the contract's section 1.3: the hashes are those of the Go framework.
     #[test]
     fn registration_sockets_have_the_first_name_that_fits() {
         let long = "d".repeat(63);
@@ -207,10 +207,10 @@ mod tests {
         assert!(hashed.starts_with("dra-") && !hashed.contains(&long) && !hashed.contains(UID), "{hashed}");
     }
 
-    /// G2: 107 bytes is the limit, not 108. A driver's name of 28 bytes (53 with a hashed UID) in the default directory is
-    /// where the Go framework chooses a path that cannot be bound.
+    /// G2: the limit is 107 bytes, not 108. With a driver name of 28 bytes (53 with a hashed UID) in the default directory the
+    /// Go framework chooses a path that cannot be bound.
     #[test]
-    fn a_registration_path_of_107_bytes_is_taken_and_one_of_108_is_not() {
+    fn a_registration_path_of_107_bytes_is_used_and_one_of_108_is_not() {
         let path_length = |length: usize| {
             let name = registration_name(REGISTRY, &"d".repeat(length), Some(UID));
             (REGISTRY.len() + 1 + name.len(), name.contains(UID), name.starts_with("ddd"))
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_in_which_no_name_fits_is_an_error_that_says_what_to_change() {
+    fn a_directory_in_which_no_name_fits_is_an_error_with_a_remedy() {
         let directory = format!("/{}", "x".repeat(80));
         let error = registration_socket(Path::new(&directory), &driver(EXAMPLE), Some(&pod(UID))).unwrap_err();
         assert_eq!(
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_the_kubelet_could_not_find_is_an_error() {
+    fn a_directory_that_the_kubelet_cannot_resolve_is_an_error() {
         use std::os::unix::ffi::OsStrExt as _;
         let error = registration_socket(Path::new("registry"), &driver(EXAMPLE), None).unwrap_err();
         assert_eq!(error.to_string(), "registration socket: its directory registry must be an absolute path");
@@ -292,7 +292,7 @@ mod tests {
         }
     }
 
-    /// The name before the last one must not need more room than it.
+    /// A staging name must fit wherever a final name does.
     #[test]
     fn staging_names_are_no_longer_than_the_shortest_final_name() {
         for random in [0, 1, u64::MAX] {

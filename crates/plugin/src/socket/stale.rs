@@ -1,8 +1,8 @@
-//! Sockets that earlier instances of this driver left when they were killed.
+//! Removal of stale sockets, which killed instances of this driver have left.
 //!
-//! A kubelet that restarts dials every socket that it finds, dead ones for ever. Removed are sockets that have a name of
-//! this driver and refuse a connection; a live socket belongs to an instance that still runs and stays. No failure here
-//! keeps an instance from starting: what went wrong is in the [`Sweep`].
+//! A kubelet that restarts dials every socket that it finds, and dead ones forever. A socket is removed if it has a name of
+//! this driver and refuses connections; a live socket belongs to a running instance and stays. No failure here prevents an
+//! instance from starting: [`Sweep`] lists the errors.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,22 +14,22 @@ use drakkar_metadata::name::DriverName;
 use super::file::{Found, SocketError, remove_if_dead};
 use super::name::{REGISTRATION_SUFFIX, staging_prefix};
 
-/// What the names of the Go framework's registration sockets end with.
+/// The suffix of the Go framework's registration sockets.
 const GO_REGISTRATION_SUFFIX: &str = "-reg.sock";
 
-/// What was found of earlier instances.
+/// The sockets of other instances that a sweep found.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
-    /// Dead sockets, gone now.
+    /// Dead sockets, which have been removed.
     pub(crate) removed: Vec<PathBuf>,
-    /// Sockets of instances that run.
+    /// Sockets of running instances.
     pub(crate) live: Vec<PathBuf>,
-    /// What could not be looked at or removed.
+    /// Sockets that could not be probed or removed.
     pub(crate) failed: Vec<SocketError>,
 }
 
-/// Removes dead registration sockets of this driver, of ours and of the Go framework's names, from the kubelet's registry
-/// directory.
+/// Removes dead registration sockets of this driver from the kubelet's registry directory, named by us or by the Go
+/// framework.
 pub(crate) fn sweep_registry(registry: &Path, driver: &DriverName) -> Sweep {
     sweep(registry, |name| is_registration_socket(name, driver) || is_staged(name, driver))
 }
@@ -74,12 +74,12 @@ fn is_registration_socket(name: &str, driver: &DriverName) -> bool {
         (_, Some(stem)) => (stem, false),
         _ => return false,
     };
-    // A hash does not tell whose it is, but one of our sockets that refuses connections is dead whosever it was. A Go
-    // driver's could be about to listen.
+    // A hash does not identify the driver, but any socket named by us that refuses connections is dead. A Go driver's could
+    // be about to listen.
     if ours && stem.strip_prefix("dra-").is_some_and(is_hash::<16>) {
         return true;
     }
-    // `gpu.example.com-vf` is a driver too, so not everything may follow.
+    // `gpu.example.com-vf` may be another driver, so only a UID or a hash may follow.
     match stem.strip_prefix(driver.as_str()) {
         Some("") => true,
         Some(rest) => rest.strip_prefix('-').is_some_and(|pod| is_pod_uid(pod) || is_hash::<8>(pod)),
@@ -87,18 +87,19 @@ fn is_registration_socket(name: &str, driver: &DriverName) -> bool {
     }
 }
 
-/// Whether a socket in the driver's own directory is one of its instances', ours or the Go framework's.
+/// Whether this is the name of a DRA socket in the driver's own directory, given by us or by the Go framework.
 fn is_dra_socket(name: &str) -> bool {
     let starts = ["dra@", "d@", "dra-"];
     name == "dra.sock" || (name.ends_with(".sock") && starts.iter().any(|start| name.starts_with(start)))
 }
 
-/// A socket whose process died between binding and renaming it. One that is alive at that point binds another.
+/// Whether this is the name of a staged socket. If it belongs to a live process that has not called `listen` yet, that
+/// process binds another.
 fn is_staged(name: &str, driver: &DriverName) -> bool {
     name.strip_prefix(&staging_prefix(driver)).is_some_and(|random| random.len() == 3)
 }
 
-/// A UID as pods have them: a UUID, or the 32 digits of a static pod.
+/// Whether this is the UID of a pod: a UUID, or the 32 digits of a static pod.
 fn is_pod_uid(text: &str) -> bool {
     let uuid =
         text.len() == 36 && text.bytes().enumerate().all(|(at, byte)| (byte == b'-') == [8, 13, 18, 23].contains(&at));
@@ -164,13 +165,13 @@ mod tests {
         let sweep = sweep_registry(directory.path(), &driver());
         assert_eq!(names(&sweep.removed), BTreeSet::from(ours));
         assert!(sweep.live.is_empty() && sweep.failed.is_empty(), "{sweep:?}");
-        let left: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
-        assert_eq!(names(&left), BTreeSet::from(others));
+        let remaining: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(names(&remaining), BTreeSet::from(others));
     }
 
-    /// G4: whatever name an instance chose, the next one knows it.
+    /// G4: an instance recognizes every socket name that another may have chosen.
     #[test]
-    fn every_name_that_we_give_is_one_that_we_sweep() {
+    fn every_socket_name_is_recognized_by_the_sweep() {
         for length in [1, 15, 34, 53, 63] {
             let driver = DriverName::new("d".repeat(length)).unwrap();
             for pod in [None, Some(PodUid::new(UID).unwrap())] {
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_cannot_be_read_is_told() {
+    fn a_directory_that_cannot_be_read_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let sweep = sweep_registry(&directory.path().join("missing"), &driver());
         assert!(sweep.failed[0].to_string().starts_with("read directory /"), "{sweep:?}");

@@ -1,4 +1,4 @@
-//! What somebody sees who watches directories, as a kubelet watches its registry. For tests.
+//! An inotify watch of directories for tests, like the kubelet's watch of its registry.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
-/// A watch of some directories, with all events in the order in which they happened.
+/// A watch of directories that returns all events in order.
 pub(crate) struct DirectoryWatch(OwnedFd);
 
 impl DirectoryWatch {
@@ -19,8 +19,8 @@ impl DirectoryWatch {
         Self(watch)
     }
 
-    /// What happened since the last call: `create`, `delete`, `move-from` or `move-to`, and the name. Sockets that are
-    /// still staged are called `.staged`.
+    /// Returns the events since the last call: `create`, `delete`, `move-from` or `move-to`, and the name. Staged sockets
+    /// are called `.staged`.
     pub(crate) fn events(&self) -> Vec<String> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = Reader::new(&self.0, &mut buffer);

@@ -1,8 +1,8 @@
-//! What is to be applied: the reports that wait, and everything else that this driver has said of the claim.
+//! Merges pending reports with everything else that this driver has applied to the claim.
 //!
-//! An apply is complete: what a field manager had applied before and leaves out now is removed. So each one begins with the
-//! claim as it is now, and takes over those fields that the claim's managed fields say are ours. Nothing has to be remembered
-//! for that, so a restart loses nothing, and two instances of a driver (in a rolling update, or of a claim that is used on two
+//! An apply must be complete: fields that a field manager applied before and now omits are removed. So each apply starts
+//! from the current claim and keeps those fields that are ours according to its managed fields. This needs no state of our
+//! own, so a restart loses nothing, and two instances of a driver (in a rolling update, or of a claim that is used on two
 //! nodes) keep each other's entries.
 
 use serde_json::{Map, Value};
@@ -10,66 +10,80 @@ use serde_json::{Map, Value};
 use super::queue::Report;
 use super::report::DeviceCondition;
 
-/// A device of the allocation: pool, name, share.
-type Allocated<'a> = (&'a str, &'a str, Option<&'a str>);
+/// An allocated device: pool, name and share ID.
+type AllocatedDevice<'a> = (&'a str, &'a str, Option<&'a str>);
 
-/// What is to be applied to a claim, and what cannot be.
+/// A report that does not match the allocation of its claim.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum MergeError {
+    /// The device is not allocated to the claim.
+    #[error("it is not allocated to the claim")]
+    NotAllocated,
+    /// The share is not allocated to the claim.
+    #[error("share {share_id} of it is not allocated to the claim")]
+    ShareNotAllocated { share_id: String },
+    /// The claim has several shares of the device, and the report names none.
+    #[error("the claim has {shares} shares of it: set the share ID")]
+    AmbiguousShare { shares: usize },
+}
+
+/// The entries to apply to a claim, and the reports that cannot be applied.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Merged {
     /// All entries of this driver.
     pub(super) devices: Vec<Value>,
-    /// The numbers of the reports that are in it.
-    pub(super) taken: Vec<u64>,
-    /// The numbers of those that cannot be, and why.
-    pub(super) refused: Vec<(u64, String)>,
+    /// The numbers of the reports that are merged into the entries.
+    pub(super) applied: Vec<u64>,
+    /// The numbers of the reports that cannot be applied, and why.
+    pub(super) refused: Vec<(u64, MergeError)>,
 }
 
-/// Brings reports and what the claim has of them together.
+/// Merges reports into the entries that this driver has in the claim.
 pub(super) fn merge(claim: &Value, driver: &str, manager: &str, reports: &[Report]) -> Merged {
     let allocated = allocated(claim, driver);
     let mut merged = Merged { devices: own_entries(claim, driver, manager), ..Merged::default() };
-    // Entries of devices that are not allocated any more go by themselves, and cannot be applied.
+    // The API server removes entries of devices that are no longer allocated, and rejects them in an apply.
     merged.devices.retain(|entry| allocated.contains(&identity(entry)));
     let live = claim.pointer("/status/devices").and_then(Value::as_array);
     for report in reports {
         let share_id = match share_id(report, &allocated) {
             Ok(share_id) => share_id,
-            Err(problem) => {
-                merged.refused.push((report.number, problem));
+            Err(error) => {
+                merged.refused.push((report.number, error));
                 continue;
             }
         };
         let status = &report.status;
-        let which = (status.pool_name.as_str(), status.device_name.as_str(), share_id);
-        let of_driver = |entry: &&Value| entry["driver"] == driver && identity(entry) == which;
-        let before = live.and_then(|live| live.iter().find(of_driver));
-        let entry = status.entry(driver, share_id, |condition| since(condition, before, &report.time));
-        merged.devices.retain(|entry| identity(entry) != which);
+        let device = (status.pool_name.as_str(), status.device_name.as_str(), share_id);
+        let is_of_device = |entry: &&Value| entry["driver"] == driver && identity(entry) == device;
+        let current = live.and_then(|live| live.iter().find(is_of_device));
+        let entry = status.entry(driver, share_id, |condition| transition_time(condition, current, &report.time));
+        merged.devices.retain(|entry| identity(entry) != device);
         merged.devices.push(entry);
-        merged.taken.push(report.number);
+        merged.applied.push(report.number);
     }
     merged
 }
 
 /// Whether the claim has all of these entries.
-pub(super) fn has_all(claim: &Value, driver: &str, entries: &[Value]) -> bool {
+pub(super) fn contains_entries(claim: &Value, driver: &str, entries: &[Value]) -> bool {
     let live = claim.pointer("/status/devices").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    entries.iter().all(|entry| live.iter().any(|has| has["driver"] == driver && identity(has) == identity(entry)))
+    entries.iter().all(|entry| live.iter().any(|found| found["driver"] == driver && identity(found) == identity(entry)))
 }
 
-/// The devices of the claim that are the driver's.
-fn allocated<'a>(claim: &'a Value, driver: &str) -> Vec<Allocated<'a>> {
+/// Returns the devices of this driver that are allocated to the claim.
+fn allocated<'a>(claim: &'a Value, driver: &str) -> Vec<AllocatedDevice<'a>> {
     let results = claim.pointer("/status/allocation/devices/results").and_then(Value::as_array);
     results.into_iter().flatten().filter(|result| result["driver"] == driver).map(identity).collect()
 }
 
-fn identity(value: &Value) -> Allocated<'_> {
+fn identity(value: &Value) -> AllocatedDevice<'_> {
     let text = |field| value.get(field).and_then(Value::as_str);
     (text("pool").unwrap_or_default(), text("device").unwrap_or_default(), text("shareID"))
 }
 
-/// The share that is reported of: the one that the driver names, or the only one there is.
-fn share_id<'a>(report: &'a Report, allocated: &[Allocated<'a>]) -> Result<Option<&'a str>, String> {
+/// Returns the share ID of a report: the one that the driver set, or the only one that is allocated.
+fn share_id<'a>(report: &'a Report, allocated: &[AllocatedDevice<'a>]) -> Result<Option<&'a str>, MergeError> {
     let status = &report.status;
     let shares = allocated
         .iter()
@@ -78,25 +92,25 @@ fn share_id<'a>(report: &'a Report, allocated: &[Allocated<'a>]) -> Result<Optio
     let mut shares: Vec<Option<&str>> = shares.collect();
     shares.dedup();
     match (status.share_id.as_deref(), shares.as_slice()) {
-        (_, []) => Err("it is not allocated to the claim".to_owned()),
+        (_, []) => Err(MergeError::NotAllocated),
         (given, shares) if shares.contains(&given) => Ok(given),
         (None, [only]) => Ok(*only),
-        (None, shares) => Err(format!("the claim has {} shares of it: say which", shares.len())),
-        (Some(given), _) => Err(format!("share {given} of it is not allocated to the claim")),
+        (None, shares) => Err(MergeError::AmbiguousShare { shares: shares.len() }),
+        (Some(given), _) => Err(MergeError::ShareNotAllocated { share_id: given.to_owned() }),
     }
 }
 
-/// Since when a condition has had its status: the time at which it was reported, unless it was so before.
-fn since(condition: &DeviceCondition, before: Option<&Value>, reported: &str) -> String {
-    let conditions = before.and_then(|entry| entry["conditions"].as_array());
-    let same = conditions
+/// Returns the last transition time of a condition: the current one if the status is unchanged, else that of the report.
+fn transition_time(condition: &DeviceCondition, current: Option<&Value>, reported: &str) -> String {
+    let conditions = current.and_then(|entry| entry["conditions"].as_array());
+    let unchanged = conditions
         .into_iter()
         .flatten()
-        .find(|has| has["type"] == condition.type_.as_str() && has["status"] == condition.status.as_str());
-    same.and_then(|has| has["lastTransitionTime"].as_str()).unwrap_or(reported).to_owned()
+        .find(|found| found["type"] == condition.type_.as_str() && found["status"] == condition.status.as_str());
+    unchanged.and_then(|found| found["lastTransitionTime"].as_str()).unwrap_or(reported).to_owned()
 }
 
-/// What of the claim's entries this field manager has applied.
+/// Returns the parts of the claim's entries that this field manager has applied.
 fn own_entries(claim: &Value, driver: &str, manager: &str) -> Vec<Value> {
     let managers = claim.pointer("/metadata/managedFields").and_then(Value::as_array);
     let ours = managers
@@ -107,25 +121,25 @@ fn own_entries(claim: &Value, driver: &str, manager: &str) -> Vec<Value> {
     let live = claim.pointer("/status/devices").and_then(Value::as_array);
     let entries = fields.into_iter().flatten().filter_map(|(key, fields)| {
         let key: Value = serde_json::from_str(key.strip_prefix("k:")?).ok()?;
-        let is_it = |entry: &&Value| entry["driver"] == key["driver"] && identity(entry) == identity(&key);
-        let entry = live?.iter().find(is_it).filter(|entry| entry["driver"] == driver)?;
-        Some(owned(entry, fields.as_object()?))
+        let has_key = |entry: &&Value| entry["driver"] == key["driver"] && identity(entry) == identity(&key);
+        let entry = live?.iter().find(has_key).filter(|entry| entry["driver"] == driver)?;
+        Some(owned_part(entry, fields.as_object()?))
     });
     entries.collect()
 }
 
-/// The part of a value that a set of fields names: `f:name` is a member, `k:{…}` the element of a list with these members,
-/// `v:…` an element that is this value, `.` the thing itself; a set that names nothing is about all of it.
-fn owned(value: &Value, fields: &Map<String, Value>) -> Value {
+/// Returns the part of a value that a field set (`fieldsV1`) names: `f:name` is a member, `k:{…}` the list element with
+/// these members, `v:…` the list element with this value, `.` the value itself. An empty set stands for the whole value.
+fn owned_part(value: &Value, fields: &Map<String, Value>) -> Value {
     if fields.is_empty() {
         return value.clone();
     }
-    let below = |value: &Value, fields: &Value| owned(value, fields.as_object().unwrap_or(&Map::new()));
+    let nested = |value: &Value, fields: &Value| owned_part(value, fields.as_object().unwrap_or(&Map::new()));
     match value {
         Value::Object(members) => {
             let owned = members.iter().filter_map(|(name, value)| {
                 let fields = fields.get(&format!("f:{name}"))?;
-                Some((name.clone(), below(value, fields)))
+                Some((name.clone(), nested(value, fields)))
             });
             Value::Object(owned.collect())
         }
@@ -139,7 +153,7 @@ fn owned(value: &Value, fields: &Map<String, Value>) -> Value {
             let owned = elements.iter().filter_map(|element| {
                 let has = |key: &Map<String, Value>| key.iter().all(|(name, value)| element.get(name) == Some(value));
                 match keys.iter().find(|(key, _)| has(key)) {
-                    Some((_, fields)) => Some(below(element, fields)),
+                    Some((_, fields)) => Some(nested(element, fields)),
                     None => values.contains(element).then(|| element.clone()),
                 }
             });

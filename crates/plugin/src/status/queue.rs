@@ -1,11 +1,12 @@
-//! Reports that wait to be delivered: the last of each device, for a bounded number of claims.
+//! The queue of pending reports: the last one of each device, for a limited number of claims.
 //!
-//! Whoever reports only ever waits for a short lock. The [worker](super::worker) is the only one who takes from here.
+//! A caller that reports only waits for a short lock. The [worker](super::worker) is the only consumer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use drakkar_client::ClaimRef;
 use drakkar_metadata::Time;
 use drakkar_metadata::name::ClaimUid;
 use tokio::sync::Notify;
@@ -14,46 +15,48 @@ use tokio::time::Instant;
 use super::report::DeviceStatus;
 use super::{ReportError, validate};
 use crate::metrics::{Metrics, ReportOutcome};
-use drakkar_client::ClaimRef;
 
-/// How many claims may wait at once. A node has a few hundred pods.
+/// The maximum number of claims with pending reports. A node has a few hundred pods.
 const MAX_CLAIMS: usize = 4096;
-/// How many bytes may wait at once.
+/// The maximum size of all pending reports in bytes.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
-/// A report of one device.
+/// A pending report for one device.
 #[derive(Debug, Clone)]
 pub(super) struct Report {
-    /// Tells it from a later one of the same device.
+    /// Distinguishes the report from a later one for the same device.
     pub(super) number: u64,
     pub(super) status: DeviceStatus,
-    /// When it was made.
+    /// When the report was made.
     pub(super) time: String,
     size: usize,
 }
 
-/// A claim whose reports are to be delivered now.
+/// The pending reports of a claim, to be delivered now.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct Delivery {
     pub(super) claim: ClaimRef,
     pub(super) reports: Vec<Report>,
-    /// How often it was tried before.
-    pub(super) tries: u32,
+    /// The number of failed attempts.
+    pub(super) attempts: u32,
     /// When the last of the reports was made.
-    pub(super) since: Instant,
-    /// Whether somebody has been told that it is not permitted.
+    pub(super) reported_at: Instant,
+    /// Whether the driver already got an error about a missing permission.
     pub(super) is_denied: bool,
 }
 
-/// What there is to do.
+/// What the worker does next.
 #[derive(Debug)]
 pub(super) enum Next {
-    Now(Job),
-    Later(Instant),
-    Nothing,
+    /// Deliver these reports.
+    Ready(Delivery),
+    /// Wait until then.
+    WaitUntil(Instant),
+    /// Wait for a report.
+    Empty,
 }
 
-/// The reports that wait.
+/// The queue of pending reports.
 #[derive(Debug)]
 pub(super) struct Queue {
     state: Mutex<State>,
@@ -63,25 +66,28 @@ pub(super) struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    claims: HashMap<ClaimUid, Waiting>,
+    claims: HashMap<ClaimUid, PendingClaim>,
     bytes: usize,
-    count: u64,
+    /// The number of the last report.
+    last_number: u64,
     is_closed: bool,
-    /// When the API server may be asked again, and how often it was to no avail.
-    not_before: Option<Instant>,
-    troubles: u32,
+    /// No request is sent before this time, because the API server is unavailable.
+    paused_until: Option<Instant>,
+    /// The number of consecutive failures of the API server.
+    server_failures: u32,
 }
 
-/// Pool, device and share.
-type Key = (String, String, Option<String>);
+/// Pool, device and share ID.
+type DeviceKey = (String, String, Option<String>);
 
 #[derive(Debug)]
-struct Waiting {
+struct PendingClaim {
     claim: ClaimRef,
-    reports: BTreeMap<Key, Report>,
-    tries: u32,
-    since: Instant,
-    not_before: Instant,
+    reports: BTreeMap<DeviceKey, Report>,
+    attempts: u32,
+    reported_at: Instant,
+    /// When the next attempt is due.
+    due: Instant,
     is_denied: bool,
 }
 
@@ -90,7 +96,7 @@ impl Queue {
         Self { state: Mutex::default(), changed: Notify::new(), metrics }
     }
 
-    /// Takes reports in, all or none of them, in the place of earlier ones of the same devices.
+    /// Adds reports, all or none. They replace pending reports for the same devices.
     pub(super) fn add(&self, claim: &ClaimRef, devices: Vec<DeviceStatus>) -> Result<(), ReportError> {
         let added = self.try_add(claim, devices);
         match &added {
@@ -102,132 +108,141 @@ impl Queue {
 
     fn try_add(&self, claim: &ClaimRef, devices: Vec<DeviceStatus>) -> Result<(), (usize, ReportError)> {
         let count = devices.len();
-        let claim_named = || Box::new(claim.clone());
+        let boxed_claim = || Box::new(claim.clone());
         let problems = validate::problems(&devices);
         if !problems.is_empty() {
-            return Err((count, ReportError::Invalid { claim: claim_named(), problems }));
+            return Err((count, ReportError::Invalid { claim: boxed_claim(), problems }));
         }
         let sizes: Vec<usize> = devices.iter().map(size).collect();
         let mut state = self.lock();
         if state.is_closed {
-            return Err((count, ReportError::Stopped { claim: claim_named() }));
+            return Err((count, ReportError::Stopped { claim: boxed_claim() }));
         }
         let is_new = !state.claims.contains_key(&claim.uid);
         let is_full =
             (is_new && state.claims.len() >= MAX_CLAIMS) || state.bytes + sizes.iter().sum::<usize>() > MAX_BYTES;
         if is_full {
-            return Err((count, ReportError::Full { claim: claim_named(), waiting: state.claims.len() }));
+            return Err((count, ReportError::Full { claim: boxed_claim(), waiting: state.claims.len() }));
         }
         if devices.is_empty() {
             return Ok(());
         }
-        let (time, now) = (timestamp(), Instant::now());
-        let State { claims, bytes, count, .. } = &mut *state;
-        let waiting = claims.entry(claim.uid.clone()).or_insert_with(|| Waiting {
+        let time = timestamp();
+        let now = Instant::now();
+        let State { claims, bytes, last_number, .. } = &mut *state;
+        let pending = claims.entry(claim.uid.clone()).or_insert_with(|| PendingClaim {
             claim: claim.clone(),
             reports: BTreeMap::new(),
-            tries: 0,
-            since: now,
-            not_before: now,
+            attempts: 0,
+            reported_at: now,
+            due: now,
             is_denied: false,
         });
-        waiting.since = now;
+        pending.reported_at = now;
         for (status, size) in devices.into_iter().zip(sizes) {
-            *count += 1;
+            *last_number += 1;
             *bytes += size;
             let key = (status.pool_name.clone(), status.device_name.clone(), status.share_id.clone());
-            let report = Report { number: *count, status, time: time.clone(), size };
-            if let Some(before) = waiting.reports.insert(key, report) {
-                *bytes -= before.size;
+            let report = Report { number: *last_number, status, time: time.clone(), size };
+            if let Some(superseded) = pending.reports.insert(key, report) {
+                *bytes -= superseded.size;
                 self.metrics.status_reports(ReportOutcome::Superseded, 1);
             }
         }
-        self.show(&state);
+        self.update_gauge(&state);
         Ok(())
     }
 
-    /// The claim that has waited longest for its turn, if one's turn has come; at the end it always has.
+    /// Returns the reports that are due, those of the longest waiting claim first. Once the queue is closed, all are due.
     pub(super) fn next(&self) -> Next {
         let state = self.lock();
-        let Some(waiting) = state.claims.values().min_by_key(|waiting| waiting.not_before) else {
-            return Next::Nothing;
+        let Some(pending) = state.claims.values().min_by_key(|pending| pending.due) else {
+            return Next::Empty;
         };
-        let not_before = state.not_before.map_or(waiting.not_before, |held| held.max(waiting.not_before));
-        if not_before > Instant::now() && !state.is_closed {
-            return Next::Later(not_before);
+        let due = state.paused_until.map_or(pending.due, |paused_until| paused_until.max(pending.due));
+        if due > Instant::now() && !state.is_closed {
+            return Next::WaitUntil(due);
         }
-        let mut reports: Vec<Report> = waiting.reports.values().cloned().collect();
+        let mut reports: Vec<Report> = pending.reports.values().cloned().collect();
         reports.sort_by_key(|report| report.number);
-        let Waiting { claim, tries, since, is_denied, .. } = waiting;
-        Next::Now(Job { claim: claim.clone(), reports, tries: *tries, since: *since, is_denied: *is_denied })
+        Next::Ready(Delivery {
+            claim: pending.claim.clone(),
+            reports,
+            attempts: pending.attempts,
+            reported_at: pending.reported_at,
+            is_denied: pending.is_denied,
+        })
     }
 
-    /// Waits until a report is made.
+    /// Waits until a report is added.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// These reports need no more work. A claim that has none left is forgotten.
-    pub(super) fn done(&self, uid: &ClaimUid, numbers: &[u64], outcome: ReportOutcome) {
+    /// Removes reports with their outcome, and the claim if it has no others.
+    pub(super) fn complete(&self, uid: &ClaimUid, numbers: &[u64], outcome: ReportOutcome) {
         let mut state = self.lock();
-        let State { claims, bytes, not_before, troubles, .. } = &mut *state;
-        let Some(waiting) = claims.get_mut(uid) else { return };
-        let before = waiting.reports.len();
-        waiting.reports.retain(|_, report| {
-            let is_done = numbers.contains(&report.number);
-            *bytes -= if is_done { report.size } else { 0 };
-            !is_done
+        let State { claims, bytes, paused_until, server_failures, .. } = &mut *state;
+        let Some(pending) = claims.get_mut(uid) else { return };
+        let before = pending.reports.len();
+        pending.reports.retain(|_, report| {
+            let is_complete = numbers.contains(&report.number);
+            *bytes -= if is_complete { report.size } else { 0 };
+            !is_complete
         });
-        self.metrics.status_reports(outcome, before - waiting.reports.len());
+        self.metrics.status_reports(outcome, before - pending.reports.len());
         if outcome == ReportOutcome::Delivered {
-            (*troubles, *not_before) = (0, None);
-            (waiting.tries, waiting.is_denied) = (0, false);
+            *server_failures = 0;
+            *paused_until = None;
+            pending.attempts = 0;
+            pending.is_denied = false;
         }
-        if waiting.reports.is_empty() {
+        if pending.reports.is_empty() {
             claims.remove(uid);
         }
-        self.show(&state);
+        self.update_gauge(&state);
     }
 
-    /// What is left of a claim's reports is to be tried again after a while.
-    pub(super) fn again(&self, uid: &ClaimUid, pause: Duration, is_denied: bool) {
-        if let Some(waiting) = self.lock().claims.get_mut(uid) {
-            waiting.tries = waiting.tries.saturating_add(1);
-            waiting.not_before = Instant::now() + pause;
-            waiting.is_denied |= is_denied;
+    /// Schedules the next attempt for a claim.
+    pub(super) fn retry_after(&self, uid: &ClaimUid, delay: Duration, is_denied: bool) {
+        if let Some(pending) = self.lock().claims.get_mut(uid) {
+            pending.attempts = pending.attempts.saturating_add(1);
+            pending.due = Instant::now() + delay;
+            pending.is_denied |= is_denied;
         }
     }
 
-    /// The API server is in trouble: no claim's turn comes before the pause is over that is due after so many troubles before.
-    pub(super) fn hold(&self, pause: impl FnOnce(u32) -> Duration) {
+    /// Pauses all claims because the API server is unavailable. `delay` gets the number of earlier consecutive failures.
+    pub(super) fn pause_all(&self, delay: impl FnOnce(u32) -> Duration) {
         let mut state = self.lock();
-        state.not_before = Some(Instant::now() + pause(state.troubles));
-        state.troubles = state.troubles.saturating_add(1);
+        state.paused_until = Some(Instant::now() + delay(state.server_failures));
+        state.server_failures = state.server_failures.saturating_add(1);
     }
 
-    /// The API server answers, whatever it says.
-    pub(super) fn answered(&self) {
+    /// Ends the pause of all claims: the API server responds, whatever the response is.
+    pub(super) fn resume_all(&self) {
         let mut state = self.lock();
-        (state.troubles, state.not_before) = (0, None);
+        state.server_failures = 0;
+        state.paused_until = None;
     }
 
-    /// Nobody needs to know any more what was reported of a claim until now.
+    /// Drops the pending reports of a claim.
     pub(super) fn forget(&self, uid: &ClaimUid) {
         let mut state = self.lock();
-        if let Some(waiting) = state.claims.remove(uid) {
-            state.bytes -= waiting.reports.values().map(|report| report.size).sum::<usize>();
-            self.metrics.status_reports(ReportOutcome::Dropped, waiting.reports.len());
-            self.show(&state);
+        if let Some(pending) = state.claims.remove(uid) {
+            state.bytes -= pending.reports.values().map(|report| report.size).sum::<usize>();
+            self.metrics.status_reports(ReportOutcome::Dropped, pending.reports.len());
+            self.update_gauge(&state);
         }
     }
 
-    /// No report is taken in from now on, and nothing waits for its turn.
+    /// Refuses further reports and makes the pending ones due at once.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
     }
 
-    fn show(&self, state: &State) {
-        self.metrics.set_status_reports_waiting(state.claims.values().map(|waiting| waiting.reports.len()).sum());
+    fn update_gauge(&self, state: &State) {
+        self.metrics.set_status_reports_waiting(state.claims.values().map(|pending| pending.reports.len()).sum());
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -235,15 +250,15 @@ impl Queue {
     }
 }
 
-/// About how many bytes a report takes.
+/// Estimates the size of a report in bytes.
 fn size(status: &DeviceStatus) -> usize {
     status.entry("", status.share_id.as_deref(), |_| String::new()).to_string().len() + size_of::<Report>()
 }
 
-/// The time now, as the API has it.
+/// Returns the current time in the API's format.
 fn timestamp() -> String {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // The clock of a machine that is in the year 10000 is wrong.
+    // The format ends with the year 9999.
     let seconds = i64::try_from(since_1970.as_secs()).unwrap_or_default();
     Time::from_unix_seconds(seconds).map(|time| time.to_string()).unwrap_or_else(|_| "9999-12-31T23:59:59Z".to_owned())
 }

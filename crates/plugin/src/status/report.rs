@@ -1,4 +1,4 @@
-//! What a driver says of a device: one entry of `ResourceClaim.status.devices`.
+//! The status of a device: an entry of `ResourceClaim.status.devices`.
 
 use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
 use serde_json::{Map, Value, json};
@@ -6,14 +6,14 @@ use serde_json::{Map, Value, json};
 use crate::driver::Device;
 use crate::metadata::NetworkDeviceData;
 
-/// The condition that every reader knows: whether the device is configured as its class and claim ask for.
+/// The well-known condition: whether the device is configured as its class and claim request.
 pub(super) const READY: &str = "Ready";
-/// Why a device of which everything is known is ready.
+/// The reason of the condition `Ready` in a report that is made from metadata.
 const CONFIGURED: &str = "Configured";
 
-/// What a driver says of one device of a claim: an entry of `ResourceClaim.status.devices` (KEP-4817).
+/// The status of one device of a claim: an entry of `ResourceClaim.status.devices` (KEP-4817).
 ///
-/// A report replaces all that this driver said of the device before; what others say of it stays.
+/// A report replaces everything that this driver has reported for the device; fields of others stay.
 ///
 /// ```
 /// # use drakkar_plugin::{DeviceStatus, NetworkDeviceData};
@@ -25,46 +25,45 @@ const CONFIGURED: &str = "Configured";
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DeviceStatus {
-    /// The pool that the device is from.
+    /// The pool of the device.
     pub pool_name: String,
-    /// Its name in the pool.
+    /// The name of the device in its pool.
     pub device_name: String,
-    /// Which share of a device that several claims may have. Taken from the allocation if it is not given here and there is
-    /// just one.
+    /// The share of a device that several claims can share. Defaults to the share in the allocation, if there is only one.
     pub share_id: Option<String>,
-    /// What state it is in; at most 8, of different types.
+    /// The conditions of the device; at most 8, of different types.
     pub conditions: Vec<DeviceCondition>,
-    /// Anything else, as a JSON object of at most 10 KiB.
+    /// Data of the driver's own: a JSON object of at most 10 KiB.
     pub data: Option<Value>,
-    /// What a network device looks like in the pod. Addresses are in their shortest form, with a prefix length.
+    /// The network configuration of the device in the pod. Addresses are in canonical form, with a prefix length.
     pub network_data: Option<NetworkDeviceData>,
 }
 
-/// One aspect of a device's state.
+/// A condition of a device.
 ///
-/// The time of its last transition is the framework's business: it changes when the status does, and only then.
+/// The framework sets the time of the last transition: it changes only when the status changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceCondition {
-    /// Which aspect: `Ready`, or a name of the driver's own, with or without a domain.
+    /// The type: `Ready`, or a name of the driver's own, with an optional domain.
     pub type_: String,
-    /// Whether it is so.
+    /// The status.
     pub status: ConditionStatus,
-    /// Why, for programs: a word in camel case.
+    /// The reason for programs: a word in camel case.
     pub reason: String,
-    /// Why, for people.
+    /// The reason for humans.
     pub message: String,
-    /// The generation of the claim that this was found for.
+    /// The generation of the claim for which the condition was determined.
     pub observed_generation: Option<i64>,
 }
 
-/// Whether a condition is so.
+/// The status of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConditionStatus {
-    /// It is.
+    /// The condition is met.
     True,
-    /// It is not.
+    /// The condition is not met.
     False,
-    /// Nobody can tell.
+    /// It is not known whether the condition is met.
     Unknown,
 }
 
@@ -79,13 +78,12 @@ impl ConditionStatus {
 }
 
 impl DeviceCondition {
-    /// A condition without a message.
+    /// Creates a condition without a message.
     pub fn new(type_: impl Into<String>, status: ConditionStatus, reason: impl Into<String>) -> Self {
-        let (type_, reason) = (type_.into(), reason.into());
-        Self { type_, status, reason, message: String::new(), observed_generation: None }
+        Self { type_: type_.into(), status, reason: reason.into(), message: String::new(), observed_generation: None }
     }
 
-    /// With a message for people.
+    /// Sets the message.
     #[must_use]
     pub fn message(mut self, message: impl Into<String>) -> Self {
         self.message = message.into();
@@ -94,19 +92,19 @@ impl DeviceCondition {
 }
 
 impl DeviceStatus {
-    /// A device of which nothing is said yet.
+    /// Creates an empty status of a device.
     pub fn new(pool_name: impl Into<String>, device_name: impl Into<String>) -> Self {
         Self { pool_name: pool_name.into(), device_name: device_name.into(), ..Self::default() }
     }
 
-    /// That share of the device.
+    /// Sets the share ID.
     #[must_use]
     pub fn share_id(mut self, share_id: impl Into<String>) -> Self {
         self.share_id = Some(share_id.into());
         self
     }
 
-    /// With a condition, in the place of one of the same type.
+    /// Adds a condition, or replaces the one of the same type.
     #[must_use]
     pub fn condition(mut self, condition: DeviceCondition) -> Self {
         self.conditions.retain(|other| other.type_ != condition.type_);
@@ -114,34 +112,34 @@ impl DeviceStatus {
         self
     }
 
-    /// The device is configured as its class and claim ask for: the condition `Ready` is true.
+    /// Sets the condition `Ready` to true: the device is configured as its class and claim request.
     #[must_use]
     pub fn ready(self, reason: impl Into<String>, message: impl Into<String>) -> Self {
         self.condition(DeviceCondition::new(READY, ConditionStatus::True, reason).message(message))
     }
 
-    /// The device is not, or not yet, or not any more: the condition `Ready` is false.
+    /// Sets the condition `Ready` to false.
     #[must_use]
     pub fn not_ready(self, reason: impl Into<String>, message: impl Into<String>) -> Self {
         self.condition(DeviceCondition::new(READY, ConditionStatus::False, reason).message(message))
     }
 
-    /// With data of the driver's own: a JSON object.
+    /// Sets data of the driver's own: a JSON object.
     #[must_use]
     pub fn data(mut self, data: Value) -> Self {
         self.data = Some(data);
         self
     }
 
-    /// With what a network device looks like in the pod.
+    /// Sets the network configuration of the device in the pod.
     #[must_use]
     pub fn network_data(mut self, network_data: NetworkDeviceData) -> Self {
         self.network_data = Some(network_data);
         self
     }
 
-    /// What containers are told of a device, as a report: network data as it is, attributes as `data.attributes` in the form
-    /// that they have in the metadata file; and the device is ready.
+    /// Converts the metadata of a device to its status: the network data, the attributes as `data.attributes` in the format
+    /// of the metadata file, and the condition `Ready`.
     pub(crate) fn of_metadata(device: &Device) -> Self {
         let mut status = Self::new(&device.pool_name, &device.device_name).ready(CONFIGURED, "");
         status.share_id.clone_from(&device.share_id);
@@ -154,12 +152,12 @@ impl DeviceStatus {
         status
     }
 
-    /// The entry as it is applied. `since` gives the time since when a condition has had its status.
+    /// Returns the entry to apply. `transition_time` returns the last transition time of a condition.
     pub(super) fn entry(
         &self,
         driver: &str,
         share_id: Option<&str>,
-        since: impl Fn(&DeviceCondition) -> String,
+        transition_time: impl Fn(&DeviceCondition) -> String,
     ) -> Value {
         let mut entry = Map::new();
         entry.insert("driver".to_owned(), driver.into());
@@ -169,7 +167,7 @@ impl DeviceStatus {
             entry.insert("shareID".to_owned(), share_id.into());
         }
         if !self.conditions.is_empty() {
-            let conditions = self.conditions.iter().map(|condition| condition.value(&since(condition)));
+            let conditions = self.conditions.iter().map(|condition| condition.value(&transition_time(condition)));
             entry.insert("conditions".to_owned(), conditions.collect());
         }
         if let Some(data) = &self.data {
@@ -181,19 +179,19 @@ impl DeviceStatus {
                 ("ips", network_data.ips.clone().into()),
                 ("hardwareAddress", network_data.hardware_address.as_str().into()),
             ];
-            let is_said = |value: &Value| value != &json!("") && value != &json!([]);
-            let said = fields.into_iter().filter(|(_, value)| is_said(value));
-            entry.insert("networkData".to_owned(), said.map(|(name, value)| (name.to_owned(), value)).collect());
+            let is_set = |value: &Value| value != &json!("") && value != &json!([]);
+            let set = fields.into_iter().filter(|(_, value)| is_set(value));
+            entry.insert("networkData".to_owned(), set.map(|(name, value)| (name.to_owned(), value)).collect());
         }
         entry.into()
     }
 }
 
 impl DeviceCondition {
-    fn value(&self, since: &str) -> Value {
+    fn value(&self, transition_time: &str) -> Value {
         let mut value = json!({
             "type": self.type_, "status": self.status.as_str(), "reason": self.reason, "message": self.message,
-            "lastTransitionTime": since,
+            "lastTransitionTime": transition_time,
         });
         if let Some(generation) = self.observed_generation {
             value["observedGeneration"] = generation.into();
@@ -202,8 +200,8 @@ impl DeviceCondition {
     }
 }
 
-/// The device that was allocated, of which nothing is said yet.
 impl From<&DeviceRequestAllocationResult> for DeviceStatus {
+    /// Creates an empty status of an allocated device.
     fn from(result: &DeviceRequestAllocationResult) -> Self {
         Self { share_id: result.share_id.clone(), ..Self::new(&result.pool, &result.device) }
     }

@@ -1,4 +1,4 @@
-//! The parts of reporting that need no API server.
+//! Tests of reporting that need no API server.
 
 mod denial;
 mod merge;
@@ -27,16 +27,16 @@ fn metrics() -> Metrics {
     Metrics::new(&DRIVER.parse().unwrap())
 }
 
-/// What a metric says.
+/// Returns the number of reports with an outcome, from the metrics.
 fn reports(metrics: &Metrics, outcome: &str) -> u64 {
     let text = metrics.encode().unwrap();
     let line = format!("drakkar_plugin_status_reports_total{{outcome=\"{outcome}\"}} ");
     text.lines().find_map(|found| found.strip_prefix(&line)).unwrap().parse().unwrap()
 }
 
-fn waiting(queue: &Queue) -> Vec<Report> {
+fn pending(queue: &Queue) -> Vec<Report> {
     match queue.next() {
-        Next::Now(job) => job.reports,
+        Next::Ready(delivery) => delivery.reports,
         other => panic!("{other:?}"),
     }
 }

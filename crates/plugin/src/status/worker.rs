@@ -1,275 +1,310 @@
-//! Delivering reports: one task, one claim at a time.
+//! Delivery of reports: one task, one claim at a time.
 //!
-//! For each claim: read it, [merge](super::merge), apply with the UID and the version that were read. If the claim has changed
-//! in between it is read again, so nothing of what another writer did meanwhile can get lost.
+//! For each claim: read it, [merge](super::merge), apply with the UID and the resource version that were read. If the claim
+//! has changed in between, it is read again, so the changes of other writers cannot get lost.
 //!
-//! | what happens | what becomes of the reports |
+//! | event | effect on the reports |
 //! |---|---|
-//! | no answer, 401, 429, 503, 504 | tried again after a pause that doubles, until they are too old; then told. Meanwhile those of other claims wait too; not before the server wants it, if it says when |
-//! | another 5xx | the same, but others do not wait: it may be about this claim alone |
-//! | a permission is missing | told at once with the rule to add; tried again slowly, in case somebody adds it |
-//! | the claim is gone, replaced or not allocated any more | dropped: there is nothing to report of |
-//! | the device is not the claim's, or the server refuses the values | told, and not tried again |
-//! | the driver stops | tried once more within a few seconds; then told |
+//! | no response, 401, 429, 503, 504 | retried with backoff until they expire, then reported as failed. Reports of other claims wait too. `Retry-After` is respected |
+//! | another 5xx | the same, but other claims do not wait: the error may be specific to this claim |
+//! | a permission is missing | the driver gets the rule to add at once; retried slowly, in case it is added |
+//! | the claim is deleted, replaced or deallocated | dropped: there is nothing to report |
+//! | the device is not allocated to the claim, or the server rejects the values | reported as failed, not retried |
+//! | the driver stops | tried once more within a few seconds, then reported as failed |
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use drakkar_client::backoff::{SPREAD, jittered};
-use drakkar_client::{ApiError, Backoff};
+use drakkar_client::{ApiError, Backoff, ClaimRef};
 use http::StatusCode;
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::denial::{Refusal, get_denied, refusal};
-use super::merge::{has_all, merge};
-use super::queue::{Job, Next, Queue, Report};
+use super::denial::{MissingPermission, Rejection, classify_rejection};
+use super::merge::{MergeError, contains_entries, merge};
+use super::queue::{Delivery, Next, Queue, Report};
 use crate::claims::{Applied, ClaimSource};
 use crate::driver::BackgroundError;
 use crate::metrics::ReportOutcome;
 use crate::start::Background;
-use drakkar_client::ClaimRef;
 
-/// How long the last reports may take when the driver stops.
-pub(super) const FLUSH: Duration = Duration::from_secs(5);
-/// How often an apply is tried at once when the claim changes under it.
-const CONFLICTS: usize = 5;
-/// Delays between tries after transient errors.
+/// The limit for delivering the last reports when the driver stops.
+pub(super) const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often an apply is repeated at once when the claim changes concurrently.
+const MAX_CONFLICTS: usize = 5;
+/// The delays between attempts after transient errors.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30)).with_jitter(0.5, 1.0);
-/// The pause after a permission that is missing.
-const DENIED_PAUSE: Duration = Duration::from_secs(60);
+/// The delay between attempts while a permission is missing.
+const DENIED_DELAY: Duration = Duration::from_secs(60);
 
-/// Why reports did not reach the API server.
+/// An error that the driver gets about reports of a claim.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DeliveryError {
-    #[error("claim {claim}, {devices}: {reason}; tried again for {} s, in case that changes", .left.as_secs())]
-    Denied { claim: Box<ClaimRef>, devices: String, reason: String, left: Duration },
-    #[error("claim {claim}, {devices}: given up after {} s, in try {tries}: {reason}", .after.as_secs())]
-    GivenUp { claim: Box<ClaimRef>, devices: String, reason: String, after: Duration, tries: u32 },
-    #[error("claim {claim}, {devices}: {reason}")]
-    Refused { claim: Box<ClaimRef>, devices: String, reason: String },
+    /// A permission is missing. The reports are retried.
+    #[error("claim {claim}, {devices}: {source}; retried for {} s, in case that changes", .remaining.as_secs())]
+    Denied { claim: Box<ClaimRef>, devices: String, source: MissingPermission, remaining: Duration },
+    /// The reports expired, or the driver stops.
+    #[error("claim {claim}, {devices}: gave up after {} s and {attempts} attempts: {source}", .after.as_secs())]
+    GaveUp { claim: Box<ClaimRef>, devices: String, source: Cause, after: Duration, attempts: u32 },
+    /// The reports cannot be delivered.
+    #[error("claim {claim}, {devices}: {source}")]
+    Refused { claim: Box<ClaimRef>, devices: String, source: Cause },
 }
 
-/// Why one try failed.
+/// Why reports were not delivered.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Cause {
+    /// The request failed.
+    #[error(transparent)]
+    Api(ApiError),
+    /// The API server rejects the status.
+    #[error("the API server answered {code}: {message}")]
+    Rejected { code: StatusCode, message: String },
+    /// The API server drops the status.
+    #[error(
+        "the API server dropped the status: enable its feature gate DRAResourceClaimDeviceStatus (the default since \
+         Kubernetes 1.33)"
+    )]
+    FieldDropped,
+    /// A permission is missing.
+    #[error(transparent)]
+    Denied(MissingPermission),
+    /// The report does not match the allocation.
+    #[error(transparent)]
+    Merge(MergeError),
+    /// Other writers keep changing the claim.
+    #[error("the claim kept changing during {MAX_CONFLICTS} attempts to apply its status")]
+    Contended,
+    /// The driver stops.
+    #[error("the driver is stopping, and the API server did not respond in time")]
+    Stopping,
+}
+
+/// The failure of one attempt.
 enum Failure {
-    /// It may go better next time.
-    Passing(String),
-    /// It may go better next time, and until then with other claims no better.
+    /// A transient error that may be specific to the claim.
+    Transient(Cause),
+    /// A transient error of the server, which affects all claims.
     Server(ApiError),
     /// A permission is missing.
-    Denied(String),
-    /// There is nothing to report of.
+    Denied(MissingPermission),
+    /// There is nothing to report anymore, for this reason.
     Gone(&'static str),
-    /// It will not go better.
-    Final(String),
+    /// A permanent error.
+    Permanent(Cause),
 }
 
-/// Who delivers reports.
+/// The task that delivers reports.
 pub(super) struct Worker {
     pub(super) queue: Arc<Queue>,
     pub(super) claims: ClaimSource,
     pub(super) driver: String,
     pub(super) manager: String,
-    /// How long a report is tried.
-    pub(super) patience: Duration,
+    /// How long a report is retried.
+    pub(super) timeout: Duration,
     pub(super) background: Background,
 }
 
 impl Worker {
-    /// Delivers until it is told to stop; then once more.
+    /// Delivers reports until `stop` is cancelled, then tries once more to deliver the remaining ones.
     pub(super) async fn run(self, stop: CancellationToken) {
         loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                () = self.step() => {}
+                () = self.deliver_next() => {}
             }
         }
         self.queue.close();
-        let deadline = Instant::now() + FLUSH;
-        while let Next::Now(job) = self.queue.next() {
-            let failure = match timeout_at(deadline, self.deliver(&job)).await {
+        let deadline = Instant::now() + FLUSH_TIMEOUT;
+        while let Next::Ready(delivery) = self.queue.next() {
+            let failure = match timeout_at(deadline, self.deliver(&delivery)).await {
                 Ok(Ok(())) => continue,
                 Ok(Err(failure)) => failure,
-                Err(_) => Failure::Passing("the driver stops, and the API server takes too long".to_owned()),
+                Err(_elapsed) => Failure::Transient(Cause::Stopping),
             };
-            self.failed(&job, failure, true);
+            self.handle_failure(&delivery, failure, true);
         }
     }
 
-    /// Does what is next, or waits until there is something. Dropped where it waits, nothing is lost: an apply that was on
-    /// its way is made again.
-    async fn step(&self) {
+    /// Delivers the next reports, or waits until there are some. Cancel safe: an apply that was cancelled is repeated.
+    async fn deliver_next(&self) {
         match self.queue.next() {
-            Next::Now(job) => {
-                if let Err(failure) = self.deliver(&job).await {
-                    self.failed(&job, failure, false);
+            Next::Ready(delivery) => {
+                if let Err(failure) = self.deliver(&delivery).await {
+                    self.handle_failure(&delivery, failure, false);
                 }
             }
-            Next::Later(time) => tokio::select! {
+            Next::WaitUntil(time) => tokio::select! {
                 () = sleep_until(time) => {}
                 () = self.queue.changed() => {}
             },
-            Next::Nothing => self.queue.changed().await,
+            Next::Empty => self.queue.changed().await,
         }
     }
 
-    async fn deliver(&self, job: &Job) -> Result<(), Failure> {
-        let uid = &job.claim.uid;
-        for _ in 0..CONFLICTS {
-            let claim = self.claims.read(&job.claim).await.map_err(read_failure)?;
-            let claim = claim.ok_or(Failure::Gone("it does not exist any more"))?;
-            check(&claim, &job.claim)?;
-            let merged = merge(&claim, &self.driver, &self.manager, &job.reports);
-            for (number, reason) in merged.refused {
-                let devices = named(job.reports.iter().filter(|report| report.number == number));
-                self.tell(DeliveryError::Refused { claim: Box::new(job.claim.clone()), devices, reason });
-                self.queue.done(uid, &[number], ReportOutcome::Refused);
+    async fn deliver(&self, delivery: &Delivery) -> Result<(), Failure> {
+        let uid = &delivery.claim.uid;
+        for _ in 0..MAX_CONFLICTS {
+            let claim = self.claims.read(&delivery.claim).await.map_err(classify_read)?;
+            let claim = claim.ok_or(Failure::Gone("claim deleted"))?;
+            check_claim(&claim, &delivery.claim)?;
+            let merged = merge(&claim, &self.driver, &self.manager, &delivery.reports);
+            for (number, error) in merged.refused {
+                let devices = device_names(delivery.reports.iter().filter(|report| report.number == number));
+                let source = Cause::Merge(error);
+                self.report_error(DeliveryError::Refused { claim: Box::new(delivery.claim.clone()), devices, source });
+                self.queue.complete(uid, &[number], ReportOutcome::Refused);
             }
-            if merged.taken.is_empty() {
+            if merged.applied.is_empty() {
                 return Ok(());
             }
             let version = claim.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default();
-            let applied = self.claims.apply_status(&job.claim, &self.manager, version, &merged.devices).await;
-            match applied.map_err(passing_or_final)? {
-                Applied::Yes(claim) if has_all(&claim, &self.driver, &merged.devices) => {
-                    tracing::debug!(claim = %job.claim, devices = merged.taken.len(), "reported the status of devices");
-                    self.queue.done(uid, &merged.taken, ReportOutcome::Delivered);
+            let applied = self.claims.apply_status(&delivery.claim, &self.manager, version, &merged.devices).await;
+            match applied.map_err(classify)? {
+                Applied::Yes(claim) if contains_entries(&claim, &self.driver, &merged.devices) => {
+                    tracing::debug!(claim = %delivery.claim, devices = merged.applied.len(), "device status reported");
+                    self.queue.complete(uid, &merged.applied, ReportOutcome::Delivered);
                     return Ok(());
                 }
-                Applied::Yes(_) => {
-                    let reason = "the API server took the status and did not keep it: turn on its feature gate \
-                                  DRAResourceClaimDeviceStatus (from Kubernetes 1.33 on it is)";
-                    return Err(Failure::Final(reason.to_owned()));
-                }
-                Applied::NoClaim => return Err(Failure::Gone("it does not exist any more")),
+                Applied::Yes(_) => return Err(Failure::Permanent(Cause::FieldDropped)),
+                Applied::NoClaim => return Err(Failure::Gone("claim deleted")),
                 Applied::Conflict => {}
                 Applied::Refused(code, status) => {
-                    return Err(match refusal(code, &status, &self.driver) {
-                        Refusal::Denied(reason) => Failure::Denied(reason),
-                        Refusal::Replaced => Failure::Gone("another claim has its name"),
-                        Refusal::Invalid(reason) => Failure::Final(reason),
+                    return Err(match classify_rejection(code, &status, &self.driver) {
+                        Rejection::Denied(permission) => Failure::Denied(permission),
+                        Rejection::Replaced => Failure::Gone("claim replaced by another with the same name"),
+                        Rejection::Invalid { code, message } => Failure::Permanent(Cause::Rejected { code, message }),
                     });
                 }
             }
         }
-        Err(Failure::Passing("the claim changes all the time".to_owned()))
+        Err(Failure::Transient(Cause::Contended))
     }
 
-    /// Decides what becomes of reports that were not delivered.
-    fn failed(&self, job: &Job, failure: Failure, is_last: bool) {
-        let (uid, age) = (&job.claim.uid, job.since.elapsed());
-        let claim = || Box::new(job.claim.clone());
-        let devices = || named(job.reports.iter());
-        let numbers: Vec<u64> = job.reports.iter().map(|report| report.number).collect();
-        let is_last = is_last || age >= self.patience;
-        let given_up = |reason: String| {
-            let (tries, after) = (job.tries.saturating_add(1), age);
-            DeliveryError::GivenUp { claim: claim(), devices: devices(), reason, after, tries }
-        };
-        if matches!(failure, Failure::Gone(_) | Failure::Final(_) | Failure::Denied(_)) {
-            self.queue.answered();
+    /// Drops or retries reports that were not delivered, and reports errors to the driver.
+    fn handle_failure(&self, delivery: &Delivery, failure: Failure, is_last: bool) {
+        let uid = &delivery.claim.uid;
+        let age = delivery.reported_at.elapsed();
+        let attempts = delivery.attempts.saturating_add(1);
+        let claim = || Box::new(delivery.claim.clone());
+        let devices = || device_names(delivery.reports.iter());
+        let numbers: Vec<u64> = delivery.reports.iter().map(|report| report.number).collect();
+        let is_last = is_last || age >= self.timeout;
+        let gave_up =
+            |source| DeliveryError::GaveUp { claim: claim(), devices: devices(), source, after: age, attempts };
+        if matches!(failure, Failure::Gone(_) | Failure::Permanent(_) | Failure::Denied(_)) {
+            self.queue.resume_all();
         }
         match failure {
             Failure::Server(error) if !is_last => {
-                tracing::debug!(claim = %job.claim, %error, "reporting device status failed, and is tried again");
-                self.queue.again(uid, Duration::ZERO, false);
-                self.queue.hold(|troubles| until_next(&error, troubles).min(self.patience));
+                tracing::debug!(claim = %delivery.claim, %error, "reporting device status failed, retrying");
+                self.queue.retry_after(uid, Duration::ZERO, false);
+                self.queue.pause_all(|failures| server_delay(&error, failures).min(self.timeout));
             }
-            Failure::Server(error) => self.failed(job, Failure::Passing(error.to_string()), is_last),
-            Failure::Gone(why) => {
-                tracing::debug!(claim = %job.claim, why, "dropped a report of device status");
-                self.queue.done(uid, &numbers, ReportOutcome::Dropped);
+            Failure::Server(error) => {
+                self.handle_failure(delivery, Failure::Transient(Cause::Api(error)), is_last);
             }
-            Failure::Final(reason) => {
-                self.tell(DeliveryError::Refused { claim: claim(), devices: devices(), reason });
-                self.queue.done(uid, &numbers, ReportOutcome::Failed);
+            Failure::Gone(reason) => {
+                tracing::debug!(claim = %delivery.claim, reason, "device status report dropped");
+                self.queue.complete(uid, &numbers, ReportOutcome::Dropped);
             }
-            Failure::Passing(reason) if is_last => {
-                self.tell(given_up(reason));
-                self.queue.done(uid, &numbers, ReportOutcome::Failed);
+            Failure::Permanent(source) => {
+                self.report_error(DeliveryError::Refused { claim: claim(), devices: devices(), source });
+                self.queue.complete(uid, &numbers, ReportOutcome::Failed);
             }
-            Failure::Denied(reason) if is_last => {
-                self.tell(given_up(reason));
-                self.queue.done(uid, &numbers, ReportOutcome::Denied);
+            Failure::Transient(cause) if is_last => {
+                self.report_error(gave_up(cause));
+                self.queue.complete(uid, &numbers, ReportOutcome::Failed);
             }
-            Failure::Passing(reason) => {
-                tracing::debug!(claim = %job.claim, reason, "reporting device status failed, and is tried again");
-                self.queue.again(uid, RETRY.delay(job.tries.saturating_add(1)), false);
+            Failure::Denied(permission) if is_last => {
+                self.report_error(gave_up(Cause::Denied(permission)));
+                self.queue.complete(uid, &numbers, ReportOutcome::Denied);
             }
-            Failure::Denied(reason) => {
-                if !job.is_denied {
-                    let left = self.patience.saturating_sub(age);
-                    self.tell(DeliveryError::Denied { claim: claim(), devices: devices(), reason, left });
+            Failure::Transient(error) => {
+                tracing::debug!(claim = %delivery.claim, %error, "reporting device status failed, retrying");
+                self.queue.retry_after(uid, RETRY.delay(attempts), false);
+            }
+            Failure::Denied(source) => {
+                // Only once: later attempts would repeat the same error.
+                if !delivery.is_denied {
+                    let remaining = self.timeout.saturating_sub(age);
+                    self.report_error(DeliveryError::Denied { claim: claim(), devices: devices(), source, remaining });
                 }
-                self.queue.again(uid, jittered(DENIED_PAUSE.min(self.patience), 0.5..=1.0), true);
+                self.queue.retry_after(uid, jittered(DENIED_DELAY.min(self.timeout), 0.5..=1.0), true);
             }
         }
     }
 
-    fn tell(&self, error: DeliveryError) {
-        (self.background)(BackgroundError::recoverable("report the status of devices", error));
+    fn report_error(&self, error: DeliveryError) {
+        (self.background)(BackgroundError::recoverable("report device status", error));
     }
 }
 
-/// Whether it is the claim that was meant, and still has devices.
-fn check(claim: &Value, meant: &ClaimRef) -> Result<(), Failure> {
-    if claim.pointer("/metadata/uid").and_then(Value::as_str) != Some(meant.uid.as_str()) {
-        return Err(Failure::Gone("another claim has its name"));
+/// Checks that this is the expected claim and that it is still allocated.
+fn check_claim(claim: &Value, expected: &ClaimRef) -> Result<(), Failure> {
+    if claim.pointer("/metadata/uid").and_then(Value::as_str) != Some(expected.uid.as_str()) {
+        return Err(Failure::Gone("claim replaced by another with the same name"));
     }
     match claim.pointer("/status/allocation") {
-        None | Some(Value::Null) => Err(Failure::Gone("it is not allocated any more")),
+        None | Some(Value::Null) => Err(Failure::Gone("claim deallocated")),
         Some(_) => Ok(()),
     }
 }
 
-fn read_failure(error: ApiError) -> Failure {
+/// Classifies an error of reading a claim.
+fn classify_read(error: ApiError) -> Failure {
     match error {
-        ApiError::Status { status: StatusCode::FORBIDDEN, message } => Failure::Denied(get_denied(&message)),
-        error => passing_or_final(error),
+        ApiError::Status { status: StatusCode::FORBIDDEN, message } => {
+            Failure::Denied(MissingPermission::get_claim(message))
+        }
+        error => classify(error),
     }
 }
 
-fn passing_or_final(error: ApiError) -> Failure {
-    // What a server says of one claim, such as that a webhook fails, is not about others.
+/// Classifies an error of a request.
+fn classify(error: ApiError) -> Failure {
+    // Other server errors, for example of a failing webhook, may be specific to one claim.
     let is_of_claim = matches!(&error, ApiError::Status { status, .. } if status.is_server_error()
         && ![StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT].contains(status));
     if !error.is_transient() {
-        Failure::Final(error.to_string())
+        Failure::Permanent(Cause::Api(error))
     } else if is_of_claim {
-        Failure::Passing(error.to_string())
+        Failure::Transient(Cause::Api(error))
     } else {
         Failure::Server(error)
     }
 }
 
-fn named<'a>(reports: impl Iterator<Item = &'a Report>) -> String {
+fn device_names<'a>(reports: impl Iterator<Item = &'a Report>) -> String {
     let names = reports.map(|Report { status, .. }| format!("device {}/{}", status.pool_name, status.device_name));
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// The pause for all claims, after so many troubles before. A server that does not answer at all is gone for all nodes.
-fn until_next(error: &ApiError, troubles: u32) -> Duration {
-    let is_gone = matches!(error, ApiError::Send(_) | ApiError::Timeout(_));
-    let least = if is_gone { jittered(SPREAD, 0.0..=1.0) } else { Duration::ZERO };
-    error.retry_delay(RETRY.delay(troubles.saturating_add(1)).max(least))
+/// Returns the delay for all claims after a number of earlier failures of the server. If the server is unreachable, it is
+/// so for all nodes: their attempts are spread so that they do not come at once when it is back.
+fn server_delay(error: &ApiError, failures: u32) -> Duration {
+    let is_unreachable = matches!(error, ApiError::Send(_) | ApiError::Timeout(_));
+    let minimum = if is_unreachable { jittered(SPREAD, 0.0..=1.0) } else { Duration::ZERO };
+    error.retry_delay(RETRY.delay(failures.saturating_add(1)).max(minimum))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A webhook that fails for one namespace keeps no other claim waiting; a server that is not there does.
+    /// A webhook that fails for one namespace does not delay other claims; an unavailable server does.
     #[test]
-    fn only_trouble_that_all_claims_have_holds_up_others() {
-        let failure = |status| passing_or_final(ApiError::Status { status, message: String::new() });
+    fn only_errors_of_the_server_delay_other_claims() {
+        let failure = |status| classify(ApiError::Status { status, message: String::new() });
         for status in [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::BAD_GATEWAY] {
-            assert!(matches!(failure(status), Failure::Passing(_)), "{status}");
+            assert!(matches!(failure(status), Failure::Transient(_)), "{status}");
         }
         for status in [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE, StatusCode::UNAUTHORIZED] {
             assert!(matches!(failure(status), Failure::Server(_)), "{status}");
         }
-        assert!(matches!(failure(StatusCode::BAD_REQUEST), Failure::Final(_)));
+        assert!(matches!(failure(StatusCode::BAD_REQUEST), Failure::Permanent(_)));
     }
 }

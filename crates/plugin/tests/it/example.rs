@@ -133,7 +133,7 @@ async fn every_flag_can_be_set_by_its_variable() {
         ["kubelet/plugins/gpu.example.com/dra@pod-1.sock", "kubelet/plugins_registry/gpu.example.com-pod-1@reg.sock"],
     );
     let log = driver.log().unwrap();
-    let line = log.lines().find(|line| line.contains("http endpoint serves")).unwrap_or_else(|| panic!("{log}"));
+    let line = log.lines().find(|line| line.contains("http endpoint started")).unwrap_or_else(|| panic!("{log}"));
     let address: SocketAddr = line.rsplit("address=").next().unwrap().trim().parse().unwrap();
     let (_, page) = http_get(address, "/statusz").await;
     for expected in ["node-7", "on (v1beta1,v1alpha1; kubernetes)", "as pod pod-1"] {

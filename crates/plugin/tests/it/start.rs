@@ -1,5 +1,6 @@
 //! Starting and stopping: what is checked, and in which order things go.
 
+use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -336,19 +337,34 @@ async fn what_became_of_the_registration_can_be_waited_for() {
     helper.stop().await.unwrap();
 }
 
-/// G10: for tests of drivers, as with the Go framework.
+/// Error messages of the registration calls that fail, by method. Calls of other methods succeed.
+type RegistrationFaults = Arc<Mutex<HashMap<&'static str, &'static str>>>;
+
+const GET_INFO: &str = "/pluginregistration.Registration/GetInfo";
+const NOTIFY_REGISTRATION_STATUS: &str = "/pluginregistration.Registration/NotifyRegistrationStatus";
+
+/// Makes the registration calls fail that `faults` names, for as long as it names them.
+fn inject_registration_faults(builder: PluginBuilder, faults: &RegistrationFaults) -> PluginBuilder {
+    let faults = faults.clone();
+    builder.registration_interceptor(move |method, _| match faults.lock().unwrap().get(method) {
+        None => Ok(()),
+        Some(error) => Err(Status::internal(*error)),
+    })
+}
+
+/// G10: a driver's tests can make registration calls fail, as with the Go framework.
 #[tokio::test]
-async fn registration_calls_fail_as_told_and_heal() {
+async fn registration_calls_fail_while_the_interceptor_refuses_them() {
     let node = Node::default();
-    let helper = node.start(&TestDriver::default()).await;
-    let faults = helper.registration_faults();
-    faults.fail_get_info(Some("broken info"));
-    faults.fail_notify(Some("broken notify"));
-    assert_eq!(info(&helper).await.unwrap_err().message(), "broken info");
-    assert_eq!(notify(&helper, None).await.unwrap_err().message(), "broken notify");
+    let faults = RegistrationFaults::default();
+    let helper = inject_registration_faults(node.builder(), &faults).start(TestDriver::default()).await.unwrap();
+    faults.lock().unwrap().extend([(GET_INFO, "broken info"), (NOTIFY_REGISTRATION_STATUS, "broken notify")]);
+    let error = info(&helper).await.unwrap_err();
+    assert_eq!((error.code(), error.message()), (Code::Internal, "broken info"));
+    let error = notify(&helper, None).await.unwrap_err();
+    assert_eq!((error.code(), error.message()), (Code::Internal, "broken notify"));
     assert_eq!(*helper.registration_status().borrow(), RegistrationStatus::Waiting);
-    faults.fail_get_info(None);
-    faults.fail_notify(None);
+    faults.lock().unwrap().clear();
     info(&helper).await.unwrap();
     notify(&helper, None).await.unwrap();
     assert_eq!(*helper.registration_status().borrow(), RegistrationStatus::Registered);
@@ -418,11 +434,13 @@ async fn a_helper_that_is_dropped_leaves_no_sockets() {
 async fn a_driver_without_services_starts_and_stops() {
     let node = Node::default();
     let builder = node.builder().services(Services::default().dra_socket(false).registration(false));
+    // Faults can be injected although there is no registration server (G10).
+    let faults = RegistrationFaults::default();
+    faults.lock().unwrap().insert(GET_INFO, "nobody asks");
+    let builder = inject_registration_faults(builder, &faults);
     let helper = builder.start(TestDriver::default()).await.unwrap();
     assert_eq!((helper.dra_socket(), helper.registration_socket()), (None, None));
     assert_eq!(node.sockets(), [""; 0]);
-    // Faults can be set although there is no registrar (G10).
-    helper.registration_faults().fail_get_info(Some("nobody asks"));
     let claim = TestClaim::new("train", "uid-1");
     let error = helper.update_request_metadata(&claim.reference(), "gpu", vec![]).await.unwrap_err();
     assert!(error.is_not_prepared(), "{error}");

@@ -1,4 +1,4 @@
-//! Leases that pass, and what is sent again until then.
+//! Tests of the expiry of leases and of resends.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -10,32 +10,32 @@ use tokio::time::{Instant, advance};
 use super::double::*;
 use crate::health::*;
 
-/// G41 and A.6: Go tells the driver and lets the kubelet find out; here the kubelet is told too, and at once.
+/// G41 and A.6: Go reports to the driver and leaves the expiry to the kubelet; here the kubelet gets it too, at once.
 #[tokio::test(start_paused = true)]
-async fn a_device_whose_lease_passes_is_unknown_and_the_driver_is_told_once() {
+async fn a_device_with_an_expired_lease_is_unknown_and_the_driver_gets_one_error() {
     let (double, mut stream, monitor) = Double::running().await;
     let start = Instant::now();
     monitor.report(DeviceHealth::healthy("node-1", "gpu-0").with_lease(Duration::from_millis(20))).await;
     assert_eq!(next(&mut stream).await, ["gpu-0 Healthy"]);
     assert_eq!(next(&mut stream).await, ["gpu-0 Unknown no health report for 20ms"]);
     assert!(start.elapsed() <= Duration::from_millis(22), "{:?}", start.elapsed());
-    settle().await;
-    assert_eq!(double.errors(), ["health of devices: no report within the lease on node-1/gpu-0"]);
+    run_ready_tasks().await;
+    assert_eq!(double.errors(), ["device health: lease expired without a report on node-1/gpu-0"]);
 
-    // What is sent again is that it is unknown, and the driver knows.
+    // The unknown state is resent, without another error.
     advance(seconds(60)).await;
-    assert_eq!(now(&mut stream).await, ["gpu-0 Unknown no health report for 20ms"]);
+    assert_eq!(pending(&mut stream).await, ["gpu-0 Unknown no health report for 20ms"]);
     assert!(double.errors().is_empty());
 
-    // The next report heals it, and the next silence is news.
+    // The next report makes it healthy, and the next expiry is reported again.
     monitor.report(DeviceHealth::healthy("node-1", "gpu-0")).await;
-    assert_eq!(now(&mut stream).await, ["gpu-0 Healthy"]);
+    assert_eq!(pending(&mut stream).await, ["gpu-0 Healthy"]);
     advance(seconds(31)).await;
-    assert_eq!(now(&mut stream).await, ["gpu-0 Unknown no health report for 30s"]);
+    assert_eq!(pending(&mut stream).await, ["gpu-0 Unknown no health report for 30s"]);
     assert_eq!(double.errors().len(), 1);
 }
 
-/// G41: Go watches the driver as a whole, so one source that reports hides all that do not.
+/// G41: Go watches the driver as a whole, so one device that is reported hides all that are not.
 #[tokio::test(start_paused = true)]
 async fn a_device_that_is_reported_does_not_hide_one_that_is_not() {
     let (double, mut stream, monitor) = Double::running().await;
@@ -45,16 +45,16 @@ async fn a_device_that_is_reported_does_not_hide_one_that_is_not() {
         advance(seconds(6)).await;
         monitor.reporter.report(gpus[..1].to_vec()).await;
     }
-    let mut told = now(&mut stream).await;
-    told.sort();
-    let silent = ["gpu-1", "gpu-2"].map(|name| format!("{name} Unknown no health report for 30s"));
-    assert_eq!(told, ["gpu-0 Healthy", &silent[0], &silent[1]]);
-    // One error for all that lapse together.
-    assert_eq!(double.errors(), ["health of devices: no report within the lease on node-1/gpu-1, node-1/gpu-2"]);
+    let mut states = pending(&mut stream).await;
+    states.sort();
+    let expired = ["gpu-1", "gpu-2"].map(|name| format!("{name} Unknown no health report for 30s"));
+    assert_eq!(states, ["gpu-0 Healthy", &expired[0], &expired[1]]);
+    // One error for all leases that expire together.
+    assert_eq!(double.errors(), ["device health: lease expired without a report on node-1/gpu-1, node-1/gpu-2"]);
 }
 
-/// G42: Go cuts 20 ms to 0, which a kubelet takes for 30 s. And A.6, per device and not for the report as a whole:
-/// none, zero, and those that differ. None can be negative.
+/// G42: Go truncates 20 ms to 0, which a kubelet replaces by 30 s. And A.6, per device and not for the report as a whole:
+/// none, zero, and different leases. They cannot be negative.
 #[rstest]
 #[case::none(None, 30)]
 #[case::zero(Some(Duration::ZERO), 30)]
@@ -70,8 +70,8 @@ async fn a_lease_is_rounded_up_to_seconds_for_the_kubelet(#[case] lease: Option<
     let (_double, mut stream, monitor) = Double::running().await;
     let other = DeviceHealth::healthy("node-1", "other").with_lease(seconds(60));
     monitor.reporter.report([DeviceHealth { lease, ..DeviceHealth::healthy("node-1", "gpu-0") }, other]).await;
-    let told = in_time(stream.next()).await.unwrap().unwrap();
-    assert_eq!(told.iter().map(|device| device.lease_seconds).collect::<Vec<_>>(), [expected, 60]);
+    let states = in_time(stream.next()).await.unwrap().unwrap();
+    assert_eq!(states.iter().map(|device| device.lease_seconds).collect::<Vec<_>>(), [expected, 60]);
 }
 
 #[rstest]
@@ -79,7 +79,7 @@ async fn a_lease_is_rounded_up_to_seconds_for_the_kubelet(#[case] lease: Option<
 #[case::short(Some(seconds(6)), &[2, 4])]
 #[case::long(Some(seconds(60)), &[10, 20, 30, 40, 50])]
 #[tokio::test(start_paused = true)]
-async fn a_state_is_sent_again_in_every_third_of_its_lease(#[case] lease: Option<Duration>, #[case] expected: &[u64]) {
+async fn a_state_is_resent_in_every_third_of_its_lease(#[case] lease: Option<Duration>, #[case] expected: &[u64]) {
     let (_double, mut stream, monitor) = Double::running().await;
     let start = Instant::now();
     monitor.report(DeviceHealth { lease, ..DeviceHealth::healthy("node-1", "gpu-0") }).await;
@@ -93,7 +93,7 @@ async fn a_state_is_sent_again_in_every_third_of_its_lease(#[case] lease: Option
 }
 
 #[tokio::test(start_paused = true)]
-async fn devices_that_are_due_at_almost_the_same_time_are_sent_again_together() {
+async fn devices_that_are_due_at_almost_the_same_time_are_resent_together() {
     let (_double, mut stream, monitor) = Double::running().await;
     for name in ["gpu-0", "gpu-1", "gpu-2"] {
         monitor.report(DeviceHealth::healthy("node-1", name)).await;
@@ -103,9 +103,9 @@ async fn devices_that_are_due_at_almost_the_same_time_are_sent_again_together() 
     assert_eq!(next(&mut stream).await.len(), 3);
 }
 
-/// A kubelet clears what it knows of a driver when one of its streams ends, also if another instance goes on.
+/// A kubelet clears the health of a driver when one of its streams ends, also if another instance is still running.
 #[tokio::test(start_paused = true)]
-async fn a_kubelet_that_forgot_everything_knows_everything_again_within_ten_seconds() {
+async fn a_kubelet_that_lost_its_state_has_it_again_within_ten_seconds() {
     let (_double, mut stream, monitor) = Double::running().await;
     let reporter = monitor.reporter.clone();
     let reports = tokio::spawn(async move {
@@ -120,9 +120,9 @@ async fn a_kubelet_that_forgot_everything_knows_everything_again_within_ten_seco
     let mut kubelet = BTreeMap::new();
     for step in 0..300 {
         advance(Duration::from_millis(100)).await;
-        settle().await;
-        while let Some(told) = stream.next().now_or_never() {
-            kubelet.extend(told.unwrap().unwrap().into_iter().map(|device| (device.device_name, device.health)));
+        run_ready_tasks().await;
+        while let Some(states) = stream.next().now_or_never() {
+            kubelet.extend(states.unwrap().unwrap().into_iter().map(|device| (device.device_name, device.health)));
         }
         if step == 130 {
             kubelet.clear();
@@ -133,22 +133,22 @@ async fn a_kubelet_that_forgot_everything_knows_everything_again_within_ten_seco
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_pass_without_a_stream_too() {
+async fn leases_expire_without_a_stream_too() {
     let (double, stream, monitor) = Double::running().await;
     monitor.report(DeviceHealth::healthy("node-1", "gpu-0")).await;
     drop(stream);
     advance(seconds(30)).await;
-    settle().await;
+    run_ready_tasks().await;
     assert_eq!(double.errors().len(), 1);
     assert_eq!(double.hub.summary(), HealthSummary { unknown: 1, reports: 1, ..HealthSummary::default() });
     let mut late = double.hub.subscribe().unwrap();
     assert_eq!(next(&mut late).await, ["gpu-0 Unknown no health report for 30s"]);
-    assert!(now(&mut late).await.is_empty());
+    assert!(pending(&mut late).await.is_empty());
 }
 
-/// A wedged monitor must decay to unknown, however it is wedged.
+/// The devices of a stuck monitor must become unknown, also if it blocks its thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leases_pass_while_the_monitor_blocks_its_thread() {
+async fn leases_expire_while_the_monitor_blocks_its_thread() {
     let (release, blocked) = mpsc::channel::<()>();
     let blocked = std::sync::Arc::new(std::sync::Mutex::new(blocked));
     let hub = HealthHub::new(

@@ -1,6 +1,5 @@
-//! The life of a monitor: when it is started, how it ends, and what that means for others.
+//! Tests of the monitor's lifecycle: when it is started, how it ends, and the effect on streams.
 
-use crate::health::hub::MonitorStuck;
 use std::sync::{Arc, Mutex, mpsc};
 
 use futures::FutureExt as _;
@@ -8,35 +7,36 @@ use rstest::rstest;
 use tokio::time::{Instant, advance};
 
 use super::double::*;
+use crate::health::hub::StopTimeout;
 use crate::health::*;
 
 async fn ended(stream: &mut Subscription) -> Result<(), Stopped> {
-    in_time(stream.next()).await.map(|told| assert_eq!(told, None))
+    in_time(stream.next()).await.map(|states| assert_eq!(states, None))
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_monitor_is_started_by_the_first_stream_and_kept_after_the_last() {
     let mut double = Double::new();
-    settle().await;
+    run_ready_tasks().await;
     assert!(!double.has_started());
     let stream = double.hub.subscribe().unwrap();
     let monitor = double.monitor().await;
     monitor.report(DeviceHealth::healthy("node-1", "gpu-0")).await;
     drop(stream);
-    settle().await;
+    run_ready_tasks().await;
     assert!(!monitor.reporter.is_closed());
     let mut stream = double.hub.subscribe().unwrap();
     assert_eq!(next(&mut stream).await, ["gpu-0 Healthy"]);
     assert!(!double.has_started());
 }
 
-/// A.6: all that was reported arrives, then the end, which is no error.
+/// A.6: the stream delivers all reports and then ends without an error.
 #[tokio::test(start_paused = true)]
 async fn a_monitor_that_returns_ends_the_streams_and_the_next_stream_starts_it_again() {
     let (mut double, mut stream, monitor) = Double::running().await;
     monitor.report(DeviceHealth::healthy("node-1", "gpu-0")).await;
     let reporter = monitor.reporter.clone();
-    monitor.end(Order::Return);
+    monitor.end(Exit::Return);
     in_time(reporter.closed()).await;
     reporter.report([DeviceHealth::healthy("node-1", "too-late")]).await;
     assert_eq!(next(&mut stream).await, ["gpu-0 Healthy"]);
@@ -46,47 +46,47 @@ async fn a_monitor_that_returns_ends_the_streams_and_the_next_stream_starts_it_a
 
     let mut stream = double.hub.subscribe().unwrap();
     let monitor = double.monitor().await;
-    assert!(now(&mut stream).await.is_empty());
+    assert!(pending(&mut stream).await.is_empty());
     monitor.report(DeviceHealth::healthy("node-1", "gpu-1")).await;
     assert_eq!(next(&mut stream).await, ["gpu-1 Healthy"]);
 }
 
 /// G45: in Go a panic there ends the process.
 #[rstest]
-#[case::fails(Order::Fail("no such file"), "no such file")]
-#[case::panics(Order::Panic("index out of bounds"), "the driver panicked: index out of bounds")]
+#[case::with_an_error(Exit::Fail("no such file"), "no such file")]
+#[case::with_a_panic(Exit::Panic("index out of bounds"), "the driver panicked: index out of bounds")]
 #[tokio::test(start_paused = true)]
-async fn a_monitor_that(#[case] order: Order, #[case] error: &str) {
+async fn a_monitor_that_fails_is_restarted(#[case] exit: Exit, #[case] error: &str) {
     let (mut double, mut stream, monitor) = Double::running().await;
     let gpus = [DeviceHealth::healthy("node-1", "gpu-0"), DeviceHealth::unhealthy("node-1", "gpu-1", "too hot")];
     monitor.reporter.report(gpus).await;
     next(&mut stream).await;
     let reporter = monitor.reporter.clone();
     let start = Instant::now();
-    monitor.end(order);
+    monitor.end(exit);
 
-    // Nothing is known, at once, and what it left running does not count.
+    // All devices are unknown at once, and the old reporter is closed.
     let unknown = ["gpu-0", "gpu-1"].map(|name| format!("{name} Unknown the health monitor ended: {error}"));
     assert_eq!(next(&mut stream).await, unknown);
     assert_eq!(start.elapsed(), Duration::ZERO);
-    let told = format!("health of devices: the health monitor ended and will be started again: {error}");
-    assert_eq!(double.errors(), [told]);
+    let reported = format!("device health: the health monitor ended and will be restarted: {error}");
+    assert_eq!(double.errors(), [reported]);
     assert!(reporter.is_closed());
     reporter.report([DeviceHealth::healthy("node-1", "gpu-0")]).await;
     reporter.forget("node-1", "gpu-0").await;
 
-    // The next one heals it.
+    // The restarted monitor reports again.
     let monitor = double.monitor().await;
     assert!((Duration::from_millis(500)..=Duration::from_millis(1002)).contains(&start.elapsed()));
-    assert!(now(&mut stream).await.iter().all(|device| unknown.contains(device)));
+    assert!(pending(&mut stream).await.iter().all(|device| unknown.contains(device)));
     monitor.report(DeviceHealth::healthy("node-1", "gpu-0")).await;
-    assert_eq!(now(&mut stream).await, ["gpu-0 Healthy"]);
+    assert_eq!(pending(&mut stream).await, ["gpu-0 Healthy"]);
     assert!(double.errors().is_empty());
 }
 
-/// G45: a driver may do its work before it returns the future.
+/// G45: a driver may panic before it returns the future.
 #[tokio::test(start_paused = true)]
-async fn a_monitor_that_panics_before_it_is_a_future_is_started_again() {
+async fn a_monitor_that_panics_before_it_returns_its_future_is_restarted() {
     let attempts = Arc::new(Mutex::new(0));
     let counted = attempts.clone();
     let hub = HealthHub::new(
@@ -101,30 +101,30 @@ async fn a_monitor_that_panics_before_it_is_a_future_is_started_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_monitor_that_fails_again_and_again_is_started_ever_more_slowly() {
+async fn a_monitor_that_keeps_failing_is_restarted_with_backoff() {
     let (mut double, _stream, mut monitor) = Double::running().await;
     for whole in [1, 2, 4, 8, 16, 30, 30, 30].map(seconds) {
         let start = Instant::now();
-        monitor.end(Order::Fail("still no such file"));
+        monitor.end(Exit::Fail("still no such file"));
         monitor = double.monitor().await;
         let waited = start.elapsed();
         assert!(waited >= whole / 2 && waited <= whole + Duration::from_millis(2), "{waited:?} of {whole:?}");
     }
-    // One that worked for a while is as good as new.
+    // The backoff starts over after a monitor has run for a while.
     advance(seconds(30)).await;
     let start = Instant::now();
-    monitor.end(Order::Fail("no such file"));
+    monitor.end(Exit::Fail("no such file"));
     double.monitor().await;
     assert!(start.elapsed() <= Duration::from_millis(1002));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_monitor_is_not_started_again_for_nobody() {
+async fn a_failed_monitor_is_not_restarted_without_a_stream() {
     let (mut double, stream, monitor) = Double::running().await;
     drop(stream);
-    monitor.end(Order::Fail("no such file"));
+    monitor.end(Exit::Fail("no such file"));
     advance(seconds(600)).await;
-    settle().await;
+    run_ready_tasks().await;
     assert!(!double.has_started());
     let _stream = double.hub.subscribe().unwrap();
     double.monitor().await;
@@ -141,13 +141,14 @@ async fn a_stop_ends_streams_and_the_monitor_and_later_streams_are_refused() {
     assert_eq!(double.hub.stop(Instant::now()).await, Ok(()));
 }
 
-/// A monitor that cannot be interrupted, and something to let it go with.
+/// Creates a hub whose monitor blocks its thread. Dropping the sender releases it; the receiver says that it runs.
 fn blocking() -> (HealthHub, mpsc::Sender<()>, mpsc::Receiver<()>) {
     let (entered, enter) = mpsc::channel();
     let (release, released) = mpsc::channel();
     let released = Arc::new(Mutex::new(released));
     let monitor = move |_| {
-        let (entered, released) = (entered.clone(), released.clone());
+        let entered = entered.clone();
+        let released = released.clone();
         async move {
             entered.send(()).ok();
             released.lock().unwrap().recv().ok();
@@ -158,19 +159,19 @@ fn blocking() -> (HealthHub, mpsc::Sender<()>, mpsc::Receiver<()>) {
     (HealthHub::new(monitor, |_| {}), release, enter)
 }
 
-/// G43: in Go it holds up the stream's handler for ever.
+/// G43: in Go such a monitor blocks the stream's handler forever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_monitor_that_ignores_its_end_holds_up_neither_streams_nor_a_stop() {
+async fn a_monitor_that_ignores_cancellation_blocks_neither_streams_nor_a_stop() {
     let (hub, release, entered) = blocking();
     let mut stream = hub.subscribe().unwrap();
     tokio::task::block_in_place(|| entered.recv_timeout(seconds(60))).unwrap();
-    assert_eq!(in_time(hub.stop(Instant::now() + Duration::from_millis(10))).await, Err(MonitorStuck));
+    assert_eq!(in_time(hub.stop(Instant::now() + Duration::from_millis(10))).await, Err(StopTimeout));
     assert_eq!(ended(&mut stream).await, Err(Stopped));
     drop(release);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_waits_for_the_monitor_to_be_gone() {
+async fn a_stop_waits_for_the_end_of_the_monitor() {
     let (hub, release, entered) = blocking();
     let _stream = hub.subscribe().unwrap();
     tokio::task::block_in_place(|| entered.recv_timeout(seconds(60))).unwrap();
@@ -180,11 +181,12 @@ async fn a_stop_waits_for_the_monitor_to_be_gone() {
     assert_eq!(stop.await, Ok(()));
 }
 
-/// G43: whatever the driver keeps, nothing stays behind.
+/// G43: nothing leaks, whatever the driver keeps.
 #[tokio::test(start_paused = true)]
-async fn a_dropped_hub_takes_its_monitor_along_even_if_the_driver_keeps_the_reporter() {
+async fn a_dropped_hub_ends_its_monitor_even_if_the_driver_keeps_the_reporter() {
     let driver = Arc::new(Mutex::new(None));
-    let (kept, told) = (driver.clone(), driver.clone());
+    let kept = driver.clone();
+    let handler = driver.clone();
     let hub = HealthHub::new(
         move |reporter| {
             *kept.lock().unwrap() = Some(reporter);
@@ -195,21 +197,21 @@ async fn a_dropped_hub_takes_its_monitor_along_even_if_the_driver_keeps_the_repo
             }
             .boxed()
         },
-        move |_| drop(told.lock()),
+        move |_| drop(handler.lock()),
     );
     let mut stream = hub.subscribe().unwrap();
     eventually("the monitor runs", || driver.lock().unwrap().is_some()).await;
     drop(hub);
     assert_eq!(ended(&mut stream).await, Err(Stopped));
     drop(stream);
-    eventually("nothing leads to the driver", || Arc::strong_count(&driver) == 1).await;
+    eventually("the driver is no longer referenced", || Arc::strong_count(&driver) == 1).await;
     let reporter = driver.lock().unwrap().take().unwrap();
     assert!(reporter.is_closed());
     reporter.report([DeviceHealth::healthy("node-1", "gpu-0")]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_the_drivers_handler_of_errors_does_not_stop_the_leases() {
+async fn a_panic_in_the_drivers_error_handler_does_not_stop_the_leases() {
     let hub = HealthHub::new(
         |reporter| {
             async move {
@@ -230,7 +232,7 @@ async fn a_panic_in_the_drivers_handler_of_errors_does_not_stop_the_leases() {
 }
 
 #[tokio::test]
-async fn a_reporter_to_nobody_is_closed_and_takes_reports_all_the_same() {
+async fn a_reporter_to_nobody_is_closed_and_discards_reports() {
     let reporter = HealthReporter::to_nobody();
     reporter.report([DeviceHealth::healthy("node-1", "gpu-0")]).await;
     reporter.forget("node-1", "gpu-0").await;

@@ -1,4 +1,4 @@
-//! Whatever happens, a stream that has read all knows what the hub knows.
+//! Property test: after any sequence of events, a stream that has read all changes has the state of the hub.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use proptest::prelude::*;
 use tokio::time::advance;
 
 use super::double::*;
-use crate::health::table::Told;
+use crate::health::table::DeviceState;
 use crate::health::*;
 
 #[derive(Debug, Clone)]
-enum Step {
+enum Event {
     Report(Vec<DeviceHealth>),
     Forget(usize),
     Advance(u64),
     /// A stream reads one message.
     Read(usize),
-    /// A stream is opened in place of another.
+    /// A stream is replaced by a new one.
     Reopen(usize),
     Fail,
 }
@@ -35,21 +35,21 @@ fn device() -> impl Strategy<Value = DeviceHealth> {
     })
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        6 => prop::collection::vec(device(), 0..5).prop_map(Step::Report),
-        3 => (0_usize..6).prop_map(Step::Forget),
-        4 => (1_u64..20_000).prop_map(Step::Advance),
-        4 => (0..STREAMS).prop_map(Step::Read),
-        2 => (0..STREAMS).prop_map(Step::Reopen),
-        1 => Just(Step::Fail),
+        6 => prop::collection::vec(device(), 0..5).prop_map(Event::Report),
+        3 => (0_usize..6).prop_map(Event::Forget),
+        4 => (1_u64..20_000).prop_map(Event::Advance),
+        4 => (0..STREAMS).prop_map(Event::Read),
+        2 => (0..STREAMS).prop_map(Event::Reopen),
+        1 => Just(Event::Fail),
     ]
 }
 
-/// A kubelet's stream and what it made of it.
+/// A kubelet's stream, and the states that it has read from it.
 struct Kubelet {
     stream: Subscription,
-    devices: BTreeMap<String, Told>,
+    devices: BTreeMap<String, DeviceState>,
 }
 
 impl Kubelet {
@@ -58,10 +58,10 @@ impl Kubelet {
     }
 
     fn read(&mut self) -> bool {
-        let Some(told) = self.stream.next().now_or_never() else { return false };
-        // The time of a finding is not news: a kubelet does not look at it.
-        let told = told.unwrap().unwrap().into_iter().map(|told| Told { last_updated: 0, ..told });
-        self.devices.extend(told.map(|told| (told.device_name.clone(), told)));
+        let Some(states) = self.stream.next().now_or_never() else { return false };
+        // A new time alone is not a change: kubelets ignore it.
+        let states = states.unwrap().unwrap().into_iter().map(|state| DeviceState { last_updated: 0, ..state });
+        self.devices.extend(states.map(|state| (state.device_name.clone(), state)));
         true
     }
 
@@ -70,7 +70,7 @@ impl Kubelet {
     }
 }
 
-/// What a device shall look like: a model that is too simple to be wrong.
+/// A simple model of a device, for the expected state.
 struct Expected {
     reported: DeviceHealth,
     age: Duration,
@@ -78,7 +78,7 @@ struct Expected {
 }
 
 impl Expected {
-    fn told(&self) -> (HealthStatus, String) {
+    fn state(&self) -> (HealthStatus, String) {
         let lease = self.reported.lease.filter(|lease| !lease.is_zero()).unwrap_or(DEFAULT_LEASE);
         match (self.failed, self.age >= lease) {
             (true, _) => (HealthStatus::Unknown, "the health monitor ended: broken".to_owned()),
@@ -88,49 +88,50 @@ impl Expected {
     }
 }
 
-async fn check(steps: Vec<Step>) {
+async fn check(events: Vec<Event>) {
     let (mut double, stream, mut monitor) = Double::running().await;
     let mut kubelets = vec![Kubelet { stream, devices: BTreeMap::new() }];
     kubelets.resize_with(STREAMS, || Kubelet::new(&double.hub));
     let mut expected = BTreeMap::<String, Expected>::new();
-    for step in steps {
-        match step {
-            Step::Report(devices) => {
+    for event in events {
+        match event {
+            Event::Report(devices) => {
                 monitor.reporter.report(devices.clone()).await;
                 for reported in devices {
                     let name = reported.device_name.clone();
                     expected.insert(name, Expected { reported, age: Duration::ZERO, failed: false });
                 }
             }
-            Step::Forget(number) => {
+            Event::Forget(number) => {
                 let name = format!("gpu-{number}");
                 monitor.reporter.forget("node-1", &name).await;
                 expected.remove(&name);
             }
-            Step::Advance(milliseconds) => {
+            Event::Advance(milliseconds) => {
                 let start = tokio::time::Instant::now();
                 advance(Duration::from_millis(milliseconds)).await;
-                settle().await;
+                run_ready_tasks().await;
                 for device in expected.values_mut() {
                     device.age += start.elapsed();
                 }
             }
-            Step::Read(kubelet) => {
+            Event::Read(kubelet) => {
                 kubelets[kubelet].read();
             }
-            Step::Reopen(kubelet) => kubelets[kubelet] = Kubelet::new(&double.hub),
-            Step::Fail => {
+            Event::Reopen(kubelet) => kubelets[kubelet] = Kubelet::new(&double.hub),
+            Event::Fail => {
                 let start = tokio::time::Instant::now();
-                monitor.end(Order::Fail("broken"));
+                monitor.end(Exit::Fail("broken"));
                 monitor = double.monitor().await;
-                // A lease that passed before is told by its own words until the failure, then by those of the failure.
+                // The message of the failure replaces that of an expired lease.
                 for device in expected.values_mut() {
-                    (device.failed, device.age) = (true, device.age + start.elapsed());
+                    device.failed = true;
+                    device.age += start.elapsed();
                 }
             }
         }
     }
-    settle().await;
+    run_ready_tasks().await;
     for kubelet in &mut kubelets {
         kubelet.read_all();
     }
@@ -138,14 +139,16 @@ async fn check(steps: Vec<Step>) {
     late.read_all();
     let Kubelet { stream, devices: hub } = late;
     drop(stream);
-    let told =
-        hub.iter().map(|(name, told)| (name.clone(), (told.health, told.message.clone()))).collect::<BTreeMap<_, _>>();
-    let expected = expected.into_iter().map(|(name, device)| (name, device.told())).collect::<BTreeMap<_, _>>();
-    assert_eq!(told, expected);
+    let states = hub
+        .iter()
+        .map(|(name, state)| (name.clone(), (state.health, state.message.clone())))
+        .collect::<BTreeMap<_, _>>();
+    let expected = expected.into_iter().map(|(name, device)| (name, device.state())).collect::<BTreeMap<_, _>>();
+    assert_eq!(states, expected);
     assert_eq!(double.hub.summary().streams, STREAMS);
     for mut kubelet in kubelets {
-        // What only the stream knows is gone, and it knows that.
-        kubelet.devices.retain(|name, told| hub.contains_key(name) || told.health != HealthStatus::Unknown);
+        // Forgotten devices are unknown in the stream and absent in the hub.
+        kubelet.devices.retain(|name, state| hub.contains_key(name) || state.health != HealthStatus::Unknown);
         assert_eq!(kubelet.devices, hub);
     }
 }
@@ -154,8 +157,8 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
 
     #[test]
-    fn a_stream_knows_in_the_end_what_the_hub_knows(steps in prop::collection::vec(step(), 1..60)) {
+    fn a_stream_ends_up_with_the_state_of_the_hub(events in prop::collection::vec(event(), 1..60)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(check(steps));
+        runtime.block_on(check(events));
     }
 }

@@ -1,22 +1,22 @@
-//! What streams are told of what a monitor reports.
+//! Tests of what streams send for the reports of a monitor.
 
 use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime};
 
+use drakkar_kubelet_api::health_v1 as proto;
 use prost::Message as _;
 use rstest::rstest;
 
 use super::double::*;
 use crate::health::table::{MAX_DEVICES, MAX_MESSAGE};
 use crate::health::*;
-use drakkar_kubelet_api::health_v1 as proto;
 
 fn many(range: std::ops::Range<usize>) -> impl Iterator<Item = DeviceHealth> {
     range.map(|number| DeviceHealth::healthy("node-1", format!("gpu-{number}")))
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_report_is_one_message_and_a_change_is_told_alone() {
+async fn a_report_is_one_message_and_a_change_is_sent_alone() {
     let (_double, mut stream, monitor) = Double::running().await;
     let gpus = [DeviceHealth::healthy("node-1", "gpu-0"), DeviceHealth::unhealthy("node-1", "gpu-1", "too hot")];
     monitor.reporter.report(gpus).await;
@@ -40,14 +40,14 @@ async fn a_new_stream_starts_with_all_devices_and_the_same_monitor() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_report_without_news_is_not_told() {
+async fn a_report_without_changes_is_not_sent() {
     let (_double, mut stream, monitor) = Double::running().await;
     monitor.report(DeviceHealth::healthy("node-1", "gpu-0")).await;
-    assert_eq!(now(&mut stream).await, ["gpu-0 Healthy"]);
+    assert_eq!(pending(&mut stream).await, ["gpu-0 Healthy"]);
     monitor.report(DeviceHealth::healthy("node-1", "gpu-0")).await;
-    assert!(now(&mut stream).await.is_empty());
+    assert!(pending(&mut stream).await.is_empty());
     monitor.report(DeviceHealth::healthy("node-1", "gpu-0").with_lease(seconds(31))).await;
-    assert_eq!(now(&mut stream).await, ["gpu-0 Healthy"]);
+    assert_eq!(pending(&mut stream).await, ["gpu-0 Healthy"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,12 +56,12 @@ async fn a_slow_reader_gets_the_last_state_of_each_device_once() {
     for round in 0..1000 {
         monitor.report(DeviceHealth::unhealthy("node-1", format!("gpu-{}", round % 2), round.to_string())).await;
     }
-    assert_eq!(now(&mut stream).await, ["gpu-0 Unhealthy 998", "gpu-1 Unhealthy 999"]);
-    assert!(now(&mut stream).await.is_empty());
+    assert_eq!(pending(&mut stream).await, ["gpu-0 Unhealthy 998", "gpu-1 Unhealthy 999"]);
+    assert!(pending(&mut stream).await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forgotten_device_is_unknown_for_the_last_time_and_new_streams_never_hear_of_it() {
+async fn a_forgotten_device_is_sent_as_unknown_once_and_never_to_new_streams() {
     let (double, mut stream, monitor) = Double::running().await;
     let gpus = [DeviceHealth::healthy("node-1", "gpu-0"), DeviceHealth::healthy("node-1", "gpu-1")];
     monitor.reporter.report(gpus).await;
@@ -70,26 +70,26 @@ async fn a_forgotten_device_is_unknown_for_the_last_time_and_new_streams_never_h
     monitor.reporter.forget("node-1", "never-there").await;
     monitor.reporter.forget("not a pool", "").await;
     let mut new = double.hub.subscribe().unwrap();
-    assert_eq!(now(&mut new).await, ["gpu-1 Healthy"]);
+    assert_eq!(pending(&mut new).await, ["gpu-1 Healthy"]);
     let gone = in_time(stream.next()).await.unwrap().unwrap();
-    assert_eq!(gone.iter().map(text).collect::<Vec<_>>(), ["gpu-0 Unknown the driver has no such device any more"]);
-    // The kubelet drops it when this has passed.
+    assert_eq!(gone.iter().map(text).collect::<Vec<_>>(), ["gpu-0 Unknown the driver no longer has this device"]);
+    // The kubelet drops the device when this lease expires.
     assert_eq!(gone[0].lease_seconds, 1);
 
-    // It has no lease that could pass, and is not sent again.
+    // It has no lease that could expire, and is not resent.
     tokio::time::advance(seconds(9)).await;
     monitor.report(DeviceHealth::healthy("node-1", "gpu-1")).await;
     tokio::time::advance(seconds(9)).await;
-    assert_eq!(now(&mut stream).await, ["gpu-1 Healthy"]);
+    assert_eq!(pending(&mut stream).await, ["gpu-1 Healthy"]);
     assert!(double.errors().is_empty());
 
     // It may come back.
     monitor.report(DeviceHealth::healthy("node-1", "gpu-0")).await;
-    assert_eq!(now(&mut stream).await, ["gpu-0 Healthy"]);
+    assert_eq!(pending(&mut stream).await, ["gpu-0 Healthy"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn devices_that_come_and_go_unread_do_not_pile_up() {
+async fn devices_that_come_and_go_unread_do_not_accumulate() {
     let (double, mut stream, monitor) = Double::running().await;
     for round in 0..3 {
         let range = round * MAX_DEVICES..(round + 1) * MAX_DEVICES;
@@ -99,44 +99,44 @@ async fn devices_that_come_and_go_unread_do_not_pile_up() {
         }
     }
     assert!(double.errors().is_empty());
-    let told = next(&mut stream).await;
-    assert_eq!(told.len(), MAX_DEVICES);
-    assert!(told[0].starts_with(&format!("gpu-{} ", 2 * MAX_DEVICES)), "{}", told[0]);
-    assert!(now(&mut stream).await.is_empty());
+    let states = next(&mut stream).await;
+    assert_eq!(states.len(), MAX_DEVICES);
+    assert!(states[0].starts_with(&format!("gpu-{} ", 2 * MAX_DEVICES)), "{}", states[0]);
+    assert!(pending(&mut stream).await.is_empty());
 }
 
-/// G44: Go leaves it to the kubelet, which cuts between any two bytes.
+/// G44: Go leaves truncation to the kubelet, which truncates between any two bytes.
 #[rstest]
 #[case::of_the_full_length("x".repeat(1024), "x".repeat(1024))]
 #[case::one_byte_longer("x".repeat(1025), format!("{}...", "x".repeat(1021)))]
-#[case::with_a_character_at_the_cut(format!("x{}", "é".repeat(600)), format!("x{}...", "é".repeat(510)))]
-#[case::with_a_large_character_at_the_cut("🔥".repeat(300), format!("{}...", "🔥".repeat(255)))]
+#[case::with_a_character_at_the_limit(format!("x{}", "é".repeat(600)), format!("x{}...", "é".repeat(510)))]
+#[case::with_a_large_character_at_the_limit("🔥".repeat(300), format!("{}...", "🔥".repeat(255)))]
 #[tokio::test(start_paused = true)]
-async fn a_message_is_cut_between_characters(#[case] message: String, #[case] expected: String) {
+async fn a_message_is_truncated_between_characters(#[case] message: String, #[case] expected: String) {
     let (_double, mut stream, monitor) = Double::running().await;
     monitor.report(DeviceHealth::unhealthy("node-1", "gpu-0", message)).await;
-    let told = in_time(stream.next()).await.unwrap().unwrap();
-    assert!(told[0].message.len() <= MAX_MESSAGE);
-    assert_eq!(told[0].message, expected);
+    let states = in_time(stream.next()).await.unwrap().unwrap();
+    assert!(states[0].message.len() <= MAX_MESSAGE);
+    assert_eq!(states[0].message, expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn devices_beyond_what_a_kubelet_keeps_are_refused_and_named() {
+async fn devices_beyond_the_kubelets_limit_are_skipped_and_named() {
     let (double, mut stream, monitor) = Double::running().await;
     for _ in 0..2 {
         monitor.reporter.report(many(0..MAX_DEVICES + 10)).await;
         let names = (MAX_DEVICES..MAX_DEVICES + 8).map(|number| format!("node-1/gpu-{number}")).collect::<Vec<_>>();
         let error = format!(
-            "health of devices: a kubelet keeps the health of at most 16384 devices of a driver: no room for {} and 2 more",
+            "device health: a kubelet keeps the health of at most 16384 devices of a driver: skipped {} and 2 more",
             names.join(", ")
         );
         assert_eq!(double.errors(), [error]);
         assert_eq!(double.hub.summary().healthy, MAX_DEVICES);
-        // The same again is not told again.
+        // The same report again is no new error.
         monitor.reporter.report(many(0..MAX_DEVICES + 10)).await;
         assert!(double.errors().is_empty());
 
-        // One leaves, another has room, and what is refused then is news.
+        // After a device is forgotten, the next skipped device is a new error.
         monitor.reporter.forget("node-1", "gpu-0").await;
         monitor.report(DeviceHealth::healthy("node-1", "gpu-0")).await;
         assert!(double.errors().is_empty());
@@ -145,25 +145,25 @@ async fn devices_beyond_what_a_kubelet_keeps_are_refused_and_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn devices_that_nobody_reports_any_more_make_room_for_others() {
+async fn devices_with_an_expired_lease_are_evicted_for_others() {
     let (double, mut stream, monitor) = Double::running().await;
     monitor.reporter.report(many(0..MAX_DEVICES - 1)).await;
     tokio::time::advance(seconds(20)).await;
     monitor.report(DeviceHealth::healthy("node-1", "nic-0")).await;
     tokio::time::advance(seconds(10)).await;
-    settle().await;
+    run_ready_tasks().await;
     assert_eq!(double.errors().len(), 1);
     next(&mut stream).await;
 
     monitor.reporter.report(many(MAX_DEVICES..2 * MAX_DEVICES)).await;
     let errors = double.errors();
-    assert!(matches!(&errors[..], [error] if error.ends_with("no room for node-1/gpu-32767")), "{errors:?}");
+    assert!(matches!(&errors[..], [error] if error.ends_with("skipped node-1/gpu-32767")), "{errors:?}");
     let HealthSummary { healthy, unknown, .. } = double.hub.summary();
     assert_eq!((healthy, unknown), (MAX_DEVICES, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_is_none_is_refused_and_the_rest_of_the_report_is_taken() {
+async fn a_device_with_an_invalid_name_is_skipped_and_the_rest_of_the_report_is_applied() {
     let (double, mut stream, monitor) = Double::running().await;
     let report = ["GPU 0", "gpu-1", ""].map(|name| DeviceHealth::healthy("node-1", name));
     monitor.reporter.report(report.clone()).await;
@@ -171,13 +171,13 @@ async fn a_name_that_is_none_is_refused_and_the_rest_of_the_report_is_taken() {
     assert_eq!(next(&mut stream).await, ["gpu-1 Healthy"]);
     let errors = double.errors();
     assert!(
-        matches!(&errors[..], [error] if error.starts_with(r#"health of devices: a report is refused: device name "GPU 0": "#)),
+        matches!(&errors[..], [error] if error.starts_with(r#"device health: report skipped: device name "GPU 0": "#)),
         "{errors:?}"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_largest_report_comes_in_messages_that_a_client_takes() {
+async fn the_largest_report_is_split_into_messages_that_clients_accept() {
     let (double, mut stream, monitor) = Double::running().await;
     let pool = format!("{}/{}", "p".repeat(126), "q".repeat(126));
     let name = |number| format!("{number:0>63}");
@@ -187,9 +187,9 @@ async fn the_largest_report_comes_in_messages_that_a_client_takes() {
     assert!(double.errors().is_empty());
     let mut devices = BTreeMap::new();
     while devices.len() < MAX_DEVICES {
-        let told = in_time(stream.next()).await.unwrap().unwrap();
+        let states = in_time(stream.next()).await.unwrap().unwrap();
         let message = proto::NodeWatchResourcesResponse {
-            devices: told
+            devices: states
                 .iter()
                 .map(|device| proto::DeviceHealth {
                     device: Some(proto::DeviceIdentifier {
@@ -204,17 +204,17 @@ async fn the_largest_report_comes_in_messages_that_a_client_takes() {
                 .collect(),
         };
         assert!(message.encoded_len() < 4 * 1024 * 1024, "{}", message.encoded_len());
-        for device in told {
+        for device in states {
             assert!(devices.insert(device.device_name.clone(), device).is_none());
         }
     }
-    assert!(now(&mut stream).await.is_empty());
+    assert!(pending(&mut stream).await.is_empty());
     assert_eq!(devices.len(), MAX_DEVICES);
 }
 
-/// Some thirty times what it takes on a busy machine of two cores, without optimization.
+/// The limit is some thirty times what this takes on a busy machine with two cores, without optimization.
 #[tokio::test]
-async fn sixteen_thousand_devices_are_reported_and_read_within_a_bound() {
+async fn sixteen_thousand_devices_are_reported_and_read_within_the_limit() {
     let (_double, mut stream, monitor) = Double::running().await;
     let start = Instant::now();
     monitor.reporter.report(many(0..MAX_DEVICES)).await;
@@ -225,7 +225,7 @@ async fn sixteen_thousand_devices_are_reported_and_read_within_a_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_of_a_finding_is_the_drivers_or_that_of_the_report() {
+async fn the_time_is_that_of_the_driver_or_of_the_report() {
     let (_double, mut stream, monitor) = Double::running().await;
     let unix =
         |time: SystemTime| i64::try_from(time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs()).unwrap();
@@ -233,9 +233,9 @@ async fn the_time_of_a_finding_is_the_drivers_or_that_of_the_report() {
     let given = |time| DeviceHealth { last_updated: Some(time), ..DeviceHealth::healthy("node-1", "given") };
     let report = [DeviceHealth::healthy("node-1", "not"), given(SystemTime::UNIX_EPOCH + seconds(1_700_000_000))];
     monitor.reporter.report(report).await;
-    let told = in_time(stream.next()).await.unwrap().unwrap();
-    assert!((before..=unix(SystemTime::now())).contains(&told[0].last_updated));
-    assert_eq!(told[1].last_updated, 1_700_000_000);
+    let states = in_time(stream.next()).await.unwrap().unwrap();
+    assert!((before..=unix(SystemTime::now())).contains(&states[0].last_updated));
+    assert_eq!(states[1].last_updated, 1_700_000_000);
 }
 
 #[tokio::test(start_paused = true)]

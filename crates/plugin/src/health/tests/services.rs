@@ -1,4 +1,4 @@
-//! Both versions of the service, over a unix socket, with a kubelet's client.
+//! Tests of both versions of the service over a unix socket, with a kubelet's client.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::socket::listen;
 
 fn serve(path: &Path, routes: Routes) -> Server {
     let (listener, file) = listen(path, &DriverName::new("gpu.example.com").unwrap()).unwrap();
-    Server::start(listener, file, routes, crate::server::Watch::default()).unwrap()
+    Server::start(listener, file, routes, crate::server::CallHooks::default()).unwrap()
 }
 
 fn routes(hub: &Arc<HealthHub>) -> Routes {
@@ -48,9 +48,9 @@ macro_rules! tests_of {
                 Ok(in_time(call).await?.into_inner())
             }
 
-            /// A.6: one message, everything mapped, and the end is no error.
+            /// A.6: a report arrives in one message with all fields, and the stream ends without an error.
             #[tokio::test]
-            async fn a_report_arrives_whole_and_the_end_is_no_error() {
+            async fn a_report_arrives_completely_and_the_stream_ends_without_an_error() {
                 let directory = tempfile::tempdir().unwrap();
                 let mut double = Double::new();
                 let server = serve(&directory.path().join("dra.sock"), routes(&double.hub));
@@ -77,11 +77,11 @@ macro_rules! tests_of {
                     ],
                 };
                 assert_eq!(in_time(stream.message()).await.unwrap(), Some(expected));
-                monitor.end(Order::Return);
+                monitor.end(Exit::Return);
                 assert_eq!(in_time(stream.message()).await.unwrap(), None);
             }
 
-            /// A.6: Go asks the driver; here a driver without health has no such service.
+            /// A.6: Go calls the driver; here a driver without health does not have the service.
             #[tokio::test]
             async fn a_driver_without_health_answers_unimplemented() {
                 let directory = tempfile::tempdir().unwrap();
@@ -90,15 +90,15 @@ macro_rules! tests_of {
                 assert_eq!(error.code(), Code::Unimplemented);
             }
 
-            /// G43: what a kubelet leaves behind is nothing.
+            /// G43: a disconnected kubelet leaves nothing behind.
             #[tokio::test]
-            async fn a_client_that_goes_away_gives_its_subscription_up() {
+            async fn a_disconnected_client_is_unsubscribed() {
                 let directory = tempfile::tempdir().unwrap();
                 let mut double = Double::new();
                 let server = serve(&directory.path().join("dra.sock"), routes(&double.hub));
                 let channel = connect(server.path()).await;
-                let (one, other) =
-                    (watch(&channel).await.unwrap(), watch(&connect(server.path()).await).await.unwrap());
+                let one = watch(&channel).await.unwrap();
+                let other = watch(&connect(server.path()).await).await.unwrap();
                 let monitor = double.monitor().await;
                 assert_eq!(double.hub.summary().streams, 2);
                 drop(one);
@@ -123,9 +123,9 @@ macro_rules! tests_of {
                 assert_eq!((error.code(), error.message()), expected);
             }
 
-            /// The limit of a client is 4 MiB. One that reads nothing meanwhile holds up nobody.
+            /// A client accepts messages of at most 4 MiB. A client that does not read blocks nobody.
             #[tokio::test]
-            async fn the_largest_report_arrives_also_at_a_slow_reader() {
+            async fn the_largest_report_arrives_at_a_slow_reader_too() {
                 let directory = tempfile::tempdir().unwrap();
                 let mut double = Double::new();
                 let server = serve(&directory.path().join("dra.sock"), routes(&double.hub));

@@ -1,14 +1,13 @@
-//! docs/metrics.md tells the truth: all metrics are in it, with their type and labels, and nothing else; and its alerts query
-//! metrics and labels that there are.
+//! Tests of docs/metrics.md: it has exactly the metrics that are exposed, with their type and labels, and its alerts query
+//! metrics that exist.
 
-use crate::metrics::labels::LabelSet;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 
 const PAGE: &str = include_str!("../../../../../docs/metrics.md");
 
-/// The rows of the tables of metrics.
+/// Parses the tables of metrics.
 fn documented() -> BTreeMap<String, (String, Vec<String>)> {
     let mut metrics = BTreeMap::new();
     for row in PAGE.lines().filter(|line| line.starts_with("| `drakkar_plugin_") || line.starts_with("| `process_")) {
@@ -18,17 +17,17 @@ fn documented() -> BTreeMap<String, (String, Vec<String>)> {
         assert!(meaning.len() > 10, "{row}");
         let labels: BTreeSet<_> = labels.split('`').skip(1).step_by(2).map(str::to_owned).collect();
         let known = metrics.insert(name.trim_matches('`').to_owned(), (kind.to_owned(), labels.into_iter().collect()));
-        assert!(known.is_none(), "{name} is there twice");
+        assert!(known.is_none(), "{name} is documented twice");
     }
     metrics
 }
 
 #[test]
-fn every_metric_is_in_the_document_and_nothing_else() {
+fn the_document_has_exactly_the_exposed_metrics() {
     assert_eq!(documented(), metrics().exposition().in_queries());
 }
 
-/// The page lists the values of each label. A value that is added has to be explained.
+/// The document explains the values of each label.
 #[test]
 fn every_value_of_every_label_is_in_the_document() {
     fn values<L: LabelSet>(text: fn(L) -> &'static str) -> Vec<&'static str> {

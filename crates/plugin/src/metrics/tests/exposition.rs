@@ -1,14 +1,14 @@
-//! A reader of OpenMetrics text that takes nothing for granted.
+//! A strict parser of OpenMetrics text.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// What is declared about a name.
+/// The declaration of a metric family.
 #[derive(Debug, Default)]
 pub(super) struct Family {
     pub(super) kind: String,
     help: String,
     unit: Option<String>,
-    /// The names of its labels, but for the bounds of buckets.
+    /// The names of its labels, except for the bounds of buckets.
     pub(super) labels: BTreeSet<String>,
 }
 
@@ -28,10 +28,11 @@ pub(super) struct Exposition {
 }
 
 impl Exposition {
-    /// Panics with what is wrong.
+    /// Parses a text. Panics if it is malformed.
     pub(super) fn parse(text: &str) -> Self {
         let body = text.strip_suffix("# EOF\n").expect("the end is marked");
-        let (mut families, mut samples) = (BTreeMap::<String, Family>::new(), vec![]);
+        let mut families = BTreeMap::<String, Family>::new();
+        let mut samples = vec![];
         let mut values = BTreeMap::new();
         let mut current = String::new();
         for line in body.lines() {
@@ -52,7 +53,7 @@ impl Exposition {
             }
             let (series, value) = line.rsplit_once(' ').expect("a sample has a value");
             let value: f64 = value.parse().expect("a value is a number");
-            assert!(values.insert(series.to_owned(), value).is_none(), "{series} is there twice");
+            assert!(values.insert(series.to_owned(), value).is_none(), "{series} is exposed twice");
             let (name, labels) = match series.split_once('{') {
                 None => (series, vec![]),
                 Some((name, labels)) => (name, parse_labels(labels.strip_suffix('}').expect("labels end"))),
@@ -65,7 +66,7 @@ impl Exposition {
         Self { families, samples, values }
     }
 
-    /// The rules of OpenMetrics 1.0 and of Prometheus for names.
+    /// Checks the rules of OpenMetrics 1.0, and those of Prometheus for names.
     pub(super) fn check(&self) {
         let valid = |name: &str| name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
         for (name, family) in &self.families {
@@ -97,7 +98,7 @@ impl Exposition {
         self.check_buckets();
     }
 
-    /// Buckets rise in their bounds and counts, and the last one has everything.
+    /// Checks that the bounds and counts of buckets increase, and that the last one has all observations.
     fn check_buckets(&self) {
         let mut last: BTreeMap<(&str, String), (f64, f64)> = BTreeMap::new();
         let key = |sample: &Sample| {
@@ -121,7 +122,7 @@ impl Exposition {
         *self.values.get(series).unwrap_or_else(|| panic!("no {series} among {:#?}", self.values.keys()))
     }
 
-    /// Names as queries know them, with type and labels.
+    /// Returns the names as queries use them, with type and labels.
     pub(super) fn in_queries(&self) -> BTreeMap<String, (String, Vec<String>)> {
         let of_family = |(name, family): (&String, &Family)| {
             let suffix = match family.kind.as_str() {
@@ -140,7 +141,7 @@ impl Exposition {
     }
 }
 
-/// None of our values has a comma, a quote or a backslash.
+/// Parses labels whose values have no comma, quote or backslash, as all of ours.
 fn parse_labels(text: &str) -> Vec<(String, String)> {
     let label = |label: &str| {
         let (name, value) = label.split_once('=').expect("a label has a value");

@@ -1,17 +1,16 @@
-//! `GetInfo` as grpc-go sends it from a kubelet, byte by byte. No Rust client can: theirs refuse the authority themselves.
+//! `GetInfo` as grpc-go sends it from a kubelet, byte by byte. Rust clients cannot send it: they reject the authority.
 
 use std::path::Path;
 use std::time::Duration;
 
+use drakkar_kubelet_api::registration::PluginInfo;
 use prost::Message as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use drakkar_kubelet_api::registration::PluginInfo;
-
-/// Far longer than anything here takes.
-pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+/// The limit for anything in these tests, which take far less.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -22,7 +21,7 @@ const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// What came back.
+/// The server's answer to a call.
 #[derive(Debug, PartialEq)]
 pub(super) enum Answer {
     Info(PluginInfo),
@@ -34,7 +33,7 @@ pub(super) enum Answer {
     Unexpected(String),
 }
 
-/// The authority that grpc-go makes of a path: everything is escaped but letters, digits and some signs, `@` among them.
+/// Returns the authority that grpc-go sends for a socket path. It escapes all but letters, digits and some signs, such as `@`.
 fn authority(path: &Path) -> String {
     let mut authority = String::new();
     for byte in path.to_str().unwrap().bytes() {
@@ -47,7 +46,7 @@ fn authority(path: &Path) -> String {
     authority
 }
 
-/// Calls `GetInfo` on a fresh connection to the socket at this path.
+/// Calls `GetInfo` on a new connection to the socket at `path`.
 pub(super) async fn call_get_info(mut stream: UnixStream, path: &Path) -> Answer {
     let headers = header_block(&[
         (":method", "POST"),
@@ -62,10 +61,10 @@ pub(super) async fn call_get_info(mut stream: UnixStream, path: &Path) -> Answer
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     bytes.extend(frame(SETTINGS, 0, 0, &[]));
     bytes.extend(frame(HEADERS, END_HEADERS, 1, &headers));
-    // An empty message behind its five bytes of length.
+    // An empty message: only gRPC's prefix of five bytes.
     bytes.extend(frame(DATA, END_STREAM, 1, &[0; 5]));
     stream.write_all(&bytes).await.unwrap();
-    timeout(PATIENCE, answer(&mut stream)).await.expect("no answer in time")
+    timeout(TIMEOUT, answer(&mut stream)).await.expect("no answer in time")
 }
 
 async fn answer(stream: &mut UnixStream) -> Answer {
@@ -102,7 +101,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Headers in HPACK's plainest form: literal, not indexed, not compressed.
+/// Encodes headers in HPACK's simplest form: literal, not indexed, not compressed.
 fn header_block(headers: &[(&str, &str)]) -> Vec<u8> {
     let mut block = vec![];
     for (name, value) in headers {
@@ -111,7 +110,7 @@ fn header_block(headers: &[(&str, &str)]) -> Vec<u8> {
             match text.len() {
                 length @ 0..127 => block.push(u8::try_from(length).unwrap()),
                 length => {
-                    // A prefix of seven bits that says: and so much more, in this case always less than 2 * 127.
+                    // HPACK's integer: a full prefix of seven bits, then the rest, here in one byte.
                     block.push(127);
                     let rest = u8::try_from(length - 127).unwrap();
                     assert!(rest < 128, "{text:?} is too long for this encoder");

@@ -1,4 +1,4 @@
-//! The peers of a server in these tests: a driver that does as it is told, and a kubelet's clients.
+//! Test doubles: a driver with scripted handlers, and the kubelet's clients.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -10,13 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures::Stream;
-use futures::stream;
-use tokio::sync::Notify;
-use tonic::service::Routes;
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Response, Status};
-
 use drakkar_kubelet_api::dra_v1::dra_plugin_client::DraPluginClient;
 use drakkar_kubelet_api::dra_v1::dra_plugin_server::{DraPlugin, DraPluginServer};
 use drakkar_kubelet_api::dra_v1::{
@@ -26,20 +19,26 @@ use drakkar_kubelet_api::dra_v1::{
 use drakkar_kubelet_api::health_v1::dra_resource_health_client::DraResourceHealthClient;
 use drakkar_kubelet_api::health_v1::dra_resource_health_server::{DraResourceHealth, DraResourceHealthServer};
 use drakkar_kubelet_api::health_v1::{NodeWatchResourcesRequest, NodeWatchResourcesResponse};
+use futures::Stream;
+use futures::stream;
+use tokio::sync::Notify;
+use tonic::service::Routes;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Response, Status};
 
-/// Far longer than anything here takes.
-pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+/// The limit for anything in these tests, which take far less.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A driver whose handlers obey the name of the first claim: `panic`, `wait`, or anything else for an answer.
+/// A driver whose handlers are scripted by the name of the first claim: `panic`, `wait`, or anything else to succeed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Driver {
-    /// A call waits.
+    /// Notified when a call waits.
     pub(super) entered: Arc<Notify>,
-    /// Lets it go on.
+    /// Lets a waiting call continue.
     pub(super) release: Arc<Notify>,
-    /// A waiting call went on.
+    /// Whether a waiting call continued.
     pub(super) finished: Arc<AtomicBool>,
-    /// A waiting call was dropped or went on.
+    /// Whether a waiting call continued or was dropped.
     pub(super) dropped: Arc<AtomicBool>,
 }
 
@@ -49,7 +48,7 @@ impl Driver {
     }
 }
 
-/// Sets a flag when it goes out of scope.
+/// Sets a flag when it is dropped.
 struct OnDrop(Arc<AtomicBool>);
 
 impl Drop for OnDrop {
@@ -85,7 +84,7 @@ impl DraPlugin for Driver {
     }
 }
 
-/// Reports once, then waits; panics when released.
+/// Reports once, then waits, and panics when released.
 #[tonic::async_trait]
 impl DraResourceHealth for Driver {
     type NodeWatchResourcesStream = Pin<Box<dyn Stream<Item = Result<NodeWatchResourcesResponse, Status>> + Send>>;
@@ -108,9 +107,9 @@ impl DraResourceHealth for Driver {
     }
 }
 
-/// A listener that fails for good, with "invalid argument", as soon as something is written to the stream beside it.
-pub(super) fn mortal_listener() -> (UnixListener, UnixStream) {
-    // Connected sockets do not accept, but they become readable.
+/// Returns a listener that fails permanently, with "invalid argument", once something is written to the stream.
+pub(super) fn failing_listener() -> (UnixListener, UnixStream) {
+    // A connected socket becomes readable, and then cannot accept.
     let (socket, trigger) = UnixStream::pair().unwrap();
     (OwnedFd::from(socket).into(), trigger)
 }
@@ -119,7 +118,7 @@ pub(super) async fn connect(path: &Path) -> Result<Channel, tonic::transport::Er
     Endpoint::from_shared(format!("unix:{}", path.display())).unwrap().connect().await
 }
 
-/// Prepares one claim of this name.
+/// Prepares one claim with this name.
 pub(super) async fn prepare(channel: &Channel, name: &str) -> Result<NodePrepareResourcesResponse, Status> {
     let claim = Claim { namespace: "default".to_owned(), uid: "uid".to_owned(), name: name.to_owned() };
     let request = NodePrepareResourcesRequest { claims: vec![claim] };
@@ -131,7 +130,7 @@ pub(super) async fn unprepare(channel: &Channel) -> Result<NodeUnprepareResource
     Ok(DraPluginClient::new(channel.clone()).node_unprepare_resources(request).await?.into_inner())
 }
 
-/// A watch of health whose first report has arrived.
+/// Opens a health stream and waits for its first report.
 pub(super) async fn watch(channel: &Channel) -> tonic::Streaming<NodeWatchResourcesResponse> {
     let mut client = DraResourceHealthClient::new(channel.clone());
     let mut reports = client.node_watch_resources(NodeWatchResourcesRequest {}).await.unwrap().into_inner();
@@ -139,17 +138,17 @@ pub(super) async fn watch(channel: &Channel) -> tonic::Streaming<NodeWatchResour
     reports
 }
 
-/// Fails a test that would hang.
+/// Fails a test instead of letting it hang.
 pub(super) async fn in_time<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("it took too long")
+    tokio::time::timeout(TIMEOUT, future).await.expect("it took too long")
 }
 
-/// Waits for a condition that nothing tells of.
+/// Polls a condition until it holds.
 pub(super) async fn eventually(what: &str, condition: impl Fn() -> bool) {
     let wait = async {
         while !condition() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("never: {what}"));
+    tokio::time::timeout(TIMEOUT, wait).await.unwrap_or_else(|_| panic!("never: {what}"));
 }

@@ -1,4 +1,4 @@
-//! Both servers of an instance.
+//! Tests of both servers of an instance.
 
 use std::fs;
 use std::io::Write as _;
@@ -6,18 +6,18 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use drakkar_kubelet_api::registration::InfoRequest;
+use drakkar_kubelet_api::registration::registration_client::RegistrationClient;
 use drakkar_metadata::name::DriverName;
 use rstest::rstest;
 
-use super::double::{Driver, PATIENCE, connect, eventually, in_time, mortal_listener, prepare};
+use super::double::{Driver, TIMEOUT, connect, eventually, failing_listener, in_time, prepare};
 use crate::registration::{RegistrationStatus, Services, SupportedServices};
 use crate::server::*;
 use crate::socket::PodUid;
 use crate::socket::watch::DirectoryWatch;
-use drakkar_kubelet_api::registration::InfoRequest;
-use drakkar_kubelet_api::registration::registration_client::RegistrationClient;
 
-/// A node's two directories.
+/// The two directories of a node.
 struct Node {
     _root: tempfile::TempDir,
     registry: PathBuf,
@@ -27,7 +27,8 @@ struct Node {
 impl Node {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
-        let (registry, plugin) = (root.path().join("registry"), root.path().join("plugin"));
+        let registry = root.path().join("registry");
+        let plugin = root.path().join("plugin");
         fs::create_dir(&registry).unwrap();
         fs::create_dir(&plugin).unwrap();
         Self { _root: root, registry, plugin }
@@ -43,8 +44,8 @@ impl Node {
             services: SupportedServices::new(services).unwrap(),
             serve_dra: true,
             register: true,
-            dra_watch: Watch::default(),
-            registration_watch: Watch::default(),
+            dra_hooks: CallHooks::default(),
+            registration_hooks: CallHooks::default(),
         }
     }
 
@@ -57,7 +58,7 @@ impl Node {
     }
 }
 
-/// What a kubelet does: finds the DRA socket by asking at the registration socket, and calls there.
+/// Acts as a kubelet: gets the DRA socket from the registration socket, registers the driver and prepares a claim.
 async fn register_and_prepare(registration: &Path) -> PathBuf {
     let mut kubelet = RegistrationClient::new(connect(registration).await.unwrap());
     let info = kubelet.get_info(InfoRequest {}).await.unwrap().into_inner();
@@ -71,7 +72,7 @@ async fn register_and_prepare(registration: &Path) -> PathBuf {
 }
 
 #[tokio::test]
-async fn an_instance_can_be_found_and_used_and_leaves_nothing() {
+async fn an_instance_registers_serves_and_leaves_no_files() {
     let node = Node::new();
     let endpoints = node.start(None).await;
     assert_eq!(endpoints.registration_socket(), Some(&*node.registry.join("gpu.example.com@reg.sock")));
@@ -83,28 +84,29 @@ async fn an_instance_can_be_found_and_used_and_leaves_nothing() {
         node.plugin.join("dra@kubelet.sock")
     );
     assert_eq!(*status.borrow(), RegistrationStatus::Registered);
-    in_time(endpoints.stop(PATIENCE)).await.unwrap();
+    in_time(endpoints.stop(TIMEOUT)).await.unwrap();
     assert!(node.is_empty());
 }
 
-/// A rolling update: the new instance starts, the old one ends later, and each has its own sockets.
+/// Rolling update: the new instance starts before the old one stops, and each has its own sockets.
 #[tokio::test]
 async fn two_instances_run_side_by_side() {
     let node = Node::new();
-    let (old_uid, new_uid) = ("ad4af911-5bcd-47c5-a554-f35cea869472", "bd4af911-5bcd-47c5-a554-f35cea869472");
+    let old_uid = "ad4af911-5bcd-47c5-a554-f35cea869472";
+    let new_uid = "bd4af911-5bcd-47c5-a554-f35cea869472";
     let old = node.start(Some(old_uid)).await;
     let new = node.start(Some(new_uid)).await;
     register_and_prepare(old.registration_socket().unwrap()).await;
-    in_time(old.stop(PATIENCE)).await.unwrap();
+    in_time(old.stop(TIMEOUT)).await.unwrap();
     let endpoint = register_and_prepare(new.registration_socket().unwrap()).await;
     assert_eq!(endpoint, node.plugin.join(format!("dra@{new_uid}.sock")));
-    in_time(new.stop(PATIENCE)).await.unwrap();
+    in_time(new.stop(TIMEOUT)).await.unwrap();
     assert!(node.is_empty());
 }
 
-/// G4: what killed instances left goes, of ours and of a Go build of the same driver.
+/// G4: stale sockets are removed, our own and those of a Go build of the same driver.
 #[tokio::test]
-async fn sockets_of_killed_instances_go_at_the_next_start() {
+async fn the_next_start_removes_sockets_of_killed_instances() {
     let node = Node::new();
     let uid = "ad4af911-5bcd-47c5-a554-f35cea869472";
     for dead in [
@@ -116,11 +118,11 @@ async fn sockets_of_killed_instances_go_at_the_next_start() {
         drop(UnixListener::bind(dead).unwrap());
     }
     let endpoints = node.start(None).await;
-    in_time(endpoints.stop(PATIENCE)).await.unwrap();
+    in_time(endpoints.stop(TIMEOUT)).await.unwrap();
     assert!(node.is_empty());
 }
 
-/// G5, G7, G8: a start that fails takes back what it did, and nothing else.
+/// G5, G7, G8: a failed start undoes its own changes and nothing else.
 #[tokio::test]
 async fn a_failed_start_leaves_nothing_behind() {
     let node = Node::new();
@@ -148,10 +150,10 @@ async fn a_failed_start_leaves_nothing_behind() {
     assert!(fs::read_dir(&node.plugin).unwrap().next().is_none());
 }
 
-/// G6: the service is there before the kubelet can find it, and the kubelet sees the driver leave before the service goes,
-/// even while calls are still finishing.
+/// G6: the service is up before the kubelet can find it, and the kubelet sees the driver leave before the service is gone,
+/// even while calls are in flight.
 #[tokio::test]
-async fn the_registration_comes_after_the_service_and_goes_before_it() {
+async fn the_registration_starts_after_the_service_and_stops_before_it() {
     let node = Node::new();
     let driver = Driver::default();
     let watch = DirectoryWatch::new(&[&node.registry, &node.plugin]);
@@ -162,7 +164,7 @@ async fn the_registration_comes_after_the_service_and_goes_before_it() {
     let channel = connect(endpoints.dra_socket().unwrap()).await.unwrap();
     let call = tokio::spawn(async move { prepare(&channel, "wait").await });
     in_time(driver.entered.notified()).await;
-    let stop = tokio::spawn(endpoints.stop(PATIENCE));
+    let stop = tokio::spawn(endpoints.stop(TIMEOUT));
     eventually("both sockets are gone", || node.is_empty()).await;
     assert_eq!(watch.events(), ["delete gpu.example.com@reg.sock", "delete dra@kubelet.sock"]);
     assert!(!stop.is_finished());
@@ -171,52 +173,52 @@ async fn the_registration_comes_after_the_service_and_goes_before_it() {
     in_time(stop).await.unwrap().unwrap();
 }
 
-/// G15: neither server stays without the other.
+/// G15: neither server keeps running without the other.
 #[rstest]
 #[case::of_the_dra_server(true)]
 #[case::of_the_registration_server(false)]
 #[tokio::test]
-async fn the_death_of_a_server_withdraws_the_registration(#[case] dra_dies: bool) {
+async fn the_failure_of_a_server_withdraws_the_registration(#[case] dra_fails: bool) {
     let node = Node::new();
     let mut endpoints = node.start(None).await;
-    let mut trigger = endpoints.make_mortal(dra_dies, &node.plugin.join("mortal.sock"));
+    let mut trigger = endpoints.replace_with_failing(dra_fails, &node.plugin.join("failing.sock"));
     trigger.write_all(b"!").unwrap();
     let error = in_time(endpoints.died()).await;
-    assert!(error.to_string().contains("mortal.sock: cannot accept connections any more"), "{error}");
+    assert!(error.to_string().contains("failing.sock: can no longer accept connections"), "{error}");
     assert!(node.is_empty(), "both sockets are gone at once");
-    in_time(endpoints.stop(PATIENCE)).await.unwrap();
+    in_time(endpoints.stop(TIMEOUT)).await.unwrap();
 }
 
 impl Endpoints {
-    /// Puts a server that can be killed in the place of one of the two.
-    fn make_mortal(&mut self, dra: bool, path: &Path) -> UnixStream {
+    /// Replaces one of the two servers with one that fails when the returned stream is written to.
+    fn replace_with_failing(&mut self, dra: bool, path: &Path) -> UnixStream {
         let (_, file) = crate::socket::listen(path, &DriverName::new("gpu.example.com").unwrap()).unwrap();
-        let (listener, trigger) = mortal_listener();
-        let server = Server::start(listener, file, Driver::default().routes(), Watch::default()).unwrap();
+        let (listener, trigger) = failing_listener();
+        let server = Server::start(listener, file, Driver::default().routes(), CallHooks::default()).unwrap();
         *if dra { self.dra_mut() } else { self.registration_mut() } = Some(server);
         trigger
     }
 }
 
-/// A.6: an instance without sockets starts and stops, and one may leave either to another process.
+/// A.6: an instance without sockets starts and stops, and either server may run in another process.
 #[rstest]
 #[case(false, false)]
 #[case(true, false)]
 #[case(false, true)]
 #[tokio::test]
-async fn either_server_can_be_left_out(#[case] serve_dra: bool, #[case] register: bool) {
+async fn either_server_can_be_disabled(#[case] serve_dra: bool, #[case] register: bool) {
     let node = Node::new();
     let settings = EndpointSettings { serve_dra, register, ..node.settings(None) };
     let endpoints = Endpoints::start(settings, Driver::default().routes()).await.unwrap();
     assert_eq!(node.plugin.join("dra@kubelet.sock").exists(), serve_dra);
     assert_eq!(node.registry.join("gpu.example.com@reg.sock").exists(), register);
-    in_time(endpoints.stop(PATIENCE)).await.unwrap();
+    in_time(endpoints.stop(TIMEOUT)).await.unwrap();
     assert!(node.is_empty());
 }
 
-/// A.6: what goes wrong at the end is told, all of it.
+/// A.6: a stop returns all of its errors.
 #[tokio::test]
-async fn all_that_fails_while_stopping_is_told() {
+async fn a_stop_reports_every_error() {
     let node = Node::new();
     let driver = Driver::default();
     let endpoints = Endpoints::start(node.settings(None), driver.routes()).await.unwrap();

@@ -1,4 +1,4 @@
-//! One server.
+//! Tests of a single server.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -8,22 +8,22 @@ use std::sync::atomic::Ordering;
 use drakkar_metadata::name::DriverName;
 use tonic::Code;
 
-use super::double::{Driver, PATIENCE, connect, eventually, in_time, mortal_listener, prepare, unprepare, watch};
+use super::double::{Driver, TIMEOUT, connect, eventually, failing_listener, in_time, prepare, unprepare, watch};
 use crate::server::*;
 use crate::socket::listen;
 
 fn serve(path: &Path, driver: &Driver) -> Server {
     let (listener, file) = listen(path, &DriverName::new("gpu.example.com").unwrap()).unwrap();
-    Server::start(listener, file, driver.routes(), Watch::default()).unwrap()
+    Server::start(listener, file, driver.routes(), CallHooks::default()).unwrap()
 }
 
-fn patience() -> Instant {
-    Instant::now() + PATIENCE
+fn deadline() -> Instant {
+    Instant::now() + TIMEOUT
 }
 
-/// G14: with and without a message, and in a stream.
+/// G14: a panic with a message, one without, and one in a stream.
 #[tokio::test]
-async fn a_panic_in_a_handler_is_an_error_of_that_call_and_of_no_other() {
+async fn a_panic_in_a_handler_fails_that_call_and_no_other() {
     let directory = tempfile::tempdir().unwrap();
     let driver = Driver::default();
     let server = serve(&directory.path().join("dra.sock"), &driver);
@@ -40,10 +40,10 @@ async fn a_panic_in_a_handler_is_an_error_of_that_call_and_of_no_other() {
 
     prepare(&channel, "fine").await.unwrap();
     watch(&channel).await;
-    assert!(server.stop(patience()).await.is_empty());
+    assert!(server.stop(deadline()).await.is_empty());
 }
 
-/// G6: a call in flight is waited for, while nobody new gets in.
+/// G6: a call in flight may finish, while new connections are refused.
 #[tokio::test]
 async fn a_server_that_stops_lets_calls_finish() {
     let directory = tempfile::tempdir().unwrap();
@@ -54,7 +54,7 @@ async fn a_server_that_stops_lets_calls_finish() {
     let call = tokio::spawn(async move { prepare(&channel, "wait").await });
     in_time(driver.entered.notified()).await;
 
-    let stop = tokio::spawn(server.stop(patience()));
+    let stop = tokio::spawn(server.stop(deadline()));
     eventually("the socket is gone", || !path.exists()).await;
     assert!(connect(&path).await.is_err());
     assert!(!stop.is_finished() && !driver.finished.load(Ordering::SeqCst));
@@ -66,7 +66,7 @@ async fn a_server_that_stops_lets_calls_finish() {
     assert!(driver.finished.load(Ordering::SeqCst));
 }
 
-/// G6: what does not end is ended.
+/// G6: a call that does not end in time is dropped.
 #[tokio::test]
 async fn a_call_that_does_not_finish_in_time_is_dropped() {
     let directory = tempfile::tempdir().unwrap();
@@ -78,47 +78,47 @@ async fn a_call_that_does_not_finish_in_time_is_dropped() {
     in_time(driver.entered.notified()).await;
 
     let errors = in_time(server.stop(Instant::now())).await;
-    assert!(matches!(&errors[..], [ServerError::CutOff { .. }]), "{errors:?}");
+    assert!(matches!(&errors[..], [ServerError::DrainTimeout { .. }]), "{errors:?}");
     assert!(in_time(call).await.unwrap().is_err());
     eventually("the handler is dropped", || driver.dropped.load(Ordering::SeqCst)).await;
     assert!(!driver.finished.load(Ordering::SeqCst));
 }
 
-/// G6: a watch of health never ends by itself, and is no reason to wait.
+/// G6: a health stream never ends by itself, so a stop does not wait for it.
 #[tokio::test]
 async fn a_stream_ends_when_its_server_stops() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve(&directory.path().join("dra.sock"), &Driver::default());
     let channel = connect(server.path()).await.unwrap();
     let mut reports = watch(&channel).await;
-    let errors = in_time(server.stop(patience())).await;
+    let errors = in_time(server.stop(deadline())).await;
     assert!(errors.is_empty(), "{errors:?}");
     let error = in_time(reports.message()).await.unwrap_err();
     assert_eq!((error.code(), error.message()), (Code::Unavailable, "the driver is shutting down"));
 }
 
-/// A connection on which nothing was ever said is no reason to wait for ever either.
+/// A connection without any call does not block the stop either.
 #[tokio::test]
-async fn a_silent_connection_holds_a_stop_up_until_the_deadline_at_most() {
+async fn an_idle_connection_delays_a_stop_until_the_deadline_at_most() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve(&directory.path().join("dra.sock"), &Driver::default());
-    let silent = UnixStream::connect(server.path()).unwrap();
+    let idle = UnixStream::connect(server.path()).unwrap();
     prepare(&connect(server.path()).await.unwrap(), "fine").await.unwrap();
     in_time(server.stop(Instant::now())).await;
-    drop(silent);
+    drop(idle);
 }
 
-/// G15: the owner of a server learns of its death.
+/// G15: the failure of a server is reported to its owner.
 #[tokio::test]
-async fn the_death_of_a_server_is_told_once() {
+async fn a_failed_server_is_reported_once() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("dra.sock");
     let (_, file) = listen(&path, &DriverName::new("gpu.example.com").unwrap()).unwrap();
-    let (listener, mut trigger) = mortal_listener();
-    let mut server = Server::start(listener, file, Driver::default().routes(), Watch::default()).unwrap();
+    let (listener, mut trigger) = failing_listener();
+    let mut server = Server::start(listener, file, Driver::default().routes(), CallHooks::default()).unwrap();
     tokio::select! {
         biased;
-        error = server.died() => panic!("not dead yet: {error}"),
+        error = server.died() => panic!("failed too early: {error}"),
         () = tokio::task::yield_now() => {}
     }
 
@@ -126,21 +126,21 @@ async fn the_death_of_a_server_is_told_once() {
     let error = in_time(server.died()).await;
     assert_eq!(
         error.to_string(),
-        format!("server of {}: cannot accept connections any more: Invalid argument (os error 22)", path.display())
+        format!("server of {}: can no longer accept connections: Invalid argument (os error 22)", path.display())
     );
     tokio::select! {
         biased;
-        error = server.died() => panic!("told twice: {error}"),
+        error = server.died() => panic!("reported twice: {error}"),
         () = tokio::task::yield_now() => {}
     }
-    let errors = in_time(server.stop(patience())).await;
+    let errors = in_time(server.stop(deadline())).await;
     assert!(errors.is_empty(), "{errors:?}");
     assert!(!path.exists());
 }
 
-/// G5: RAII.
+/// G5: dropping a server cleans up.
 #[tokio::test]
-async fn a_dropped_server_takes_its_socket_and_its_connections_along() {
+async fn a_dropped_server_removes_its_socket_and_closes_its_connections() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("dra.sock");
     let driver = Driver::default();
@@ -154,9 +154,9 @@ async fn a_dropped_server_takes_its_socket_and_its_connections_along() {
     eventually("the handler is dropped", || driver.dropped.load(Ordering::SeqCst)).await;
 }
 
-/// The kubelet sends its deadline with each call; a handler that is over it is dropped.
+/// The kubelet sends its deadline with each call; a handler that exceeds it is dropped.
 #[tokio::test]
-async fn the_deadline_of_a_caller_drops_the_handler() {
+async fn a_handler_is_dropped_at_the_callers_deadline() {
     use drakkar_kubelet_api::dra_v1::dra_plugin_client::DraPluginClient;
     use drakkar_kubelet_api::dra_v1::{Claim, NodePrepareResourcesRequest};
     let directory = tempfile::tempdir().unwrap();

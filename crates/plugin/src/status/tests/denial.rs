@@ -1,9 +1,9 @@
-//! What a real API server (1.37.1) says, and the rule that helps.
+//! Tests of the RBAC rules for rejections that were recorded from an API server (1.37.1).
 
 use http::StatusCode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 
-use super::super::denial::{Refusal, refusal};
+use super::super::denial::{Rejection, classify_rejection};
 use super::*;
 
 const RBAC: &str = "resourceclaims.resource.k8s.io \"c1\" is forbidden: User \"system:serviceaccount:default:drv\" cannot patch \
@@ -17,7 +17,7 @@ const ARBITRARY: &str = "Forbidden: changing status.devices requires resource=\"
     \"e2e-driver\" cannot arbitrary-node:patch resource \"resourceclaims/driver\" in API group \"resource.k8s.io\" in the \
     namespace \"default\"";
 
-fn answer(code: u16, message: &str, cause: Option<(&str, &str)>) -> Refusal {
+fn rejection(code: u16, message: &str, cause: Option<(&str, &str)>) -> Rejection {
     let causes: Vec<Value> = cause
         .into_iter()
         .map(|(field, reason)| json!({"field": field, "reason": reason, "message": message}))
@@ -27,41 +27,41 @@ fn answer(code: u16, message: &str, cause: Option<(&str, &str)>) -> Refusal {
         "details": {"name": "c1", "group": "resource.k8s.io", "kind": "ResourceClaim", "causes": causes},
     }))
     .unwrap();
-    refusal(StatusCode::from_u16(code).unwrap(), &status, DRIVER)
+    classify_rejection(StatusCode::from_u16(code).unwrap(), &status, DRIVER)
 }
 
-fn denied(refusal: Refusal) -> String {
-    match refusal {
-        Refusal::Denied(reason) => reason,
+fn denied(rejection: Rejection) -> String {
+    match rejection {
+        Rejection::Denied(permission) => permission.to_string(),
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn without_the_status_subresource() {
-    let reason = denied(answer(403, RBAC, None));
+fn a_missing_permission_for_the_status_subresource_is_named() {
+    let reason = denied(rejection(403, RBAC, None));
     let rule = r#": - {apiGroups: ["resource.k8s.io"], resources: ["resourceclaims/status"], verbs: ["patch"]} ("#;
     assert!(reason.contains(rule) && reason.contains(RBAC), "{reason}");
 }
 
 #[test]
-fn without_the_driver_subresource() {
-    let reason = denied(answer(422, ASSOCIATED, Some(("status.devices", "FieldValueForbidden"))));
+fn a_missing_permission_for_the_driver_subresource_is_named() {
+    let reason = denied(rejection(422, ASSOCIATED, Some(("status.devices", "FieldValueForbidden"))));
     let rule = r#": - {apiGroups: ["resource.k8s.io"], resources: ["resourceclaims/driver"], resourceNames: ["gpu.example.com"], verbs: ["associated-node:patch"]} ("#;
     assert!(reason.contains(rule) && reason.contains(ASSOCIATED), "{reason}");
 }
 
 #[test]
-fn without_the_node() {
-    let reason = denied(answer(422, ARBITRARY, Some(("status.devices", "FieldValueForbidden"))));
+fn a_missing_permission_of_a_driver_without_a_node_is_named() {
+    let reason = denied(rejection(422, ARBITRARY, Some(("status.devices", "FieldValueForbidden"))));
     let rule = r#": - {apiGroups: ["resource.k8s.io"], resources: ["resourceclaims/driver"], resourceNames: ["gpu.example.com"], verbs: ["arbitrary-node:patch"]}; or, "#;
     assert!(reason.contains(rule) && reason.contains("token of its pod"), "{reason}");
 }
 
-/// A rule can be pasted into a `ClusterRole`.
+/// The rule can be pasted into a `ClusterRole`.
 #[test]
-fn a_rule_is_yaml() {
-    let reason = denied(answer(422, ASSOCIATED, Some(("status.devices", "FieldValueForbidden"))));
+fn a_rule_is_valid_yaml() {
+    let reason = denied(rejection(422, ASSOCIATED, Some(("status.devices", "FieldValueForbidden"))));
     let rule = &reason[reason.find("- {").unwrap()..=reason.find('}').unwrap()];
     let rules: Value = serde_saphyr::from_str(rule).unwrap();
     let expected = json!([{
@@ -72,12 +72,12 @@ fn a_rule_is_yaml() {
 }
 
 #[test]
-fn what_no_rule_helps_against() {
+fn other_rejections_suggest_no_rule() {
     let replaced = "Invalid value: \"b13d9e13-0000-44e0-a1dc-40a82dd5072c\": field is immutable";
-    assert_eq!(answer(422, replaced, Some(("metadata.uid", "FieldValueInvalid"))), Refusal::Replaced);
-    let webhook = answer(403, "admission webhook \"policy.example.com\" denied the request: no", None);
-    assert!(matches!(webhook, Refusal::Invalid(reason) if reason.contains("policy.example.com")));
+    assert_eq!(rejection(422, replaced, Some(("metadata.uid", "FieldValueInvalid"))), Rejection::Replaced);
+    let webhook = rejection(403, "admission webhook \"policy.example.com\" denied the request: no", None);
+    assert!(matches!(webhook, Rejection::Invalid { message, .. } if message.contains("policy.example.com")));
     let invalid =
-        answer(422, "must be an allocated device in the claim", Some(("status.devices[0]", "FieldValueInvalid")));
-    assert!(matches!(invalid, Refusal::Invalid(reason) if reason.contains("must be an allocated device")));
+        rejection(422, "must be an allocated device in the claim", Some(("status.devices[0]", "FieldValueInvalid")));
+    assert!(matches!(invalid, Rejection::Invalid { message, .. } if message.contains("must be an allocated device")));
 }

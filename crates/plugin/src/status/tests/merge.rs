@@ -1,11 +1,11 @@
-//! What is applied, from what the claim has and what is reported.
+//! Tests of merging reports into the entries of a claim.
 
 use rstest::rstest;
 
 use super::super::merge::{Merged, merge};
 use super::*;
 
-/// A claim with gpu-0, gpu-1 and a share of gpu-2; of each manager, what it owns; and its entries.
+/// Creates a claim with gpu-0, gpu-1 and a share of gpu-2, with the fields that each manager owns, and with entries.
 fn claim(managers: &[(&str, Value)], entries: impl Into<Value>) -> Value {
     let managed = managers.iter().map(|(manager, devices)| {
         json!({"manager": manager, "operation": "Apply", "subresource": "status", "apiVersion": "resource.k8s.io/v1",
@@ -26,7 +26,7 @@ fn claim(managers: &[(&str, Value)], entries: impl Into<Value>) -> Value {
     })
 }
 
-/// The name of an entry in managed fields.
+/// Returns the key of an entry in managed fields.
 fn key(device: &str, share: Option<&str>) -> String {
     let mut key = json!({"device": device, "driver": DRIVER, "pool": "node-1"});
     if let Some(share) = share {
@@ -35,7 +35,7 @@ fn key(device: &str, share: Option<&str>) -> String {
     format!("k:{key}")
 }
 
-/// What a manager owns of an entry with these fields.
+/// Returns the field set of an entry of which a manager owns these fields.
 fn owns(fields: impl Into<Value>) -> Value {
     let mut all = json!({".": {}, "f:device": {}, "f:driver": {}, "f:pool": {}});
     for (name, value) in fields.into().as_object().unwrap() {
@@ -47,7 +47,7 @@ fn owns(fields: impl Into<Value>) -> Value {
 fn merged(claim: &Value, devices: impl IntoIterator<Item = DeviceStatus>) -> Merged {
     let queue = Queue::new(metrics());
     queue.add(&claim_ref(1), devices.into_iter().collect()).unwrap();
-    let mut reports = waiting(&queue);
+    let mut reports = pending(&queue);
     for report in &mut reports {
         report.time = "2026-02-03T04:05:06Z".to_owned();
     }
@@ -59,24 +59,24 @@ fn gpu(number: u8) -> DeviceStatus {
 }
 
 #[test]
-fn a_first_report_is_all_there_is() {
+fn a_first_report_becomes_the_only_entry() {
     let merged = merged(&claim(&[], Value::Null), [gpu(0).ready("Ok", "fine").data(json!({"a": 1}))]);
     let conditions = json!([{"type": "Ready", "status": "True", "reason": "Ok", "message": "fine",
                              "lastTransitionTime": "2026-02-03T04:05:06Z"}]);
     assert_eq!(merged.devices, [entry("gpu-0", &json!({"conditions": conditions, "data": {"a": 1}}))]);
-    assert!(merged.refused.is_empty() && merged.taken.len() == 1);
+    assert!(merged.refused.is_empty() && merged.applied.len() == 1);
 }
 
 #[test]
-fn network_data_has_what_is_known() {
+fn network_data_has_only_the_fields_that_are_set() {
     let network = crate::NetworkDeviceData { ips: vec!["10.0.0.5/24".into()], ..Default::default() };
     let merged = merged(&claim(&[], Value::Null), [gpu(0).network_data(network)]);
     assert_eq!(merged.devices, [entry("gpu-0", &json!({"networkData": {"ips": ["10.0.0.5/24"]}}))]);
 }
 
-/// What this driver said before stays, field by field; what others said is not taken over.
+/// Fields that this driver has applied are kept; fields of others are not applied.
 #[test]
-fn what_is_ours_is_kept_and_what_is_others_is_left_to_them() {
+fn only_fields_of_this_driver_are_applied_again() {
     let condition = |type_: &str| json!({"type": type_, "status": "True", "reason": "Ok", "message": "", "lastTransitionTime": "2025-01-01T00:00:00Z"});
     let of_condition =
         json!({".": {}, "f:type": {}, "f:status": {}, "f:reason": {}, "f:message": {}, "f:lastTransitionTime": {}});
@@ -114,13 +114,13 @@ fn what_is_ours_is_kept_and_what_is_others_is_left_to_them() {
 }
 
 #[test]
-fn a_report_replaces_what_was_said_of_its_device() {
+fn a_report_replaces_the_entry_of_its_device() {
     let ours = json!({key("gpu-0", None): owns(json!({"f:data": {}}))});
     let claim = claim(&[(MANAGER, ours)], json!([entry("gpu-0", &json!({"data": {"old": 1}}))]));
     assert_eq!(merged(&claim, [gpu(0)]).devices, [entry("gpu-0", &json!({}))]);
 }
 
-/// A share and the whole of a device are two entries, whichever of them is ours.
+/// A device and a share of it are two entries.
 #[test]
 fn an_entry_without_a_share_is_not_that_of_a_share() {
     let ours = json!({key("gpu-2", None): owns(json!({"f:data": {}}))});
@@ -128,9 +128,9 @@ fn an_entry_without_a_share_is_not_that_of_a_share() {
     assert_eq!(merged(&claim(&[(MANAGER, ours)], entries), [gpu(0)]).devices, [entry("gpu-0", &json!({}))]);
 }
 
-/// The claim was deallocated and allocated again: what is left of the first time cannot be applied.
+/// The claim was deallocated and allocated again: stale entries cannot be applied.
 #[test]
-fn entries_of_devices_that_are_not_allocated_are_left_out() {
+fn entries_of_devices_that_are_not_allocated_are_omitted() {
     let ours = json!({key("gpu-7", None): owns(json!({"f:data": {}}))});
     let claim = claim(&[(MANAGER, ours)], json!([entry("gpu-7", &json!({"data": {}}))]));
     assert_eq!(merged(&claim, [gpu(0)]).devices, [entry("gpu-0", &json!({}))]);
@@ -140,7 +140,7 @@ fn entries_of_devices_that_are_not_allocated_are_left_out() {
 #[case::the_same("True", "2020-01-01T00:00:00Z")]
 #[case::another("False", "2026-02-03T04:05:06Z")]
 #[case::unknown("Unknown", "2026-02-03T04:05:06Z")]
-fn a_transition_time_changes_with_the_status_and_only_then(#[case] before: &str, #[case] expected: &str) {
+fn a_transition_time_changes_only_with_the_status(#[case] before: &str, #[case] expected: &str) {
     let condition = json!({"type": "Ready", "status": before, "reason": "Other", "message": "other",
                            "lastTransitionTime": "2020-01-01T00:00:00Z"});
     let claim = claim(&[], json!([entry("gpu-0", &json!({"conditions": [condition]}))]));
@@ -149,7 +149,7 @@ fn a_transition_time_changes_with_the_status_and_only_then(#[case] before: &str,
 }
 
 #[test]
-fn the_only_share_of_a_device_need_not_be_named() {
+fn the_only_share_of_a_device_is_the_default() {
     for report in [gpu(2), gpu(2).share_id(SHARE)] {
         let merged = merged(&claim(&[], Value::Null), [report]);
         assert_eq!(merged.devices, [entry("gpu-2", &json!({"shareID": SHARE}))]);
@@ -163,7 +163,10 @@ fn the_only_share_of_a_device_need_not_be_named() {
 #[case::share(gpu(2).share_id(SHARE.replace('a', "b")), "not allocated")]
 #[case::share_of_what_has_none(gpu(0).share_id(SHARE), "not allocated")]
 #[case::which_share(gpu(3), "2 shares")]
-fn what_is_not_the_claims_is_refused_alone(#[case] report: DeviceStatus, #[case] why: &str) {
+fn a_device_that_is_not_allocated_is_refused_and_others_are_applied(
+    #[case] report: DeviceStatus,
+    #[case] problem: &str,
+) {
     let mut claim = claim(&[], Value::Null);
     let results = claim.pointer_mut("/status/allocation/devices/results").unwrap().as_array_mut().unwrap();
     for share in [SHARE.replace('a', "c"), SHARE.replace('a', "d")] {
@@ -171,12 +174,11 @@ fn what_is_not_the_claims_is_refused_alone(#[case] report: DeviceStatus, #[case]
     }
     let merged = merged(&claim, [report, gpu(0)]);
     assert_eq!(merged.devices, [entry("gpu-0", &json!({}))]);
-    assert!(merged.refused.len() == 1 && merged.refused[0].1.contains(why), "{:?}", merged.refused);
+    assert!(merged.refused.len() == 1 && merged.refused[0].1.to_string().contains(problem), "{:?}", merged.refused);
 }
 
-/// A device that two requests got has one entry.
 #[test]
-fn a_device_of_two_requests_is_one() {
+fn a_device_of_two_requests_has_one_entry() {
     let mut claim = claim(&[], Value::Null);
     let results = claim.pointer_mut("/status/allocation/devices/results").unwrap().as_array_mut().unwrap();
     results.push(entry("gpu-2", &json!({"request": "again", "shareID": SHARE})));
@@ -185,7 +187,7 @@ fn a_device_of_two_requests_is_one() {
 }
 
 #[test]
-fn managed_fields_that_make_no_sense_are_none() {
+fn malformed_managed_fields_are_ignored() {
     for fields in
         [json!(null), json!([]), json!({"k:{": {}}), json!({"k:[]": {}, "v:1": {}, "f:a": {}}), json!({"k:{}": 1})]
     {

@@ -1,4 +1,4 @@
-//! Every rule that the API server has for an entry.
+//! Tests of every validation rule of the API server for an entry.
 
 use rstest::rstest;
 
@@ -44,7 +44,7 @@ fn text(length: usize) -> String {
 #[case::addresses(with_ips(["10.0.0.5/24", "0.0.0.0/0", "10.0.0.5/32", "2001:db8::1/64", "2001:db8:0:1:1:1:1:1/64",
     "::102:304/96", "::/0", "fe80::1/128"]))]
 #[case::sixteen_addresses(with_ips((0..16).map(|number| format!("10.0.0.{number}/24"))))]
-fn what_the_server_takes(#[case] device: DeviceStatus) {
+fn valid_entries_have_no_problems(#[case] device: DeviceStatus) {
     assert_eq!(problems(&[device]), Vec::<String>::new());
 }
 
@@ -77,8 +77,8 @@ fn what_the_server_takes(#[case] device: DeviceStatus) {
     "networkData.interfaceName: has 257 bytes")]
 #[case::hardware(device().network_data(NetworkDeviceData { hardware_address: text(129), ..NetworkDeviceData::default() }),
     "networkData.hardwareAddress: has 129 bytes")]
-#[case::addresses(with_ips((0..17).map(|number| format!("10.0.0.{number}/24"))), "networkData.ips: there are 17")]
-#[case::same_address(with_ips(["10.0.0.5/24", "10.0.0.5/24"]), "networkData.ips[1]: \"10.0.0.5/24\" is there twice")]
+#[case::addresses(with_ips((0..17).map(|number| format!("10.0.0.{number}/24"))), "networkData.ips: has 17 entries")]
+#[case::same_address(with_ips(["10.0.0.5/24", "10.0.0.5/24"]), "networkData.ips[1]: \"10.0.0.5/24\" is a duplicate")]
 #[case::no_prefix(with_ips(["10.0.0.5"]), "networkData.ips[0]: \"10.0.0.5\" must be an address with a prefix length")]
 #[case::prefix(with_ips(["10.0.0.5/33"]), "networkData.ips[0]: \"10.0.0.5/33\" must be an address")]
 #[case::zone(with_ips(["fe80::1%eth0/64"]), "networkData.ips[0]: ")]
@@ -90,7 +90,7 @@ fn what_the_server_takes(#[case] device: DeviceStatus) {
 #[case::mapped(with_ips(["::ffff:1.2.3.4/120"]), "must be written as \"1.2.3.4/24\"")]
 #[case::mapped_wide(with_ips(["::ffff:1.2.3.4/64"]), "networkData.ips[0]: ")]
 #[case::compatible(with_ips(["::1.2.3.4/96"]), "must be written as \"::102:304/96\"")]
-fn what_the_server_refuses(#[case] device: DeviceStatus, #[case] problem: &str) {
+fn invalid_entries_have_a_problem(#[case] device: DeviceStatus, #[case] problem: &str) {
     let name = format!("device {}/{}: ", device.pool_name, device.device_name);
     let found = problems(&[device]);
     assert_eq!(found.len(), 1, "{found:?}");
@@ -98,21 +98,21 @@ fn what_the_server_refuses(#[case] device: DeviceStatus, #[case] problem: &str) 
 }
 
 #[test]
-fn all_that_is_wrong_is_told_at_once() {
+fn all_problems_are_reported_at_once() {
     let mut bad = device().data(json!(1));
     bad.conditions = vec![DeviceCondition::new("Ready", ConditionStatus::True, "A"); 9];
     bad.conditions[3].observed_generation = Some(-1);
     let found = problems(&[bad, device()]);
-    assert_eq!(found.iter().filter(|problem| problem.contains("\"Ready\" is there twice")).count(), 8);
+    assert_eq!(found.iter().filter(|problem| problem.contains("\"Ready\" is a duplicate")).count(), 8);
     for problem in
-        ["conditions: there are 9", "conditions[3].observedGeneration: -1", "data: ", "gpu-0: is there twice"]
+        ["conditions: has 9 entries", "conditions[3].observedGeneration: -1", "data: ", "gpu-0: duplicate report"]
     {
         assert!(found.iter().any(|found| found.contains(problem)), "{problem}: {found:?}");
     }
 }
 
 #[test]
-fn two_shares_of_a_device_are_two() {
+fn two_shares_of_a_device_are_no_duplicates() {
     let other = SHARE.replace('a', "b");
     assert!(problems(&[device().share_id(SHARE), device().share_id(other), device()]).is_empty());
 }
