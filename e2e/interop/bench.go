@@ -16,7 +16,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/devicemetadata"
 )
 
-// claimInProtobuf prints a claim, whose JSON is in a file, as an API server sends it to clients that prefer protobuf.
+// claimInProtobuf reads a claim in JSON from a file and prints it as an API server sends it to clients that prefer protobuf.
 func claimInProtobuf(args []string) error {
 	if len(args) != 1 {
 		return errors.New("usage: interop protobuf FILE")
@@ -47,7 +47,7 @@ func timeFiles(args []string) error {
 	}
 	times, err := strconv.Atoi(args[1])
 	if err != nil || times < 1 {
-		return fmt.Errorf("%q is no number of times", args[1])
+		return fmt.Errorf("TIMES must be a positive number, not %q", args[1])
 	}
 	var dm metadata.DeviceMetadata
 	begin := time.Now()

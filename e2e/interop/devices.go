@@ -11,19 +11,19 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// What the driver has and tells is what the sample driver in Rust (drakkar_node::samples) has and tells, so that the two can
-// be measured beside each other.
+// Devices and metadata are the same as those of the drivers in Rust that this one is compared with: bench-driver in bench,
+// and the sample driver of `drakkar demo`.
 
 func deviceName(index int) string {
 	return fmt.Sprintf("gpu-%d", index)
 }
 
-// pciAddress is where a device would be on the bus.
+// pciAddress returns a device's simulated PCI address.
 func pciAddress(index int) string {
 	return fmt.Sprintf("0000:%02x:%02x.0", 3+index/32, index%32)
 }
 
-// resources is what the driver publishes: one pool named as the node, in slices of the largest size.
+// resources returns what the driver publishes: one pool named after the node, in slices of the maximum size.
 func resources(o driverOptions) resourceslice.DriverResources {
 	pool := resourceslice.Pool{Slices: []resourceslice.Slice{{}}}
 	for index := range o.devices {
@@ -47,12 +47,12 @@ func resources(o driverOptions) resourceslice.DriverResources {
 	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{o.nodeName: pool}}
 }
 
-// metadataOf is what containers are told of a device.
-func metadataOf(device string, more int) (map[string]resourceapi.DeviceAttribute, error) {
+// metadataOf returns the attributes in a device's metadata, plus a number of extra ones.
+func metadataOf(device string, extra int) (map[string]resourceapi.DeviceAttribute, error) {
 	number, ok := strings.CutPrefix(device, "gpu-")
 	index, err := strconv.Atoi(number)
 	if !ok || err != nil {
-		return nil, fmt.Errorf("there is no GPU %s", device)
+		return nil, fmt.Errorf("device %s does not exist", device)
 	}
 	attributes := map[string]resourceapi.DeviceAttribute{
 		"resource.kubernetes.io/pciBusID": {StringValue: ptr.To(pciAddress(index))},
@@ -60,7 +60,7 @@ func metadataOf(device string, more int) (map[string]resourceapi.DeviceAttribute
 		"model":                           {StringValue: ptr.To("LATEST-GPU-MODEL")},
 		"driverVersion":                   {VersionValue: ptr.To("1.0.0")},
 	}
-	for number := range max(more, 0) {
+	for number := range max(extra, 0) {
 		attributes[fmt.Sprintf("more%d", number)] = resourceapi.DeviceAttribute{BoolValue: ptr.To(true)}
 	}
 	return attributes, nil

@@ -23,8 +23,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// driverOptions are the command line of the driver. What concerns all drivers has the names and variables that drivers of
-// this repository have.
+// driverOptions are the driver's command line options. Common options have the same flags and environment variables as the
+// drivers in this repository.
 type driverOptions struct {
 	driverName, nodeName, kubeletRoot, cdiDir, kubeconfig, podUID string
 	metadata                                                      bool
@@ -41,27 +41,27 @@ type driverOptions struct {
 func parseDriverOptions(args []string) (driverOptions, error) {
 	var o driverOptions
 	flags := flag.NewFlagSet("driver", flag.ContinueOnError)
-	variable := func(name, otherwise string) string {
+	variable := func(name, fallback string) string {
 		if value, ok := os.LookupEnv(name); ok {
 			return value
 		}
-		return otherwise
+		return fallback
 	}
 	flags.StringVar(&o.driverName, "driver-name", "gpu.example.com", "the driver's name")
-	flags.StringVar(&o.nodeName, "node-name", variable("NODE_NAME", ""), "the node that it runs on")
+	flags.StringVar(&o.nodeName, "node-name", variable("NODE_NAME", ""), "the name of the node")
 	flags.StringVar(&o.kubeletRoot, "kubelet-root-dir", variable("KUBELET_ROOT_DIR", "/var/lib/kubelet"), "the kubelet's directory")
-	flags.StringVar(&o.cdiDir, "cdi-dir", variable("CDI_DIR", kubeletplugin.DefaultCDIDir), "where CDI specs go")
-	flags.StringVar(&o.kubeconfig, "kubeconfig", variable("KUBECONFIG", ""), "how to reach the API server; the pod's account if empty")
-	flags.StringVar(&o.podUID, "pod-uid", variable("POD_UID", ""), "the pod that it runs in: turns rolling updates on")
+	flags.StringVar(&o.cdiDir, "cdi-dir", variable("CDI_DIR", kubeletplugin.DefaultCDIDir), "the directory for CDI specs")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", variable("KUBECONFIG", ""), "the kubeconfig file; in-cluster configuration if empty")
+	flags.StringVar(&o.podUID, "pod-uid", variable("POD_UID", ""), "the UID of the driver's pod: enables rolling updates")
 	flags.BoolVar(&o.metadata, "enable-device-metadata", false, "write metadata files")
-	flags.StringVar(&o.metadataVersions, "metadata-versions", "v1beta1,v1alpha1", "the versions of metadata files, in this order")
-	flags.IntVar(&o.devices, "devices", 2, "how many devices it has")
-	flags.Float64Var(&o.qps, "qps", 0, "requests per second to the API server: 0 is what client-go has by default, negative is without limit")
-	flags.StringVar(&o.contentType, "content-type", "default", "what requests to the API server are written in: json, protobuf, or what client-go has by default")
+	flags.StringVar(&o.metadataVersions, "metadata-versions", "v1beta1,v1alpha1", "the versions in metadata files, in order")
+	flags.IntVar(&o.devices, "devices", 2, "the number of devices")
+	flags.Float64Var(&o.qps, "qps", 0, "the rate limit of requests to the API server per second: 0 is client-go's default, negative is unlimited")
+	flags.StringVar(&o.contentType, "content-type", "default", "the encoding of requests to the API server: json, protobuf, or default (client-go's)")
 	flags.BoolVar(&o.health, "health", false, "report all devices as healthy")
-	flags.StringVar(&o.requests, "requests", "own", "the requests that a prepared device is said to be for: own, every (each request by its name) or none (which means all)")
-	flags.IntVar(&o.attributes, "attributes", 0, "so many attributes more in the metadata of each device; negative is no metadata at all")
-	flags.StringVar(&o.panicFor, "panic-for", "", "panic when a claim of this name is prepared")
+	flags.StringVar(&o.requests, "requests", "own", "the requests that prepared devices name: own, every (all requests of the claim by name) or none (which means all)")
+	flags.IntVar(&o.attributes, "attributes", 0, "the number of extra attributes in each device's metadata; negative disables metadata")
+	flags.StringVar(&o.panicFor, "panic-for", "", "panic when a claim with this name is prepared")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -88,7 +88,7 @@ func (o driverOptions) client() (kubernetes.Interface, error) {
 		config.ContentType = runtime.ContentTypeProtobuf
 		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	default:
-		return nil, fmt.Errorf("--content-type %q is none of default, json, protobuf", o.contentType)
+		return nil, fmt.Errorf("--content-type must be default, json or protobuf, not %q", o.contentType)
 	}
 	return kubernetes.NewForConfig(config)
 }
@@ -157,7 +157,7 @@ func runDriver(args []string) error {
 	}
 }
 
-// driver prepares what was allocated: there is no hardware behind it.
+// driver prepares whatever is allocated, without any hardware.
 type driver struct {
 	options driverOptions
 	fatal   context.CancelCauseFunc
@@ -175,7 +175,7 @@ func (d *driver) PrepareResourceClaims(_ context.Context, claims []*resourceapi.
 	results := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
 	for _, claim := range claims {
 		if d.options.panicFor != "" && claim.Name == d.options.panicFor {
-			panic("told to panic for claim " + claim.Name)
+			panic("panic requested for claim " + claim.Name)
 		}
 		devices, err := d.prepare(claim)
 		results[claim.UID] = kubeletplugin.PrepareResult{Err: err, Devices: devices}
@@ -230,7 +230,7 @@ func (d *driver) UnprepareResourceClaims(_ context.Context, claims []kubeletplug
 	return results, nil
 }
 
-// update tells one thing more of each device that is prepared, in each of its requests.
+// update replaces the metadata of each prepared device by the attribute "updated", in each of its requests.
 func (d *driver) update(ctx context.Context, helper *kubeletplugin.Helper) error {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
@@ -266,9 +266,9 @@ func (d *driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletpl
 			PoolName: d.options.nodeName, DeviceName: deviceName(index), Health: kubeletplugin.HealthStatusHealthy,
 		})
 	}
-	// The kubelet forgets after 30 seconds.
-	again := time.NewTicker(10 * time.Second)
-	defer again.Stop()
+	// The kubelet considers health older than 30 seconds unknown.
+	refresh := time.NewTicker(10 * time.Second)
+	defer refresh.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -278,7 +278,7 @@ func (d *driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletpl
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-again.C:
+		case <-refresh.C:
 		}
 	}
 }

@@ -21,31 +21,31 @@ var (
 	codecs = serializer.NewCodecFactory(scheme)
 )
 
-// question is a line of input. Bytes are base64 in JSON.
+// question is a line of input, in JSON. Byte slices are base64.
 type question struct {
 	// File is a metadata file, for decode.
 	File []byte `json:"file,omitempty"`
-	// Object is an object of v1beta1, for encode and write.
+	// Object is a v1beta1 object, for encode and write.
 	Object json.RawMessage `json:"object,omitempty"`
-	// Versions are those of the file that is to be written, in this order.
+	// Versions are the versions of the file to write, in order.
 	Versions []string `json:"versions,omitempty"`
 }
 
 // answer is a line of output.
 type answer struct {
-	// Error says why there is nothing else.
+	// Error is why the question failed; no other field is set then.
 	Error string `json:"error,omitempty"`
 	// Version is the apiVersion of the document that was used.
 	Version string `json:"version,omitempty"`
-	// Object is what was read, as an object of v1beta1.
+	// Object is the decoded object, converted to v1beta1.
 	Object json.RawMessage `json:"object,omitempty"`
-	// Invalid says what the library's validation has against it.
+	// Invalid is the error of the library's validation, if any.
 	Invalid string `json:"invalid,omitempty"`
-	// File is what the library writes for it.
+	// File is the file that the library writes for the object.
 	File []byte `json:"file,omitempty"`
 }
 
-// eachLine answers each line of input with a line of output.
+// eachLine reads questions and writes an answer to each.
 func eachLine(in io.Reader, out io.Writer, handle func(question) (answer, error)) error {
 	questions := json.NewDecoder(bufio.NewReaderSize(in, 1<<20))
 	buffered := bufio.NewWriterSize(out, 1<<20)
@@ -67,7 +67,7 @@ func eachLine(in io.Reader, out io.Writer, handle func(question) (answer, error)
 	}
 }
 
-// decode reads a file as any consumer that is built on the library does, and writes it again.
+// decode reads a file as any consumer on the library does, and encodes it again.
 func decode(one question) (answer, error) {
 	var dm metadata.DeviceMetadata
 	var gvk schema.GroupVersionKind
@@ -89,7 +89,7 @@ func decode(one question) (answer, error) {
 	return reply, err
 }
 
-// encode writes an object by the codec of the library: any object, in any versions.
+// encode encodes any object in any versions with the library's codec.
 func encode(one question) (answer, error) {
 	dm, err := fromObject(one.Object)
 	if err != nil {
@@ -99,7 +99,7 @@ func encode(one question) (answer, error) {
 	return answer{File: file}, err
 }
 
-// stream is what the framework's writer does with an object: the same codec, document by document.
+// stream encodes an object as the framework's writer does: with the same codec, one document per version.
 func stream(dm *metadata.DeviceMetadata, versions []string) ([]byte, error) {
 	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	if !ok {
@@ -126,14 +126,14 @@ func parseVersions(versions []string) ([]schema.GroupVersion, error) {
 	for _, version := range versions {
 		groupVersion := schema.GroupVersion{Group: metadata.GroupName, Version: version}
 		if !scheme.IsVersionRegistered(groupVersion) {
-			return nil, fmt.Errorf("%s is no version of %s", version, metadata.GroupName)
+			return nil, fmt.Errorf("%s is not a version of %s", version, metadata.GroupName)
 		}
 		parsed = append(parsed, groupVersion)
 	}
 	return parsed, nil
 }
 
-// objectOf shows an object without its codec: by encoding/json and the fields of the type.
+// objectOf encodes an object with encoding/json instead of the library's codec.
 func objectOf(dm *metadata.DeviceMetadata) (json.RawMessage, error) {
 	var versioned v1beta1.DeviceMetadata
 	if err := scheme.Convert(dm, &versioned, nil); err != nil {
@@ -146,7 +146,7 @@ func objectOf(dm *metadata.DeviceMetadata) (json.RawMessage, error) {
 func fromObject(object json.RawMessage) (*metadata.DeviceMetadata, error) {
 	var versioned v1beta1.DeviceMetadata
 	if err := json.Unmarshal(object, &versioned); err != nil {
-		return nil, fmt.Errorf("the object: %w", err)
+		return nil, fmt.Errorf("decode the object: %w", err)
 	}
 	var dm metadata.DeviceMetadata
 	return &dm, scheme.Convert(&versioned, &dm, nil)

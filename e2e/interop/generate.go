@@ -16,18 +16,18 @@ import (
 
 var orders = [][]string{{"v1alpha1"}, {"v1beta1"}, {"v1beta1", "v1alpha1"}, {"v1alpha1", "v1beta1"}}
 
-// generated is an object that was made here, and the file that the library writes for it.
+// generated is a random object, and the file that the library writes for it.
 type generated struct {
 	Versions []string        `json:"versions"`
 	Object   json.RawMessage `json:"object"`
 	File     []byte          `json:"file"`
 }
 
-// generate makes objects of the library's types, which know nothing of ours, in every version and order.
+// generate makes random objects of the library's own types, independently of ours, in every order of versions.
 func generate(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("generate", flag.ContinueOnError)
 	seed := flags.Int64("seed", 1, "the same seed gives the same objects")
-	count := flags.Int("count", 1000, "how many objects in each order of versions")
+	count := flags.Int("count", 1000, "the number of objects in each order of versions")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -55,24 +55,24 @@ func generate(args []string, out io.Writer) error {
 	return buffered.Flush()
 }
 
-// fillTime makes times that RFC 3339 has, to the second, as the API has them.
+// fillTime makes times that RFC 3339 can represent, in whole seconds as in the API.
 func fillTime(t *metav1.Time, c randfill.Continue) {
 	first, last := time.Date(1, 1, 1, 0, 0, 1, 0, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 	t.Time = time.Unix(first.Unix()+c.Int63n(last.Unix()-first.Unix()), 0).UTC()
 }
 
-// fillFields makes field sets: JSON, which is written as it is.
+// fillFields makes field sets, which are JSON that is written verbatim.
 func fillFields(f *metav1.FieldsV1, c randfill.Continue) {
 	texts := []string{`{}`, `{"f:metadata":{"f:labels":{".":{},"f:a<b>&c":{}}}}`, `[1, 2.50e3, "\u2028", {"k" : [ ]}]`}
 	f.SetRawString(texts[c.Intn(len(texts))])
 }
 
-// fillInt makes the largest and smallest numbers more often than chance would have it.
+// fillInt prefers edge cases such as the largest and smallest numbers.
 func fillInt(n *int64, c randfill.Continue) {
 	*n = []int64{0, 1, -1, math.MaxInt64, math.MinInt64, 1 << 53, c.Int63(), -c.Int63()}[c.Intn(8)]
 }
 
-// fillAttribute mostly sets one value, as drivers do, and sometimes whatever comes.
+// fillAttribute usually sets one value, as drivers do, and sometimes any combination.
 func fillAttribute(a *resourceapi.DeviceAttribute, c randfill.Continue) {
 	if c.Intn(5) == 0 {
 		c.FillNoCustom(a)

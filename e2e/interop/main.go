@@ -1,16 +1,15 @@
-// Command interop is the other side: Kubernetes' own library for device metadata and for DRA drivers, as a program that the
-// tests of this directory run.
+// Command interop gives the tests of this directory access to Kubernetes' Go library for device metadata and DRA drivers.
 //
-//	interop decode   files on standard input -> what the library reads in them, and the files that it writes again
-//	interop encode   objects -> files, by the codec of the library
-//	interop write    objects -> files, by the framework's own writer
-//	interop generate random objects -> objects and files
-//	interop driver   a driver without hardware on the package kubeletplugin
-//	interop protobuf a claim in JSON -> what an API server sends of it
-//	interop quantity pairs of texts -> whether they are quantities, in canonical form, compared, added and subtracted
-//	interop time     how long the library takes to decode and to encode a file
+//	interop decode   decode files, and encode what was decoded
+//	interop encode   encode objects with the library's codec
+//	interop write    encode objects with the framework's own writer
+//	interop generate generate random objects and encode them
+//	interop driver   run a driver without hardware on the package kubeletplugin
+//	interop protobuf convert a claim from JSON to protobuf, as an API server sends it
+//	interop quantity parse pairs of quantities, compare, add and subtract them
+//	interop time     measure decoding and encoding of a file
 //
-// The first four and quantity speak lines of JSON; see files.go and quantity.go.
+// The first four and quantity read and write lines of JSON; see files.go and quantity.go.
 package main
 
 import (
@@ -28,7 +27,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return errors.New("say what to do: decode, encode, write, generate, driver, protobuf, quantity or time")
+		return errors.New("no command: use decode, encode, write, generate, driver, protobuf, quantity or time")
 	}
 	switch command, rest := args[0], args[1:]; command {
 	case "decode":
@@ -50,6 +49,6 @@ func run(args []string) error {
 	case "time":
 		return timeFiles(rest)
 	default:
-		return fmt.Errorf("%q is none of decode, encode, write, generate, driver, protobuf, quantity, time", command)
+		return fmt.Errorf("unknown command %q: use decode, encode, write, generate, driver, protobuf, quantity or time", command)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// pair is a line of input: two texts, which may be quantities or not.
+// pair is a line of input: two texts, which may or may not be quantities.
 type pair struct {
 	One   string `json:"one"`
 	Other string `json:"other"`
@@ -17,18 +17,18 @@ type pair struct {
 
 // verdict is a line of output.
 type verdict struct {
-	// Errors say why a text is no quantity.
+	// Errors are the parse errors of the texts.
 	Errors [2]string `json:"errors"`
-	// Texts are the canonical ones.
+	// Texts are the quantities in canonical form.
 	Texts [2]string `json:"texts"`
 	// Order is how the first compares with the second: -1, 0 or 1.
 	Order int `json:"order"`
-	// Sum and Difference are those of both, in canonical form.
+	// Sum and Difference of both, in canonical form.
 	Sum        string `json:"sum"`
 	Difference string `json:"difference"`
 }
 
-// quantities reads pairs of texts as the API server does.
+// quantities parses pairs of texts as the API server does, and writes a verdict about each.
 func quantities(in io.Reader, out io.Writer) error {
 	pairs := json.NewDecoder(bufio.NewReaderSize(in, 1<<20))
 	buffered := bufio.NewWriterSize(out, 1<<20)

@@ -15,29 +15,29 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 )
 
-// frameworkWriters writes files by the framework's own writer. That one is not exported, but an update of a file that is
-// there goes through it, and a helper without services and with files in memory offers nothing else.
+// frameworkWriters encodes files with the framework's own writer. The writer is not exported, so it is reached through an
+// update of an existing file, on a helper without gRPC services and with files in memory.
 type frameworkWriters struct {
 	helpers map[string]*kubeletplugin.Helper
-	// file is what the writer reads, and then what it has written.
+	// file is the file in memory that the writer reads and overwrites.
 	file []byte
 }
 
-// write writes an object with one request and devices of one driver, which is all that the framework ever writes.
+// write encodes an object with one request and devices of one driver: the framework writes no others.
 func (w *frameworkWriters) write(one question) (answer, error) {
 	dm, err := fromObject(one.Object)
 	if err != nil {
 		return answer{}, err
 	}
 	if len(dm.Requests) != 1 || len(dm.Requests[0].Devices) == 0 {
-		return answer{}, errors.New("the framework's writer writes one request with devices")
+		return answer{}, errors.New("the framework's writer needs exactly one request, with devices")
 	}
 	request := dm.Requests[0]
 	helper, err := w.helper(request.Devices[0].Driver, one.Versions)
 	if err != nil {
 		return answer{}, err
 	}
-	// An update takes the pod's name for the claim from the file, and the generation plus one.
+	// An update takes the pod claim name from the existing file, and increments its generation.
 	before := *dm
 	before.Generation--
 	if w.file, err = stream(&before, one.Versions); err != nil {
@@ -75,7 +75,7 @@ func (w *frameworkWriters) helper(driver string, versions []string) (*kubeletplu
 	if err != nil {
 		return nil, err
 	}
-	// The framework wants a client, and never uses it here.
+	// The framework requires a client, but does not use it here.
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://127.0.0.1:1"})
 	if err != nil {
 		return nil, err
@@ -107,15 +107,15 @@ func (w *frameworkWriters) stop() {
 	}
 }
 
-// noDriver is never called: it has no services.
+// noDriver implements the driver's interface. It is never called, since the helper has no gRPC services.
 type noDriver struct{}
 
 func (noDriver) PrepareResourceClaims(context.Context, []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
-	return nil, errors.New("there is no driver")
+	return nil, errors.New("not implemented")
 }
 
 func (noDriver) UnprepareResourceClaims(context.Context, []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
-	return nil, errors.New("there is no driver")
+	return nil, errors.New("not implemented")
 }
 
 func (noDriver) HandleError(context.Context, error, string) {}

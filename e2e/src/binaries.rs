@@ -1,7 +1,7 @@
-//! The node's programs: built from the Go modules in `e2e/cluster` with the versions that these pin, and kept.
+//! The node's programs, built from the Go modules in `e2e/cluster` at the versions that those pin.
 //!
-//! Built anew only when the modules, the Go toolchain or how they are built changed; the Go toolchain's own cache then
-//! makes it a matter of linking.
+//! They are rebuilt only when the modules, the Go toolchain or the build options change; Go's build cache then reduces
+//! that to linking.
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,19 +11,19 @@ use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 
-use crate::error::{Doing, Error, Result};
+use crate::error::{Error, IoContext, Result};
+use crate::host::install_packages;
 use crate::kubelet::Kubelet;
-use crate::machine::install_packages;
-use crate::place::{Place, repository};
+use crate::paths::{ClusterPaths, repository};
 use crate::run::run;
 
-/// A Go module's directory, and the files in it that say what is built.
+/// A Go module's directory, and the files in it that determine what is built.
 type Module = (&'static str, &'static [&'static str]);
 
 const MODULES: [Module; 2] =
     [("kubernetes", &["go.mod", "go.sum"]), ("runtime", &["go.mod", "go.sum", "init/main.go"])];
 
-/// Which variables of a program are given the version of the Go module that it is from.
+/// The Go modules whose version is linked into programs, and the variables that receive it.
 const VERSIONS: [(&str, &[&str]); 4] = [
     ("k8s.io/kubernetes", &["k8s.io/component-base/version.gitVersion", "k8s.io/client-go/pkg/version.gitVersion"]),
     ("github.com/containerd/containerd/v2", &["github.com/containerd/containerd/v2/version.Version"]),
@@ -34,26 +34,26 @@ const VERSIONS: [(&str, &[&str]); 4] = [
     ("github.com/opencontainers/runc", &["main.version"]),
 ];
 
-/// A program and how it is built.
+/// A program and its build options.
 struct Program {
     name: &'static str,
     module: &'static str,
     package: &'static str,
     tags: &'static str,
-    /// Whether it has C code; it is linked statically all the same.
-    c: bool,
-    /// What makes it print its version.
+    /// Whether it needs cgo. It is linked statically in either case.
+    cgo: bool,
+    /// The arguments that make it print its version; empty if it cannot.
     version: &'static [&'static str],
 }
 
 const CONTAINERD_TAGS: &str = "no_btrfs no_devmapper no_zfs";
 
 const fn kubernetes(name: &'static str, package: &'static str) -> Program {
-    Program { name, module: "kubernetes", package, tags: "", c: false, version: &["--version"] }
+    Program { name, module: "kubernetes", package, tags: "", cgo: false, version: &["--version"] }
 }
 
 const fn runtime(name: &'static str, package: &'static str, version: &'static [&'static str]) -> Program {
-    Program { name, module: "runtime", package, tags: CONTAINERD_TAGS, c: false, version }
+    Program { name, module: "runtime", package, tags: CONTAINERD_TAGS, cgo: false, version }
 }
 
 const PROGRAMS: [Program; 14] = [
@@ -68,76 +68,76 @@ const PROGRAMS: [Program; 14] = [
     runtime("ctr", "github.com/containerd/containerd/v2/cmd/ctr", &[]),
     Program {
         tags: "seccomp netgo osusergo",
-        c: true,
+        cgo: true,
         ..runtime("runc", "github.com/opencontainers/runc", &["--version"])
     },
-    // A CNI plugin that is called without a command says what it is.
+    // A CNI plugin that is called without a command prints its name and version.
     runtime("bridge", "github.com/containernetworking/plugins/plugins/main/bridge", &[""]),
     runtime("host-local", "github.com/containernetworking/plugins/plugins/ipam/host-local", &[]),
     runtime("loopback", "github.com/containernetworking/plugins/plugins/main/loopback", &[]),
     runtime("init", "./init", &[]),
 ];
 
-/// Builds the programs that are not there yet, and says on standard error what it does and how long that took. An older
-/// kubelet is built only for who asks for it.
+/// Builds the programs that are missing or outdated, and prints progress to standard error. An older kubelet is built
+/// only if `kubelet` is one.
 ///
 /// # Errors
 ///
-/// There is no Go toolchain or a package is missing that cannot be installed, or the build fails: with what was said.
-pub fn build(place: &Place, kubelet: Kubelet) -> Result<()> {
+/// There is no Go toolchain, a required package is missing and cannot be installed, or the build fails.
+pub fn build(paths: &ClusterPaths, kubelet: Kubelet) -> Result<()> {
     install_packages()?;
-    let bin = place.bin();
-    fs::create_dir_all(&bin).doing(|| format!("make {}", bin.display()))?;
+    let bin = paths.bin();
+    fs::create_dir_all(&bin).with_context(|| format!("create {}", bin.display()))?;
     build_all(&bin, ".built-from", &MODULES, &PROGRAMS)?;
-    match older(kubelet) {
+    match older_kubelet(kubelet) {
         Some(program) => {
-            let mark = format!(".{}-built-from", program.name);
-            build_all(&bin, &mark, &[(program.module, &["go.mod", "go.sum"])], &[program])
+            let stamp = format!(".{}-built-from", program.name);
+            build_all(&bin, &stamp, &[(program.module, &["go.mod", "go.sum"])], &[program])
         }
         None => Ok(()),
     }
 }
 
-/// The program of an older kubelet. Its module has nothing else.
-fn older(kubelet: Kubelet) -> Option<Program> {
+/// The program of an older kubelet, which has a module of its own.
+fn older_kubelet(kubelet: Kubelet) -> Option<Program> {
     kubelet.release()?;
     let name = kubelet.program();
     Some(Program { module: name, ..kubernetes(name, "k8s.io/kubernetes/cmd/kubelet") })
 }
 
-/// Builds programs if not all of them are there as they would be built now, which the file `mark` tells.
-fn build_all(bin: &Path, mark: &str, modules: &[Module], programs: &[Program]) -> Result<()> {
-    let mark = bin.join(mark);
-    let key = key(modules, programs)?;
+/// Builds programs unless all of them exist and the file `stamp` has the hash of their inputs.
+fn build_all(bin: &Path, stamp: &str, modules: &[Module], programs: &[Program]) -> Result<()> {
+    let stamp = bin.join(stamp);
+    let hash = input_hash(modules, programs)?;
     let present = programs.iter().all(|program| bin.join(program.name).exists());
-    if present && fs::read_to_string(&mark).is_ok_and(|built| built == key) {
+    if present && fs::read_to_string(&stamp).is_ok_and(|built| built == hash) {
         return Ok(());
     }
     let names: Vec<_> = programs.iter().map(|program| program.name).collect();
-    say(&format!("building in {} (a first build takes many minutes): {}", bin.display(), names.join(", ")))?;
+    report(&format!("building in {} (the first build takes many minutes): {}", bin.display(), names.join(", ")))?;
     for program in programs {
         let begin = Instant::now();
         run(&mut go_build(program, bin)?)?;
-        say(&format!("built {} in {:.0} s", program.name, begin.elapsed().as_secs_f32()))?;
+        report(&format!("built {} in {:.0} s", program.name, begin.elapsed().as_secs_f32()))?;
     }
-    fs::write(&mark, key).doing(|| format!("write {}", mark.display()))
+    fs::write(&stamp, hash).with_context(|| format!("write {}", stamp.display()))
 }
 
-/// Each component's name and what it says its version is.
+/// Returns each component's name and the version that it prints.
 ///
 /// # Errors
 ///
-/// A program is not there or does not say.
-pub(crate) fn versions(place: &Place, kubelet: Kubelet) -> Result<Vec<(&'static str, String)>> {
+/// A program cannot be run.
+pub(crate) fn versions(paths: &ClusterPaths, kubelet: Kubelet) -> Result<Vec<(&'static str, String)>> {
     let mut versions = Vec::new();
     for program in PROGRAMS.iter().filter(|program| !program.version.is_empty()) {
         let arguments = program.version.iter().filter(|argument| !argument.is_empty());
-        // CNI plugins say it on standard error.
         let file = if program.name == "kubelet" { kubelet.program() } else { program.name };
-        let output = crate::run::output(Command::new(place.bin().join(file)).args(arguments))?;
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8_lossy(&said);
-        versions.push((program.name, said.lines().next().unwrap_or_default().trim().to_owned()));
+        let output = crate::run::output(Command::new(paths.bin().join(file)).args(arguments))?;
+        // CNI plugins print it to standard error.
+        let printed = [output.stdout, output.stderr].concat();
+        let printed = String::from_utf8_lossy(&printed);
+        versions.push((program.name, printed.lines().next().unwrap_or_default().trim().to_owned()));
     }
     Ok(versions)
 }
@@ -145,7 +145,7 @@ pub(crate) fn versions(place: &Place, kubelet: Kubelet) -> Result<Vec<(&'static 
 fn go_build(program: &Program, bin: &Path) -> Result<Command> {
     let module = module(program.module);
     let path = module.join("go.mod");
-    let go_mod = fs::read_to_string(&path).doing(|| format!("read {}", path.display()))?;
+    let go_mod = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     let mut go = Command::new("go");
     go.current_dir(&module)
         .args(["build", "-trimpath", "-buildvcs=false", "-tags", program.tags, "-ldflags"])
@@ -153,21 +153,21 @@ fn go_build(program: &Program, bin: &Path) -> Result<Command> {
         .arg("-o")
         .arg(bin.join(program.name))
         .arg(program.package)
-        .env("CGO_ENABLED", if program.c { "1" } else { "0" });
+        .env("CGO_ENABLED", if program.cgo { "1" } else { "0" });
     Ok(go)
 }
 
-/// Without symbols, with the version that the program shall tell.
+/// Flags that strip symbols and set the version that the program prints.
 fn linker_flags(program: &Program, go_mod: &str) -> String {
     let mut flags = "-s -w".to_owned();
-    if program.c {
+    if program.cgo {
         flags.push_str(" -extldflags -static");
     }
     for (module, variables) in VERSIONS {
         let Some(version) = required(go_mod, module) else { continue };
-        // runc's own have none.
+        // runc prints its version without a `v`.
         let version = if module.ends_with("/runc") { version.trim_start_matches('v') } else { version };
-        // `main.version` is every program's, so it is given to runc alone.
+        // Every program has a package `main`, so `main.version` is set for runc only.
         for variable in variables.iter().filter(|variable| !variable.starts_with("main.") || program.name == "runc") {
             flags.push_str(&format!(" -X {variable}={version}"));
         }
@@ -175,7 +175,7 @@ fn linker_flags(program: &Program, go_mod: &str) -> String {
     flags
 }
 
-/// The version in which a module is required.
+/// The version of a module that `go.mod` requires.
 fn required<'a>(go_mod: &'a str, module: &str) -> Option<&'a str> {
     go_mod.lines().filter(|line| !line.contains("=>")).find_map(|line| {
         let line = line.trim_start().trim_start_matches("require ");
@@ -183,12 +183,12 @@ fn required<'a>(go_mod: &'a str, module: &str) -> Option<&'a str> {
     })
 }
 
-/// What the programs are made of.
-fn key(modules: &[Module], programs: &[Program]) -> Result<String> {
+/// A hash of everything that the programs are built from.
+fn input_hash(modules: &[Module], programs: &[Program]) -> Result<String> {
     let go = run(Command::new("go").arg("version")).map_err(|error| match error {
         Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Error::Missing {
-            what: "there is no `go`".to_owned(),
-            remedy: "install Go 1.26.6 or newer; the node's programs are built with it".to_owned(),
+            what: "`go` was not found".to_owned(),
+            remedy: "install Go 1.26.6 or newer, which builds the node's programs".to_owned(),
         },
         other => other,
     })?;
@@ -197,11 +197,11 @@ fn key(modules: &[Module], programs: &[Program]) -> Result<String> {
     for (name, files) in modules {
         for file in *files {
             let path = module(name).join(file);
-            hash.update(fs::read(&path).doing(|| format!("read {}", path.display()))?);
+            hash.update(fs::read(&path).with_context(|| format!("read {}", path.display()))?);
         }
     }
     for program in programs {
-        hash.update(format!("{} {} {} {}", program.name, program.package, program.tags, program.c));
+        hash.update(format!("{} {} {} {}", program.name, program.package, program.tags, program.cgo));
     }
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
@@ -210,9 +210,9 @@ fn module(name: &str) -> PathBuf {
     repository().join("e2e/cluster").join(name)
 }
 
-/// Tells whoever waits.
-pub(crate) fn say(line: &str) -> Result<()> {
-    writeln!(io::stderr(), "{line}").doing(|| "write to standard error".to_owned())
+/// Prints a line of progress to standard error.
+pub(crate) fn report(line: &str) -> Result<()> {
+    writeln!(io::stderr(), "{line}").with_context(|| "write to standard error".to_owned())
 }
 
 #[cfg(test)]
@@ -228,12 +228,12 @@ mod tests {
     }
 
     #[test]
-    fn every_program_of_others_is_a_tool_of_its_module() {
-        let older = Kubelet::OLDER.map(|kubelet| older(kubelet).unwrap());
+    fn every_upstream_program_is_a_tool_of_its_module() {
+        let older = Kubelet::OLDER.map(|kubelet| older_kubelet(kubelet).unwrap());
         for program in PROGRAMS.iter().chain(&older).filter(|program| program.package != "./init") {
             let go_mod = committed(program.module);
-            let is_it = |line: &str| line.trim().trim_start_matches("tool ") == program.package;
-            assert!(go_mod.lines().any(is_it), "{}", program.name);
+            let is_tool = |line: &str| line.trim().trim_start_matches("tool ") == program.package;
+            assert!(go_mod.lines().any(is_tool), "{}", program.name);
         }
     }
 
@@ -255,11 +255,11 @@ mod tests {
             let patch = required(&go_mod, "k8s.io/kubernetes").unwrap();
             assert!(patch.starts_with(&format!("v{}.", kubelet.release().unwrap())), "{patch}");
         }
-        assert!(older(Kubelet::SameRelease).is_none());
+        assert!(older_kubelet(Kubelet::SameRelease).is_none());
     }
 
     #[test]
-    fn programs_are_told_the_version_that_is_required() {
+    fn programs_are_linked_with_the_version_that_go_mod_requires() {
         let go_mod = "require k8s.io/kubernetes v1.2.3\nreplace (\n\tk8s.io/api => k8s.io/api v0.2.3\n)\n";
         let flags = linker_flags(program("kubelet"), go_mod);
         assert!(flags.contains("-X k8s.io/component-base/version.gitVersion=v1.2.3"), "{flags}");

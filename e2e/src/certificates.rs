@@ -1,4 +1,4 @@
-//! An authority of the cluster's own, certificates for all who speak TLS in it, and their kubeconfigs.
+//! The cluster's certificate authority, the certificates of its components, and their kubeconfigs.
 
 use std::fs;
 use std::io::Write;
@@ -12,10 +12,10 @@ use rcgen::{
 };
 use serde_json::json;
 
-use crate::error::{Doing, Result};
-use crate::place::{Place, SERVICE_ADDRESS};
+use crate::error::{IoContext, Result};
+use crate::paths::{ClusterPaths, SERVICE_ADDRESS};
 
-/// Who has a kubeconfig: file, user and group as the API server sees them.
+/// The users that get a kubeconfig: its file name, and the user and group that the API server sees.
 fn users(node: &str) -> [(&'static str, String, Option<&'static str>); 4] {
     [
         ("admin", "drakkar-e2e-admin".to_owned(), Some("system:masters")),
@@ -25,10 +25,10 @@ fn users(node: &str) -> [(&'static str, String, Option<&'static str>); 4] {
     ]
 }
 
-/// Makes everything anew, in the cluster's directory.
-pub(crate) fn create(place: &Place, node: &str) -> Result<()> {
-    let directory = place.certificates();
-    let (_, address) = place.link();
+/// Creates all certificates, keys and kubeconfigs in the state directory.
+pub(crate) fn create(paths: &ClusterPaths, node: &str) -> Result<()> {
+    let directory = paths.certificates();
+    let (_, address) = paths.link();
     let authority = Authority::new()?;
     write(&directory.join("ca.crt"), &authority.pem)?;
 
@@ -52,12 +52,12 @@ pub(crate) fn create(place: &Place, node: &str) -> Result<()> {
         for (suffix, content) in [("crt", &leaf.certificate), ("key", &leaf.key)] {
             write(&directory.join(format!("{file}-client.{suffix}")), content)?;
         }
-        write(&place.kubeconfig(file), &kubeconfig(&directory, file, address))?;
+        write(&paths.kubeconfig(file), &kubeconfig(&directory, file, address))?;
     }
     Ok(())
 }
 
-/// A kubeconfig, in JSON, which is YAML too.
+/// A kubeconfig in JSON, which is valid YAML.
 fn kubeconfig(certificates: &Path, user: &str, address: Ipv4Addr) -> String {
     let config = json!({
         "apiVersion": "v1",
@@ -98,7 +98,8 @@ impl Authority {
         Ok(Self { issuer: Issuer::new(params, key), pem })
     }
 
-    /// A certificate for both ends of a connection; Kubernetes tells users by common name and groups by organization.
+    /// Issues a certificate for clients and servers. Kubernetes takes the user from its common name, and the group from
+    /// its organization.
     fn issue(&self, user: &str, group: Option<&str>, names: &[&str], addresses: &[Ipv4Addr]) -> Result<Leaf> {
         let mut params = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())?;
         params.subject_alt_names.extend(addresses.iter().map(|address| SanType::IpAddress(IpAddr::V4(*address))));
@@ -115,12 +116,12 @@ impl Authority {
     }
 }
 
-/// Writes a file that only its owner reads: most of them hold keys.
+/// Writes a file that only its owner can read, since most of them are keys.
 fn write(path: &Path, content: &str) -> Result<()> {
-    let doing = || format!("write {}", path.display());
+    let context = || format!("write {}", path.display());
     let mut file =
-        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path).doing(doing)?;
-    file.write_all(content.as_bytes()).doing(doing)
+        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path).with_context(context)?;
+    file.write_all(content.as_bytes()).with_context(context)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The cgroup below which the kubelet has those of pods, in every hierarchy of the machine, version 1 or 2.
+//! The parent cgroup of all pods, in every cgroup hierarchy of the host (v1 and v2).
 
 use std::fs;
 use std::io::ErrorKind;
@@ -7,22 +7,22 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::error::{Doing, Result};
+use crate::error::{IoContext, Result};
 use crate::run::wait_until;
 
-/// What the kubelet must find enabled in a hierarchy of version 2.
+/// The controllers that the kubelet requires in a v2 hierarchy.
 const CONTROLLERS: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
 
-/// Why the kubelet could have no cgroups here; nothing when it could. Nothing is changed for good.
-pub(crate) fn unfit() -> Result<Option<String>> {
+/// Returns why the kubelet cannot use cgroups on this host, or `None` if it can. Creates and removes a cgroup to find out.
+pub(crate) fn unsupported_reason() -> Result<Option<String>> {
     let hierarchies = hierarchies()?;
     if hierarchies.is_empty() {
-        return Ok(Some("no cgroups are mounted at /sys/fs/cgroup".to_owned()));
+        return Ok(Some("no cgroup hierarchy is mounted at /sys/fs/cgroup".to_owned()));
     }
-    // With hierarchies of version 1, that of version 2 beside them has no controllers and needs none.
+    // On a hybrid host the controllers are in the v1 hierarchies, and the v2 hierarchy needs none.
     if let [only] = hierarchies.as_slice()
         && is_unified(only)
-        && let Some(reason) = lacks(only)?
+        && let Some(reason) = controllers_unavailable(only)?
     {
         return Ok(Some(reason));
     }
@@ -30,31 +30,32 @@ pub(crate) fn unfit() -> Result<Option<String>> {
     for hierarchy in hierarchies {
         let cgroup = hierarchy.join(&name);
         if let Err(error) = fs::create_dir(&cgroup) {
-            return Ok(Some(format!("no cgroups can be made in {}: {error}", hierarchy.display())));
+            return Ok(Some(format!("cannot create a cgroup in {}: {error}", hierarchy.display())));
         }
-        fs::remove_dir(&cgroup).doing(|| format!("remove the cgroup {}", cgroup.display()))?;
+        fs::remove_dir(&cgroup).with_context(|| format!("remove the cgroup {}", cgroup.display()))?;
     }
     Ok(None)
 }
 
-/// Why a cgroup of version 2 cannot give the ones below it what the kubelet must find there.
-fn lacks(hierarchy: &Path) -> Result<Option<String>> {
+/// Returns why a v2 cgroup cannot delegate the controllers that the kubelet requires, or `None` if it can.
+fn controllers_unavailable(hierarchy: &Path) -> Result<Option<String>> {
     let has = words(&hierarchy.join("cgroup.controllers"))?;
     if let Some(absent) = CONTROLLERS.iter().find(|controller| !has.iter().any(|word| word == *controller)) {
         return Ok(Some(format!("the cgroup {} has no controller {absent}", hierarchy.display())));
     }
-    // But for the root of the machine, which has no type, a cgroup has processes or gives controllers, not both.
+    // The kernel's "no internal processes" rule: only the root cgroup, which has no `cgroup.type`, can have processes and
+    // enable controllers for its children.
     let is_root = !hierarchy.join("cgroup.type").exists();
     if !is_root && !missing(hierarchy)?.is_empty() && !words(&hierarchy.join("cgroup.procs"))?.is_empty() {
-        let reason = "has processes, so that those below it can have no controllers";
+        let reason = "has processes, so it cannot enable controllers for its children";
         return Ok(Some(format!("the cgroup {} {reason}", hierarchy.display())));
     }
     Ok(None)
 }
 
-/// The controllers that have to be enabled in version 2 before the cgroup is made. Whoever enables them disables them
-/// again, so they are to be known before anything is changed.
-pub(crate) fn to_enable() -> Result<Vec<String>> {
+/// Returns the controllers that have to be enabled in the v2 hierarchy before the cgroup is created. They are recorded
+/// before anything is changed, so that `remove` can disable exactly these.
+pub(crate) fn controllers_to_enable() -> Result<Vec<String>> {
     let mut all = Vec::new();
     for hierarchy in hierarchies()?.iter().filter(|hierarchy| is_unified(hierarchy)) {
         all.extend(missing(hierarchy)?);
@@ -62,14 +63,14 @@ pub(crate) fn to_enable() -> Result<Vec<String>> {
     Ok(all)
 }
 
-/// Makes the cgroup in every hierarchy, with these controllers enabled in version 2.
+/// Creates the cgroup in every hierarchy, with these controllers enabled in v2.
 pub(crate) fn create(name: &str, enable: &[String]) -> Result<()> {
     for hierarchy in hierarchies()? {
         if is_unified(&hierarchy) {
             switch(&hierarchy, '+', enable.iter().map(String::as_str))?;
         }
         let cgroup = hierarchy.join(name);
-        fs::create_dir_all(&cgroup).doing(|| format!("make the cgroup {}", cgroup.display()))?;
+        fs::create_dir_all(&cgroup).with_context(|| format!("create the cgroup {}", cgroup.display()))?;
     }
     Ok(())
 }
@@ -78,10 +79,9 @@ pub(crate) fn create(name: &str, enable: &[String]) -> Result<()> {
 pub(crate) fn remove(name: &str, enabled: &str) -> Result<()> {
     for hierarchy in hierarchies()? {
         let cgroup = hierarchy.join(name);
-        // The last process of a cgroup may be gone for its parent and not yet for the cgroup.
-        wait_until("the removal of its cgroups", Duration::from_secs(10), "see which are busy there", || {
-            remove_tree(&cgroup)
-        })?;
+        // A process that was reaped can still count as a member of its cgroup for a moment.
+        let hint = format!("see which cgroups below {} still have processes", cgroup.display());
+        wait_until("the removal of the pods' cgroups", Duration::from_secs(10), &hint, || remove_tree(&cgroup))?;
         if is_unified(&hierarchy) {
             switch(&hierarchy, '-', enabled.split_whitespace())?;
         }
@@ -89,35 +89,35 @@ pub(crate) fn remove(name: &str, enabled: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether a hierarchy is of version 2.
+/// Whether a hierarchy is v2.
 fn is_unified(hierarchy: &Path) -> bool {
     hierarchy.join("cgroup.controllers").exists()
 }
 
-/// The controllers of the kubelet that the hierarchy has and does not give to the cgroups below its root.
+/// Returns the required controllers that a hierarchy has and that are not enabled for the children of its root.
 fn missing(hierarchy: &Path) -> Result<Vec<String>> {
-    let (has, gives) =
-        (words(&hierarchy.join("cgroup.controllers"))?, words(&hierarchy.join("cgroup.subtree_control"))?);
+    let available = words(&hierarchy.join("cgroup.controllers"))?;
+    let enabled = words(&hierarchy.join("cgroup.subtree_control"))?;
     let contains = |words: &[String], controller: &str| words.iter().any(|word| word == controller);
-    let missing = CONTROLLERS.into_iter().filter(|name| contains(&has, name) && !contains(&gives, name));
+    let missing = CONTROLLERS.into_iter().filter(|name| contains(&available, name) && !contains(&enabled, name));
     Ok(missing.map(str::to_owned).collect())
 }
 
-/// Enables (`+`) or disables (`-`) controllers below the root.
+/// Enables (`+`) or disables (`-`) controllers for the children of the root.
 fn switch<'a>(hierarchy: &Path, sign: char, controllers: impl Iterator<Item = &'a str>) -> Result<()> {
     let control = hierarchy.join("cgroup.subtree_control");
     for controller in controllers {
         match fs::write(&control, format!("{sign}{controller}")) {
-            // Somebody else gives it to cgroups of theirs by now, so it is theirs to keep.
+            // Another cgroup enables the controller for its own children meanwhile, so it stays enabled.
             Err(error) if sign == '-' && is(&error, Errno::BUSY) => {}
-            written => written.doing(|| format!("write {sign}{controller} to {}", control.display()))?,
+            written => written.with_context(|| format!("write {sign}{controller} to {}", control.display()))?,
         }
     }
     Ok(())
 }
 
 fn words(path: &Path) -> Result<Vec<String>> {
-    let text = fs::read_to_string(path).doing(|| format!("read {}", path.display()))?;
+    let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     Ok(text.split_whitespace().map(str::to_owned).collect())
 }
 
@@ -125,15 +125,15 @@ fn is(error: &std::io::Error, errno: Errno) -> bool {
     error.raw_os_error() == Some(errno.raw_os_error())
 }
 
-/// Whether the cgroup is gone now, with all below it.
+/// Removes a cgroup and all below it; returns whether they are gone.
 fn remove_tree(cgroup: &Path) -> Result<bool> {
     let entries = match fs::read_dir(cgroup) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
-        Err(error) => return Err(error).doing(|| format!("read {}", cgroup.display())),
+        Err(error) => return Err(error).with_context(|| format!("read {}", cgroup.display())),
     };
     for entry in entries {
-        let path = entry.doing(|| format!("read {}", cgroup.display()))?.path();
+        let path = entry.with_context(|| format!("read {}", cgroup.display()))?.path();
         if path.is_dir() && !remove_tree(&path)? {
             return Ok(false);
         }
@@ -142,21 +142,22 @@ fn remove_tree(cgroup: &Path) -> Result<bool> {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
         Err(error) if is(&error, Errno::BUSY) => Ok(false),
-        Err(error) => Err(error).doing(|| format!("remove the cgroup {}", cgroup.display())),
+        Err(error) => Err(error).with_context(|| format!("remove the cgroup {}", cgroup.display())),
     }
 }
 
-/// Where hierarchies are mounted.
+/// Returns the mount points of all hierarchies.
 pub(crate) fn hierarchies() -> Result<Vec<PathBuf>> {
     let path = "/proc/self/mounts";
-    Ok(mounted(&fs::read_to_string(path).doing(|| format!("read {path}"))?))
+    Ok(mounted(&fs::read_to_string(path).with_context(|| format!("read {path}"))?))
 }
 
 fn mounted(mounts: &str) -> Vec<PathBuf> {
     let mount = |line: &str| {
         let mut words = line.split_whitespace().skip(1);
-        let (point, kind) = (words.next()?, words.next()?);
-        // The same hierarchy may be mounted elsewhere too, in a container's root for example.
+        let point = words.next()?;
+        let kind = words.next()?;
+        // A hierarchy can be mounted elsewhere too, for example in a container's root.
         (matches!(kind, "cgroup" | "cgroup2") && point.starts_with("/sys/fs/cgroup")).then(|| PathBuf::from(point))
     };
     mounts.lines().filter_map(mount).collect()
@@ -173,11 +174,11 @@ mod tests {
         assert_eq!(mounted(mounts), ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/unified"].map(PathBuf::from));
     }
 
-    /// A directory that looks like a cgroup of version 2.
-    fn unified(has: &str, gives: &str) -> tempfile::TempDir {
+    /// A directory that looks like a v2 cgroup.
+    fn unified(available: &str, enabled: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
-        fs::write(root.path().join("cgroup.controllers"), has).unwrap();
-        fs::write(root.path().join("cgroup.subtree_control"), gives).unwrap();
+        fs::write(root.path().join("cgroup.controllers"), available).unwrap();
+        fs::write(root.path().join("cgroup.subtree_control"), enabled).unwrap();
         root
     }
 
@@ -194,18 +195,18 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_that_cannot_give_what_the_kubelet_needs_is_told() {
-        let told = |root: &tempfile::TempDir| lacks(root.path()).unwrap().unwrap_or_default();
+    fn a_cgroup_that_cannot_delegate_the_required_controllers_is_rejected() {
+        let reason = |root: &tempfile::TempDir| controllers_unavailable(root.path()).unwrap().unwrap_or_default();
         let all = "cpu cpuset io memory pids";
-        assert!(told(&unified("cpu memory", "")).contains("no controller cpuset"));
-        assert_eq!(told(&unified(all, "")), "");
+        assert!(reason(&unified("cpu memory", "")).contains("no controller cpuset"));
+        assert_eq!(reason(&unified(all, "")), "");
 
         let of_container = unified(all, "");
         fs::write(of_container.path().join("cgroup.type"), "domain\n").unwrap();
         fs::write(of_container.path().join("cgroup.procs"), "1\n").unwrap();
-        assert!(told(&of_container).contains("has processes"));
+        assert!(reason(&of_container).contains("has processes"));
         fs::write(of_container.path().join("cgroup.subtree_control"), all).unwrap();
-        assert_eq!(told(&of_container), "");
+        assert_eq!(reason(&of_container), "");
     }
 
     #[test]

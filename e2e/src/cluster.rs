@@ -1,4 +1,4 @@
-//! A cluster of one node: up, down, and what tests ask of it.
+//! The single-node cluster: bringing it up and down, and the API that tests use.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -13,61 +13,61 @@ use crate::cgroup;
 use crate::component::Component;
 use crate::config::{self, NODE, Options, PAUSE_IMAGE};
 use crate::daemon::Daemon;
-use crate::error::{Doing, Error, Result};
+use crate::error::{Error, IoContext, Result};
+use crate::host;
 use crate::image::Image;
 use crate::kubelet::Kubelet;
-use crate::machine;
-use crate::namespaces::{self, Namespaces, ended, see};
-use crate::place::Place;
+use crate::namespaces::{self, Namespaces, exited, log_hint};
+use crate::paths::ClusterPaths;
 use crate::process::Process;
 use crate::run::{output, run, wait_until};
 
-/// How long a component may take until it answers, on a machine that does other things too.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a component may take to become ready. Generous, since the host may be busy.
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A cluster that is up. Dropping it changes nothing: [`Cluster::down`] takes it down.
+/// A running cluster. Dropping it does not stop it: [`Cluster::down`] does.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    place: Place,
+    paths: ClusterPaths,
     namespaces: Namespaces,
 }
 
 impl Cluster {
-    /// The image of busybox that pods may use; its commands are in `/bin`.
+    /// The busybox image for pods, with its applets in `/bin`.
     pub const BUSYBOX_IMAGE: &'static str = "localhost/busybox:e2e";
 
-    /// Brings a cluster up and returns when pods can run on it. One that is up already, with the same options and all
-    /// of its components, is left as it is; anything else that is left of one is taken down first.
+    /// Brings a cluster up and returns when pods can run on it. A complete cluster with the same options is reused;
+    /// anything else that an earlier cluster left is removed first.
     ///
     /// # Errors
     ///
-    /// Something is missing on the machine or does not come up. What did come up stays until [`Cluster::down`], with
-    /// its logs.
-    pub fn up(place: Place, options: Options) -> Result<Self> {
-        if let Some(reason) = machine::unfit()? {
-            return Err(Error::Missing { what: reason, remedy: "the cluster cannot be had here".to_owned() });
+    /// The host lacks something, or a component does not become ready. What has been started stays, with its logs, until
+    /// [`Cluster::down`].
+    pub fn up(paths: ClusterPaths, options: Options) -> Result<Self> {
+        if let Some(reason) = host::unsupported_reason()? {
+            return Err(Error::Missing { what: reason, remedy: "the cluster cannot run on this host".to_owned() });
         }
-        let _lock = lock(&place)?;
-        if let Some(namespaces) = Namespaces::of(&place)? {
-            let cluster = Self { place: place.clone(), namespaces };
-            if recorded(&place, "options")? == describe(options) && cluster.is_whole()? {
+        let _lock = lock(&paths)?;
+        if let Some(namespaces) = Namespaces::of(&paths)? {
+            let cluster = Self { paths: paths.clone(), namespaces };
+            if recorded(&paths, "options")? == describe(options) && cluster.is_complete()? {
                 cluster.wait_until_ready()?;
                 return Ok(cluster);
             }
         }
-        take_down(&place)?;
-        binaries::build(&place, options.kubelet)?;
-        place.create()?;
-        record(&place, "options", &describe(options))?;
-        // What is enabled is known before it is: whatever happens then, it can be disabled again.
-        let controllers = cgroup::to_enable()?;
-        record(&place, "controllers", &controllers.join(" "))?;
-        cgroup::create(&place.cgroup(), &controllers)?;
-        certificates::create(&place, NODE)?;
-        config::write(&place, options)?;
+        take_down(&paths)?;
+        binaries::build(&paths, options.kubelet)?;
+        paths.create()?;
+        record(&paths, "options", &describe(options))?;
+        // Recorded before they are enabled, so that `down` can disable them after a crash at any point.
+        let controllers = cgroup::controllers_to_enable()?;
+        record(&paths, "controllers", &controllers.join(" "))?;
+        cgroup::create(&paths.cgroup(), &controllers)?;
+        certificates::create(&paths, NODE)?;
+        config::write(&paths, options)?;
 
-        let namespaces = Namespaces::create(&place, NODE)?;
-        let cluster = Self { place, namespaces };
+        let namespaces = Namespaces::create(&paths, NODE)?;
+        let cluster = Self { paths, namespaces };
         for component in [Component::Etcd, Component::Containerd, Component::ApiServer] {
             cluster.launch(component)?;
         }
@@ -81,31 +81,31 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The cluster that is up in this place.
+    /// Attaches to the running cluster with these paths.
     ///
     /// # Errors
     ///
-    /// None is.
-    pub fn attach(place: Place) -> Result<Self> {
-        match Namespaces::of(&place)? {
-            Some(namespaces) => Ok(Self { place, namespaces }),
-            None => Err(Error::NotUp(place.state().to_path_buf())),
+    /// No cluster is running there.
+    pub fn attach(paths: ClusterPaths) -> Result<Self> {
+        match Namespaces::of(&paths)? {
+            Some(namespaces) => Ok(Self { paths, namespaces }),
+            None => Err(Error::NotUp(paths.state().to_path_buf())),
         }
     }
 
-    /// Takes down whatever is left of a cluster in this place, whether it is up, half up or dead.
+    /// Stops and removes the cluster with these paths, whether it runs, is incomplete or has crashed.
     ///
     /// # Errors
     ///
-    /// Something cannot be ended or removed. It can be called again.
-    pub fn down(place: &Place) -> Result<()> {
-        let _lock = lock(place)?;
-        take_down(place)
+    /// Something cannot be stopped or removed. The call can be repeated.
+    pub fn down(paths: &ClusterPaths) -> Result<()> {
+        let _lock = lock(paths)?;
+        take_down(paths)
     }
 
-    /// The kubeconfig of an administrator.
+    /// The path of the administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
-        self.place.kubeconfig("admin")
+        self.paths.kubeconfig("admin")
     }
 
     /// The name of the node.
@@ -113,72 +113,72 @@ impl Cluster {
         NODE
     }
 
-    /// kubectl, as an administrator.
+    /// A `kubectl` command with the administrator's kubeconfig.
     pub fn kubectl(&self) -> Command {
-        let mut command = Command::new(self.place.bin().join("kubectl"));
-        command.env("KUBECONFIG", self.kubeconfig()).env("KUBECACHEDIR", self.place.state().join("kubectl-cache"));
+        let mut command = Command::new(self.paths.bin().join("kubectl"));
+        command.env("KUBECONFIG", self.kubeconfig()).env("KUBECACHEDIR", self.paths.state().join("kubectl-cache"));
         command
     }
 
-    /// A command that runs in the node, as root there: with its mounts, its network and its processes.
+    /// A command that runs in the node as root: with its mounts, its network and its processes.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         self.namespaces.command(program)
     }
 
-    /// Starts a program in the node that goes on by itself; its log is named after `name`. To set its environment, let
-    /// `env` start it.
+    /// Starts a program in the background in the node. Its log is named after `name`. To set its environment, start it
+    /// with `env`.
     ///
     /// # Errors
     ///
-    /// It cannot be started, or ends at once.
+    /// The program cannot be started, or exits at once.
     pub fn spawn(&self, name: &str, command_line: &[String]) -> Result<Daemon> {
-        let log = self.place.log(name);
+        let log = self.paths.log(name);
         Ok(Daemon::new(self.namespaces.start(command_line, &log)?, log))
     }
 
-    /// ctr, in the namespace that the kubelet's containers are in.
+    /// A `ctr` command in the containerd namespace of the kubelet's containers.
     pub fn ctr(&self) -> Command {
         let mut command = self.command("ctr");
         command.args(["--address", config::CONTAINERD_SOCKET, "--namespace", "k8s.io"]);
         command
     }
 
-    /// Where a file of the node, such as `/var/lib/kubelet/plugins`, is for who is not in it. What is mounted in the
-    /// node is not seen there.
-    pub fn path(&self, of_node: impl AsRef<Path>) -> PathBuf {
-        self.place.of_node(of_node.as_ref())
+    /// Returns the path on the host of a path in the node, such as `/var/lib/kubelet/plugins`. Mounts made in the node are
+    /// not visible there.
+    pub fn host_path(&self, in_node: impl AsRef<Path>) -> PathBuf {
+        self.paths.host_path(in_node.as_ref())
     }
 
-    /// The kubelet's directory, `/var/lib/kubelet` in the node, for who is not in it.
+    /// The path on the host of the kubelet's directory, `/var/lib/kubelet` in the node.
     pub fn kubelet_root(&self) -> PathBuf {
-        self.path("/var/lib/kubelet")
+        self.host_path("/var/lib/kubelet")
     }
 
-    /// The directory of CDI specs that drivers write to, `/var/run/cdi` in the node, for who is not in it.
+    /// The path on the host of the CDI spec directory, `/var/run/cdi` in the node.
     pub fn cdi_directory(&self) -> PathBuf {
-        self.path("/var/run/cdi")
+        self.host_path("/var/run/cdi")
     }
 
-    /// containerd's socket, for who is not in the node. Where the path is too long for a socket, use [`Cluster::ctr`].
+    /// The path on the host of containerd's socket. If it is too long for a socket address, use [`Cluster::ctr`].
     pub fn containerd_socket(&self) -> PathBuf {
-        self.path(config::CONTAINERD_SOCKET)
+        self.host_path(config::CONTAINERD_SOCKET)
     }
 
-    /// A component's log.
+    /// The path of a component's log.
     pub fn log(&self, component: Component) -> PathBuf {
-        self.place.log(component.name())
+        self.paths.log(component.name())
     }
 
-    /// Puts the images of a tar file into containerd, where pods find them.
+    /// Imports the images of a tar file into containerd.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or containerd refuses it.
+    /// The file cannot be read, or containerd rejects it.
     pub fn import(&self, tar: &Path) -> Result<()> {
-        // The node may not see the file by its path.
-        let file = File::open(tar).doing(|| format!("open {}", tar.display()))?;
+        // Piped in, since the path may not exist in the node.
+        let file = File::open(tar).with_context(|| format!("open {}", tar.display()))?;
         let imported = self.ctr().args(["images", "import", "-"]).stdin(file).output();
-        let imported = imported.doing(|| "run `ctr images import`".to_owned())?;
+        let imported = imported.with_context(|| "run `ctr images import`".to_owned())?;
         if imported.status.success() {
             return Ok(());
         }
@@ -189,11 +189,11 @@ impl Cluster {
         })
     }
 
-    /// Whether a component's process runs.
+    /// Whether a component's process is running.
     ///
     /// # Errors
     ///
-    /// The machine does not tell.
+    /// The process cannot be looked up.
     pub fn is_running(&self, component: Component) -> Result<bool> {
         match self.recorded(component)? {
             Some(process) => process.is_alive(),
@@ -201,11 +201,11 @@ impl Cluster {
         }
     }
 
-    /// Starts a component that was stopped or killed, as it was, and returns when it answers.
+    /// Starts a stopped or killed component with its original command line, and returns when it is ready.
     ///
     /// # Errors
     ///
-    /// It does not start, or does not answer in time.
+    /// It does not start, or is not ready in time.
     pub fn start(&self, component: Component) -> Result<()> {
         if !self.is_running(component)? {
             self.launch(component)?;
@@ -213,96 +213,97 @@ impl Cluster {
         self.wait_for(component)
     }
 
-    /// Asks a component to end, and returns when it has. Containers go on.
+    /// Stops a component with SIGTERM, and returns when it has exited. Containers keep running.
     ///
     /// # Errors
     ///
-    /// It does not end.
+    /// It does not exit in time.
     pub fn stop(&self, component: Component) -> Result<()> {
         self.recorded(component)?.map_or(Ok(()), |process| process.stop())
     }
 
-    /// Kills a component, as a crash would, and returns when it is gone. Containers go on.
+    /// Kills a component with SIGKILL, as a crash would, and returns when it has exited. Containers keep running.
     ///
     /// # Errors
     ///
-    /// It does not end.
+    /// It does not exit in time.
     pub fn kill(&self, component: Component) -> Result<()> {
         self.recorded(component)?.map_or(Ok(()), |process| process.kill())
     }
 
-    /// Waits until pods can run: the node is ready and has no taints, and pods can have a service account.
+    /// Waits until pods can run: the node is ready and untainted, and the default service account exists.
     fn wait_until_ready(&self) -> Result<()> {
-        let log = see(&self.log(Component::Kubelet));
-        self.wait_while_whole("a node that is ready", &log, || {
+        let log = log_hint(&self.log(Component::Kubelet));
+        self.wait_while_complete("node readiness", &log, || {
             let template = "{.status.conditions[?(@.type=='Ready')].status}{.spec.taints}";
-            let node = self.asked(&["get", "node", NODE, "--output", &format!("jsonpath={template}")])?;
+            let node = self.kubectl_output(&["get", "node", NODE, "--output", &format!("jsonpath={template}")])?;
             Ok(node.as_deref() == Some("True"))
         })?;
-        let log = see(&self.log(Component::ControllerManager));
-        self.wait_while_whole("the default service account", &log, || {
-            Ok(self.asked(&["get", "serviceaccount", "default"])?.is_some())
+        let log = log_hint(&self.log(Component::ControllerManager));
+        self.wait_while_complete("the default service account", &log, || {
+            Ok(self.kubectl_output(&["get", "serviceaccount", "default"])?.is_some())
         })?;
         self.wait_for(Component::Kubelet)
     }
 
     fn wait_for(&self, component: Component) -> Result<()> {
-        let log = see(&self.log(component));
-        wait_until(&format!("an answer of {component}"), PATIENCE, &log, || {
+        let log = log_hint(&self.log(component));
+        wait_until(&format!("{component} readiness"), READY_TIMEOUT, &log, || {
             if !self.is_running(component)? {
-                return Err(ended(component.name(), &self.log(component)));
+                return Err(exited(component.name(), &self.log(component)));
             }
             match component {
-                // They are asked by nobody but others here; what they do shows whether they work.
+                // Not probed: readiness of the node shows that these work.
                 Component::Etcd | Component::ControllerManager | Component::Scheduler => Ok(true),
                 Component::Containerd => Ok(output(self.ctr().arg("version"))?.status.success()),
-                Component::ApiServer => Ok(self.asked(&["get", "--raw", "/readyz"])?.is_some()),
-                Component::Kubelet => {
-                    Ok(self.asked(&["get", "--raw", &format!("/api/v1/nodes/{NODE}/proxy/healthz")])?.is_some())
-                }
+                Component::ApiServer => Ok(self.kubectl_output(&["get", "--raw", "/readyz"])?.is_some()),
+                Component::Kubelet => Ok(self
+                    .kubectl_output(&["get", "--raw", &format!("/api/v1/nodes/{NODE}/proxy/healthz")])?
+                    .is_some()),
             }
         })
     }
 
-    fn wait_while_whole(&self, what: &str, see: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
-        wait_until(what, PATIENCE, see, || {
+    /// Waits until a condition holds; fails at once if a component exits.
+    fn wait_while_complete(&self, what: &str, hint: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
+        wait_until(what, READY_TIMEOUT, hint, || {
             for component in Component::ALL {
                 if !self.is_running(component)? {
-                    return Err(ended(component.name(), &self.log(component)));
+                    return Err(exited(component.name(), &self.log(component)));
                 }
             }
             condition()
         })
     }
 
-    /// What kubectl says; nothing when it fails, which it does until things are there.
-    fn asked(&self, arguments: &[&str]) -> Result<Option<String>> {
+    /// What kubectl prints; `None` if it fails, which it does until the API server is ready and the object exists.
+    fn kubectl_output(&self, arguments: &[&str]) -> Result<Option<String>> {
         let output = output(self.kubectl().args(arguments).arg("--request-timeout=5s"))?;
         Ok(output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned()))
     }
 
     fn launch(&self, component: Component) -> Result<()> {
-        let path = self.place.command_line(component.name());
-        let line = fs::read_to_string(&path).doing(|| format!("read {}", path.display()))?;
+        let path = self.paths.command_line(component.name());
+        let line = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         let line: Vec<String> = line.lines().map(str::to_owned).collect();
         let process = self.namespaces.start(&line, &self.log(component))?;
-        process.record(&self.place.record(component.name()))
+        process.record(&self.paths.process_record(component.name()))
     }
 
     fn import_own_images(&self) -> Result<()> {
         let images = [
-            ("pause.tar", Image::new(PAUSE_IMAGE, self.place.bin().join("init"))?),
+            ("pause.tar", Image::new(PAUSE_IMAGE, self.paths.bin().join("init"))?),
             ("busybox.tar", Image::busybox(Self::BUSYBOX_IMAGE)?),
         ];
         for (file, image) in images {
-            let path = self.place.state().join(file);
+            let path = self.paths.state().join(file);
             image.write(&path)?;
             self.import(&path)?;
         }
         Ok(())
     }
 
-    fn is_whole(&self) -> Result<bool> {
+    fn is_complete(&self) -> Result<bool> {
         for component in Component::ALL {
             if !self.is_running(component)? {
                 return Ok(false);
@@ -312,26 +313,26 @@ impl Cluster {
     }
 
     fn recorded(&self, component: Component) -> Result<Option<Process>> {
-        Process::recorded(&self.place.record(component.name()))
+        Process::recorded(&self.paths.process_record(component.name()))
     }
 }
 
-/// Order matters: with the processes go the mounts, and with these what keeps files from being removed.
-fn take_down(place: &Place) -> Result<()> {
-    if let Some(namespaces) = Namespaces::of(place)? {
+/// Removes everything. The processes go first: their mounts go with them, and mounted files cannot be removed.
+fn take_down(paths: &ClusterPaths) -> Result<()> {
+    if let Some(namespaces) = Namespaces::of(paths)? {
         namespaces.destroy()?;
     }
-    namespaces::disconnect(place)?;
-    cgroup::remove(&place.cgroup(), &recorded(place, "controllers")?)?;
-    place.remove()
+    namespaces::disconnect(paths)?;
+    cgroup::remove(&paths.cgroup(), &recorded(paths, "controllers")?)?;
+    paths.remove()
 }
 
-/// One command at a time; the others wait.
-fn lock(place: &Place) -> Result<File> {
-    let path = place.cache().join("lock");
-    fs::create_dir_all(place.cache()).doing(|| format!("make {}", place.cache().display()))?;
-    let file = File::create(&path).doing(|| format!("make {}", path.display()))?;
-    file.lock().doing(|| format!("lock {}", path.display()))?;
+/// Takes the lock that serializes `up` and `down`; blocks until it is free.
+fn lock(paths: &ClusterPaths) -> Result<File> {
+    let path = paths.cache().join("lock");
+    fs::create_dir_all(paths.cache()).with_context(|| format!("create {}", paths.cache().display()))?;
+    let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+    file.lock().with_context(|| format!("lock {}", path.display()))?;
     Ok(file)
 }
 
@@ -339,30 +340,30 @@ fn describe(options: Options) -> String {
     format!("{options:?}\n")
 }
 
-/// Remembers something about the cluster in its directory.
-fn record(place: &Place, name: &str, value: &str) -> Result<()> {
-    let path = place.state().join(name);
-    fs::write(&path, value).doing(|| format!("write {}", path.display()))
+/// Writes a value to a file in the state directory.
+fn record(paths: &ClusterPaths, name: &str, value: &str) -> Result<()> {
+    let path = paths.state().join(name);
+    fs::write(&path, value).with_context(|| format!("write {}", path.display()))
 }
 
-/// What is remembered; nothing when it never came to that.
-fn recorded(place: &Place, name: &str) -> Result<String> {
-    let path = place.state().join(name);
+/// Reads a value from the state directory; empty if it was never written.
+fn recorded(paths: &ClusterPaths, name: &str) -> Result<String> {
+    let path = paths.state().join(name);
     match fs::read_to_string(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
-        read => read.doing(|| format!("read {}", path.display())),
+        read => read.with_context(|| format!("read {}", path.display())),
     }
 }
 
-/// Each component's name and what it says its version is; the kernel counts too.
+/// Returns the name and version of each component, of busybox and of the kernel.
 ///
 /// # Errors
 ///
-/// A program is not there or does not say.
-pub fn versions(place: &Place, kubelet: Kubelet) -> Result<Vec<(&'static str, String)>> {
-    let mut versions = binaries::versions(place, kubelet)?;
-    let busybox = run(Command::new(machine::busybox()?).arg("--help"))?;
+/// A program cannot be run.
+pub fn versions(paths: &ClusterPaths, kubelet: Kubelet) -> Result<Vec<(&'static str, String)>> {
+    let mut versions = binaries::versions(paths, kubelet)?;
+    let busybox = run(Command::new(host::busybox()?).arg("--help"))?;
     versions.push(("busybox", busybox.lines().next().unwrap_or_default().to_owned()));
-    versions.push(("kernel", format!("Linux {}", machine::kernel()?)));
+    versions.push(("kernel", format!("Linux {}", host::kernel()?)));
     Ok(versions)
 }

@@ -1,7 +1,7 @@
-//! What each component is told: its command line and its configuration file.
+//! The command line and configuration file of each component.
 //!
-//! Paths are those that components have by default, as the node has its own `/etc`, `/run`, `/var/lib` and `/var/log`;
-//! manifests that are made for ordinary clusters fit. Where a default lies elsewhere, it is moved there.
+//! Paths are the components' defaults, since the node has its own `/etc`, `/run`, `/var/lib` and `/var/log`, so manifests
+//! for ordinary clusters work unchanged. Defaults outside of these directories are moved into them.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -10,27 +10,29 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::component::Component;
-use crate::error::{Doing, Result};
+use crate::error::{IoContext, Result};
 use crate::kubelet::Kubelet;
-use crate::place::Place;
+use crate::paths::ClusterPaths;
 
-/// The name of the one node.
+/// The name of the node.
 pub(crate) const NODE: &str = "drakkar-e2e";
 
-/// The image of the container that holds a pod's namespaces.
+/// The image of pods' sandbox containers.
 pub(crate) const PAUSE_IMAGE: &str = "localhost/pause:e2e";
 
-/// Where containerd listens, in the node.
+/// The path of containerd's socket in the node.
 pub(crate) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 
-/// Requests in a second that a component may make of the API server.
+/// The client-side rate limit of components towards the API server, in requests per second.
 const API_QPS: u32 = 1000;
 
-/// Where the node has the kubelet's configuration and that of containerd.
+/// The path of the kubelet's configuration file in the node.
 const KUBELET_CONFIG: &str = "/etc/kubernetes/kubelet.json";
+
+/// The path of containerd's configuration file in the node.
 const CONTAINERD_CONFIG: &str = "/etc/containerd/config.toml";
 
-/// The gates of DRA that Kubernetes 1.37 lets one set, and those that they depend on.
+/// The DRA feature gates that can be set in Kubernetes 1.37, and the gates that they depend on.
 const DRA_GATES: [&str; 19] = [
     "DRAConsumableCapacity",
     "DRADerivedAttributes",
@@ -53,56 +55,57 @@ const DRA_GATES: [&str; 19] = [
     "ResourceHealthStatusMessage",
 ];
 
-/// How a cluster differs from an ordinary one.
+/// How a cluster differs from the defaults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Turn on all feature gates of DRA, and all versions of all APIs, rather than what Kubernetes has on by default.
+    /// Enable all DRA feature gates and all API versions, instead of Kubernetes' defaults.
     pub all_dra_gates: bool,
-    /// Which kubelet the node has. An older one does not know all gates, so it is given none but those that it needs.
+    /// The kubelet release of the node. An older one gets only the feature gates that it needs, since it does not know the
+    /// others.
     pub kubelet: Kubelet,
 }
 
 /// Writes the configuration files and the command line of every component.
-pub(crate) fn write(place: &Place, options: Options) -> Result<()> {
+pub(crate) fn write(paths: &ClusterPaths, options: Options) -> Result<()> {
     let files = [
         ("/etc/hosts", "127.0.0.1 localhost\n".to_owned()),
         ("/etc/resolv.conf", "# There is no DNS here.\n".to_owned()),
         ("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n".to_owned()),
         ("/etc/group", "root:x:0:\n".to_owned()),
-        ("/etc/machine-id", format!("{}\n", place.id().repeat(4))),
+        ("/etc/machine-id", format!("{}\n", paths.id().repeat(4))),
         ("/etc/cni/net.d/10-bridge.conflist", format!("{:#}\n", network())),
-        (CONTAINERD_CONFIG, containerd(&place.bin(), lacks_sys_resource()?)),
-        (KUBELET_CONFIG, format!("{:#}\n", kubelet(place, options))),
+        (CONTAINERD_CONFIG, containerd(&paths.bin(), lacks_sys_resource()?)),
+        (KUBELET_CONFIG, format!("{:#}\n", kubelet(paths, options))),
     ];
     for (path, content) in files {
-        let path = place.of_node(Path::new(path));
+        let path = paths.host_path(Path::new(path));
         if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).doing(|| format!("make {}", parent.display()))?;
+            fs::create_dir_all(parent).with_context(|| format!("create {}", parent.display()))?;
         }
-        fs::write(&path, content).doing(|| format!("write {}", path.display()))?;
+        fs::write(&path, content).with_context(|| format!("write {}", path.display()))?;
     }
-    // Directories that components watch or expect.
+    // Directories that components watch or expect to exist.
     for directory in ["/etc/cdi", "/run/cdi", "/run/lock", "/var/lib/kubelet"] {
-        let path = place.of_node(Path::new(directory));
-        fs::create_dir_all(&path).doing(|| format!("make {}", path.display()))?;
+        let path = paths.host_path(Path::new(directory));
+        fs::create_dir_all(&path).with_context(|| format!("create {}", path.display()))?;
     }
     for component in Component::ALL {
-        let path = place.command_line(component.name());
-        fs::write(&path, command_line(component, place, options).join("\n"))
-            .doing(|| format!("write {}", path.display()))?;
+        let path = paths.command_line(component.name());
+        fs::write(&path, command_line(component, paths, options).join("\n"))
+            .with_context(|| format!("write {}", path.display()))?;
     }
     Ok(())
 }
 
-/// Program and arguments; none of them has a line break.
-fn command_line(component: Component, place: &Place, options: Options) -> Vec<String> {
-    let (_, address) = place.link();
-    let pki = place.certificates();
+/// The program and arguments of a component. None contains a line break: they are stored one per line.
+fn command_line(component: Component, paths: &ClusterPaths, options: Options) -> Vec<String> {
+    let (_, address) = paths.link();
+    let pki = paths.certificates();
     let pki = pki.display();
-    let kubeconfig = place.kubeconfig(component.name());
+    let kubeconfig = paths.kubeconfig(component.name());
     let kubeconfig = kubeconfig.display();
     let program = if component == Component::Kubelet { options.kubelet.program() } else { component.name() };
-    let mut line = vec![place.bin().join(program).display().to_string()];
+    let mut line = vec![paths.bin().join(program).display().to_string()];
     let gates = || DRA_GATES.map(|gate| format!("{gate}=true")).join(",");
     let arguments: Vec<String> = match component {
         Component::Etcd => vec![
@@ -110,13 +113,12 @@ fn command_line(component: Component, place: &Place, options: Options) -> Vec<St
             "--listen-client-urls=http://127.0.0.1:2379".to_owned(),
             "--advertise-client-urls=http://127.0.0.1:2379".to_owned(),
             "--listen-peer-urls=http://127.0.0.1:2380".to_owned(),
-            // What a crash of the machine would lose, nobody wants back.
+            // The cluster does not have to survive a crash of the host.
             "--unsafe-no-fsync".to_owned(),
         ],
         Component::ApiServer => vec![
             "--etcd-servers=http://127.0.0.1:2379".to_owned(),
-            // At the port and, among others, at the address of the service `kubernetes`, which therefore needs no
-            // proxy.
+            // All addresses include the cluster IP of the service `kubernetes`, so no kube-proxy is needed.
             "--bind-address=0.0.0.0".to_owned(),
             "--secure-port=443".to_owned(),
             format!("--advertise-address={address}"),
@@ -133,7 +135,7 @@ fn command_line(component: Component, place: &Place, options: Options) -> Vec<St
             format!("--service-account-key-file={pki}/service-accounts.pub"),
             "--authorization-mode=Node,RBAC".to_owned(),
             "--enable-admission-plugins=NodeRestriction".to_owned(),
-            // Drivers run privileged or with paths of the node.
+            // Drivers may run privileged.
             "--allow-privileged=true".to_owned(),
         ],
         Component::ControllerManager => vec![
@@ -146,7 +148,7 @@ fn command_line(component: Component, place: &Place, options: Options) -> Vec<St
             format!("--service-account-private-key-file={pki}/service-accounts.key"),
             format!("--root-ca-file={pki}/ca.crt"),
             "--flex-volume-plugin-dir=/var/lib/kubelet/volume-plugins".to_owned(),
-            // A hundred pods at once shall wait for the machine, and not for a limit that is made for large clusters.
+            // The load test should be limited by the host, not by the client's rate limit.
             format!("--kube-api-qps={API_QPS}"),
             format!("--kube-api-burst={API_QPS}"),
         ],
@@ -169,7 +171,7 @@ fn command_line(component: Component, place: &Place, options: Options) -> Vec<St
         ],
     };
     line.extend(arguments);
-    // All versions of all APIs are more than those.
+    // `all_dra_gates` enables all API versions below, which includes this one.
     if let (Component::ApiServer, Some(api), false) = (component, options.kubelet.api(), options.all_dra_gates) {
         line.push(format!("--runtime-config={api}=true"));
     }
@@ -179,16 +181,16 @@ fn command_line(component: Component, place: &Place, options: Options) -> Vec<St
                 line.extend([format!("--feature-gates={}", gates()), "--runtime-config=api/all=true".to_owned()]);
             }
             Component::ControllerManager | Component::Scheduler => line.push(format!("--feature-gates={}", gates())),
-            // The kubelet has them in its file.
+            // The kubelet's gates are in its configuration file.
             Component::Etcd | Component::Containerd | Component::Kubelet => {}
         }
     }
     line
 }
 
-fn kubelet(place: &Place, options: Options) -> Value {
-    let pki = place.certificates();
-    let (_, address) = place.link();
+fn kubelet(paths: &ClusterPaths, options: Options) -> Value {
+    let pki = paths.certificates();
+    let (_, address) = paths.link();
     let mut config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -203,14 +205,14 @@ fn kubelet(place: &Place, options: Options) -> Value {
         },
         "authorization": {"mode": "Webhook"},
         "containerRuntimeEndpoint": format!("unix://{CONTAINERD_SOCKET}"),
-        // Neither systemd nor cgroup v2 is needed.
+        // So that neither systemd nor cgroup v2 is required.
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": format!("/{}", place.cgroup()),
+        "cgroupRoot": format!("/{}", paths.cgroup()),
         "failCgroupV1": false,
         "failSwapOn": false,
-        // A lower one needs CAP_SYS_RESOURCE.
+        // A negative score needs CAP_SYS_RESOURCE.
         "oomScoreAdj": 0,
-        // There is no proxy whose rules it would prepare.
+        // There is no kube-proxy that would use these chains.
         "makeIPTablesUtilChains": false,
         "resolvConf": "",
         "volumePluginDir": "/var/lib/kubelet/volume-plugins",
@@ -218,14 +220,14 @@ fn kubelet(place: &Place, options: Options) -> Value {
         // As for the controller manager.
         "kubeAPIQPS": API_QPS,
         "kubeAPIBurst": API_QPS,
-        // A quarter of it is how often the kubelet says that it lives, which tests wait for after they ended something.
+        // The kubelet renews its lease every quarter of this; tests wait for a renewal after they restart something.
         "nodeLeaseDurationSeconds": 4,
-        // A node that was not ready says that it is again after this; ten seconds are too long for tests.
+        // How soon a node reports that it is ready again; the default of ten seconds is too long for tests.
         "nodeStatusUpdateFrequency": "1s",
         "nodeStatusReportFrequency": "5m",
-        // What failed is tried again after this, and up to a half of it more by chance; a minute is too long for tests.
+        // The retry delay of failed pods, plus up to half as much jitter; the default of a minute is too long for tests.
         "syncFrequency": "2s",
-        // A machine that is nearly full still runs tests.
+        // So that tests also run on a host whose disk is nearly full.
         "evictionHard": {
             "imagefs.available": "0%",
             "memory.available": "0%",
@@ -233,7 +235,7 @@ fn kubelet(place: &Place, options: Options) -> Value {
             "nodefs.inodesFree": "0%",
         },
         "imageGCHighThresholdPercent": 100,
-        // Enough to look for trouble; the next level prints the whole status of each pod at each change of it.
+        // Enough to debug failures; the next level prints the whole status of each pod at each change.
         "logging": {"verbosity": 2},
     });
     let gates = match options.kubelet {
@@ -246,7 +248,7 @@ fn kubelet(place: &Place, options: Options) -> Value {
     config
 }
 
-/// CDI is always on in containerd 2, and NRI by default.
+/// containerd's configuration. CDI is always on in containerd 2, and NRI by default.
 fn containerd(bin: &Path, restrict_oom_score: bool) -> String {
     let bin = bin.display();
     format!(
@@ -259,19 +261,19 @@ fn containerd(bin: &Path, restrict_oom_score: bool) -> String {
   sandbox = '{PAUSE_IMAGE}'
 
 [plugins.'io.containerd.cri.v1.images']
-  # Nobody asks how much is used; as often as by default, it is a part of what keeps a small machine busy.
+  # The statistics are not used, and collecting them at the default period is a noticeable load on a small host.
   stats_collect_period = 600
 
 [plugins.'io.containerd.cri.v1.runtime']
   stats_collect_period = '10m'
   cdi_spec_dirs = ['/etc/cdi', '/var/run/cdi']
-  # Its profiles would stay in the kernel.
+  # AppArmor profiles would stay loaded in the host's kernel.
   disable_apparmor = true
-  # Without CAP_SYS_RESOURCE no process may have a lower score than its parent.
+  # Without CAP_SYS_RESOURCE a process cannot have a lower score than its parent.
   restrict_oom_score_adj = {restrict_oom_score}
 
 [plugins.'io.containerd.cri.v1.runtime'.cni]
-  # Two programs less to run for each pod.
+  # Saves two plugin executions per pod.
   use_internal_loopback = true
   bin_dirs = ['{bin}']
   conf_dir = '/etc/cni/net.d'
@@ -283,7 +285,7 @@ fn containerd(bin: &Path, restrict_oom_score: bool) -> String {
   BinaryName = '{bin}/runc'
   SystemdCgroup = false
 
-# What a crash of the machine would lose, nobody wants back.
+# The cluster does not have to survive a crash of the host.
 [plugins.'io.containerd.metadata.v1.bolt']
   no_sync = true
 
@@ -302,7 +304,7 @@ fn containerd(bin: &Path, restrict_oom_score: bool) -> String {
     )
 }
 
-/// Pods on a bridge of the node. They reach the node and with it the API server, each other, and nothing else.
+/// The pod network: a bridge in the node. Pods reach each other and the node with its API server, and nothing else.
 fn network() -> Value {
     json!({
         "cniVersion": "1.0.0",
@@ -322,10 +324,10 @@ fn network() -> Value {
     })
 }
 
-/// Whether this process, and so the node's, lacks `CAP_SYS_RESOURCE`.
+/// Whether this process, and so every process of the node, lacks `CAP_SYS_RESOURCE`.
 fn lacks_sys_resource() -> Result<bool> {
     let path = "/proc/self/status";
-    let status = fs::read_to_string(path).doing(|| format!("read {path}"))?;
+    let status = fs::read_to_string(path).with_context(|| format!("read {path}"))?;
     Ok(!has_capability(&status, 24))
 }
 

@@ -1,14 +1,14 @@
-//! Programs that tests run in the node beside the components, such as a driver that is no pod.
+//! Programs that tests run in the node beside the components, such as a driver outside of a pod.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::Result;
 use crate::process::Process;
 
-/// A program that runs in the node, until it is stopped or the node is taken down.
+/// A program that runs in the node until it is stopped or the cluster is taken down.
 ///
-/// It is not a child of the test. Killing a child that was made by [`Cluster::command`](crate::Cluster::command) would
-/// end `nsenter`, and not what that runs.
+/// It is not a child process of the test: killing a child started by [`Cluster::command`](crate::Cluster::command) kills
+/// `nsenter`, not the program that `nsenter` runs.
 #[derive(Clone, Debug)]
 pub struct Daemon {
     process: Process,
@@ -20,39 +20,39 @@ impl Daemon {
         Self { process, log }
     }
 
-    /// Its pid on the machine, which is another than in the node.
+    /// The pid on the host, which differs from the one in the node.
     pub fn pid(&self) -> i32 {
         self.process.pid()
     }
 
-    /// What it prints.
+    /// The path of the log, with standard output and standard error.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// Whether it runs.
+    /// Whether the program is running.
     ///
     /// # Errors
     ///
-    /// The machine does not tell.
+    /// The process cannot be looked up.
     pub fn is_running(&self) -> Result<bool> {
         self.process.is_alive()
     }
 
-    /// SIGTERM, and SIGKILL when that does not help for a while; returns when it has ended.
+    /// Sends SIGTERM, and SIGKILL after a timeout; returns when the program has exited.
     ///
     /// # Errors
     ///
-    /// It does not end.
+    /// The program does not exit.
     pub fn stop(&self) -> Result<()> {
         self.process.stop()
     }
 
-    /// SIGKILL; returns when it has ended.
+    /// Sends SIGKILL; returns when the program has exited.
     ///
     /// # Errors
     ///
-    /// It does not end.
+    /// The program does not exit.
     pub fn kill(&self) -> Result<()> {
         self.process.kill()
     }

@@ -1,90 +1,90 @@
-//! What can go wrong with a cluster, in words that say what to do.
+//! The crate's error type. Messages name the remedy where there is one.
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why the cluster cannot do what was asked of it.
+/// An error of a cluster operation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The operating system refused something.
+    /// An I/O operation failed.
     #[error("{action}")]
     Io {
-        /// What was tried, with the path.
+        /// The operation, with the path.
         action: String,
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
-    /// A certificate could not be made.
-    #[error("make certificates")]
+    /// A certificate could not be created.
+    #[error("create certificates")]
     Certificate(#[from] rcgen::Error),
     /// A command failed.
     #[error("`{command}` failed ({status}): {output}")]
     Command {
         /// The command line.
         command: String,
-        /// How it ended.
+        /// The exit status.
         status: String,
-        /// What it printed last.
+        /// The end of its output.
         output: String,
     },
-    /// The machine lacks something.
+    /// The host lacks something.
     #[error("{what}; {remedy}")]
     Missing {
-        /// What is not there.
+        /// What is missing.
         what: String,
         /// How to get it.
         remedy: String,
     },
-    /// Something did not become true in time.
-    #[error("{what} did not come about within {} s; {}", within.as_secs(), see)]
+    /// A condition did not become true in time.
+    #[error("timed out after {} s waiting for {what}; {hint}", timeout.as_secs())]
     Timeout {
-        /// What was waited for.
+        /// The condition.
         what: String,
-        /// For how long.
-        within: Duration,
-        /// Where to look, or what was seen last.
-        see: String,
+        /// The timeout.
+        timeout: Duration,
+        /// Where to look.
+        hint: String,
     },
-    /// A component ended, although nobody asked it to.
-    #[error("{component} ended: {log}")]
-    Ended {
-        /// Which one.
+    /// A component exited unexpectedly.
+    #[error("{component} exited: {log}")]
+    Exited {
+        /// The component.
         component: String,
         /// The end of its log.
         log: String,
     },
-    /// A program cannot be put into an image.
+    /// A file cannot be the program of an image.
     #[error("{}: {reason}", path.display())]
     Program {
-        /// The program.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// There is no cluster in this directory.
-    #[error("no cluster is up in {}: run `cargo xtask e2e up`", .0.display())]
+    /// No cluster is running in this directory.
+    #[error("no cluster is running in {}: run `cargo xtask e2e up`", .0.display())]
     NotUp(PathBuf),
-    /// The directory holds something else.
-    #[error("{} cannot be the cluster's directory: {reason}", path.display())]
+    /// The directory cannot be the cluster's state directory.
+    #[error("{} cannot be the cluster's state directory: {reason}", path.display())]
     Directory {
-        /// Which directory.
+        /// The directory.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
 }
 
-/// What the functions of this crate give.
+/// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Says what was tried when the system refuses it.
-pub(crate) trait Doing<T> {
-    fn doing(self, action: impl FnOnce() -> String) -> Result<T>;
+/// Adds the failed operation to an I/O error.
+pub(crate) trait IoContext<T> {
+    fn with_context(self, action: impl FnOnce() -> String) -> Result<T>;
 }
 
-impl<T, E: Into<io::Error>> Doing<T> for std::result::Result<T, E> {
-    fn doing(self, action: impl FnOnce() -> String) -> Result<T> {
+impl<T, E: Into<io::Error>> IoContext<T> for std::result::Result<T, E> {
+    fn with_context(self, action: impl FnOnce() -> String) -> Result<T> {
         self.map_err(|error| Error::Io { action: action(), source: error.into() })
     }
 }

@@ -1,10 +1,10 @@
-//! OCI images of single programs, made without a container engine.
+//! OCI images of single programs, built without a container engine.
 //!
-//! The file is a tar of an OCI image layout with one image of one layer, not compressed: it is read once, on the
-//! machine where it was made. The same input gives the same bytes.
+//! The file is a tar of an OCI image layout with one image of one layer. It is not compressed, since it is read once, on
+//! the host that wrote it. The same input gives the same bytes.
 //!
-//! A program that is linked dynamically gets the libraries of this machine beside it, so a debug build will do; a
-//! static one gets nothing.
+//! The image of a dynamically linked program includes the host's libraries, so that a debug build can be used. The image
+//! of a static program includes nothing else.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
-use crate::error::{Doing, Result};
-use crate::machine::busybox;
+use crate::error::{IoContext, Result};
+use crate::host::busybox;
 use crate::program::Program;
 use crate::run::run;
 
-/// What is to be in an image.
+/// An image that runs one program.
 ///
 /// ```no_run
 /// use drakkar_e2e::Image;
@@ -33,20 +33,19 @@ use crate::run::run;
 #[derive(Debug)]
 pub struct Image {
     name: String,
-    /// What a container runs: the field of the configuration, and its value.
-    runs: (&'static str, String),
-    /// How it is asked to end.
+    /// The field of the image configuration that sets the command, and its value.
+    command: (&'static str, String),
     stop_signal: &'static str,
     architecture: &'static str,
     layer: Layer,
 }
 
 impl Image {
-    /// An image with this name (with a tag) that runs this program: it is `/PROGRAM` there.
+    /// Creates an image with this name (including a tag) that runs a program, which is copied to `/PROGRAM`.
     ///
     /// # Errors
     ///
-    /// The program or one of its libraries cannot be read, or it is none.
+    /// The program or one of its libraries cannot be read, or the file is not a program.
     pub fn new(name: impl Into<String>, program: impl AsRef<Path>) -> Result<Self> {
         let path = program.as_ref();
         let program = Program::read(path)?;
@@ -55,35 +54,35 @@ impl Image {
         let mut layer = Layer::new()?;
         layer.file(Path::new(&entrypoint), &program.content)?;
         for library in &program.libraries {
-            let content = std::fs::read(library).doing(|| format!("read {}", library.display()))?;
+            let content = std::fs::read(library).with_context(|| format!("read {}", library.display()))?;
             layer.file(library, &content)?;
         }
         Ok(Self {
             name: name.into(),
-            runs: ("Entrypoint", entrypoint),
+            command: ("Entrypoint", entrypoint),
             stop_signal: "SIGTERM",
             architecture: program.architecture,
             layer,
         })
     }
 
-    /// An image of busybox alone.
+    /// Creates an image with busybox only.
     pub(crate) fn busybox(name: &str) -> Result<Self> {
         let mut image = Self::new(name, busybox()?)?;
         image.layer.applets("/busybox")?;
-        // As in the image of that name that everybody knows: arguments are a command.
-        image.runs = ("Cmd", "sh".to_owned());
-        // Process 1 of a container hears SIGTERM only if it asks to, which a shell or `sleep` does not: without this each
-        // pod takes two seconds more to end.
+        // As in Docker Hub's busybox image: the container's arguments replace the command.
+        image.command = ("Cmd", "sh".to_owned());
+        // Pid 1 of a container gets SIGTERM only if it handles it, which a shell or `sleep` does not do: without this each
+        // pod takes two seconds longer to stop.
         image.stop_signal = "SIGKILL";
         Ok(image)
     }
 
-    /// Adds busybox with all its commands, to look around in a container.
+    /// Adds busybox with all its applets, for debugging in a container.
     ///
     /// # Errors
     ///
-    /// This machine has none.
+    /// busybox is not installed on this host.
     pub fn with_busybox(mut self) -> Result<Self> {
         let content = Program::read(busybox()?)?.content;
         self.layer.file(Path::new("/bin/busybox"), &content)?;
@@ -91,17 +90,17 @@ impl Image {
         Ok(self)
     }
 
-    /// Writes the file.
+    /// Writes the image to a tar file.
     ///
     /// # Errors
     ///
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn write(self, output: &Path) -> Result<()> {
-        let doing = || format!("write {}", output.display());
-        let file = File::create(output).doing(doing)?;
+        let context = || format!("write {}", output.display());
+        let file = File::create(output).with_context(context)?;
         let mut archive = Builder::new(BufWriter::new(file));
         let layer = Blob::new("application/vnd.oci.image.layer.v1.tar", self.layer.finish()?);
-        let (field, program) = self.runs;
+        let (field, program) = self.command;
         let config = Blob::new(
             "application/vnd.oci.image.config.v1+json",
             json!({
@@ -121,7 +120,7 @@ impl Image {
             }),
         );
         let mut descriptor = manifest.descriptor();
-        // The first is what containerd takes an image's whole name from, the second what other tools do.
+        // containerd takes the full image name from the first, other tools from the second.
         descriptor["annotations"] =
             json!({"io.containerd.image.name": self.name, "org.opencontainers.image.ref.name": self.name});
         let index = json!({
@@ -131,16 +130,16 @@ impl Image {
         });
 
         let layout = json!({"imageLayoutVersion": "1.0.0"});
-        append(&mut archive, "oci-layout", layout.to_string().as_bytes()).doing(doing)?;
-        append(&mut archive, "index.json", index.to_string().as_bytes()).doing(doing)?;
+        append(&mut archive, "oci-layout", layout.to_string().as_bytes()).with_context(context)?;
+        append(&mut archive, "index.json", index.to_string().as_bytes()).with_context(context)?;
         for blob in [manifest, config, layer] {
-            append(&mut archive, &blob.path(), &blob.content).doing(doing)?;
+            append(&mut archive, &blob.path(), &blob.content).with_context(context)?;
         }
-        archive.into_inner().and_then(|mut file| file.flush()).doing(doing)
+        archive.into_inner().and_then(|mut file| file.flush()).with_context(context)
     }
 }
 
-/// Something that others refer to by its hash.
+/// Content that is addressed by its digest.
 struct Blob {
     media_type: &'static str,
     digest: String,
@@ -177,7 +176,7 @@ impl From<Value> for Content {
     }
 }
 
-/// The file system of an image.
+/// The file system of an image, as a tar.
 struct Layer {
     archive: Builder<Vec<u8>>,
     present: BTreeSet<PathBuf>,
@@ -190,7 +189,7 @@ impl std::fmt::Debug for Layer {
 }
 
 impl Layer {
-    /// With the directories that runtimes mount over, and what most images have.
+    /// Creates a layer with the directories that runtimes mount over and that most images have.
     fn new() -> Result<Self> {
         let mut layer = Self { archive: Builder::new(Vec::new()), present: BTreeSet::new() };
         for path in ["bin", "dev", "etc", "proc", "run", "sys", "var"] {
@@ -206,10 +205,12 @@ impl Layer {
             return Ok(());
         }
         let mut header = header(EntryType::Directory, mode, 0);
-        self.archive.append_data(&mut header, path, &[][..]).doing(|| format!("add {} to a layer", path.display()))
+        self.archive
+            .append_data(&mut header, path, &[][..])
+            .with_context(|| format!("add {} to a layer", path.display()))
     }
 
-    /// A file that can be executed, with the directories on the way to it.
+    /// Adds an executable file and its parent directories.
     fn file(&mut self, path: &Path, content: &[u8]) -> Result<()> {
         let path = path.strip_prefix("/").unwrap_or(path);
         let mut parents: Vec<&Path> = path.ancestors().skip(1).collect();
@@ -221,7 +222,9 @@ impl Layer {
             return Ok(());
         }
         let mut header = header(EntryType::Regular, 0o755, content.len() as u64);
-        self.archive.append_data(&mut header, path, content).doing(|| format!("add {} to a layer", path.display()))
+        self.archive
+            .append_data(&mut header, path, content)
+            .with_context(|| format!("add {} to a layer", path.display()))
     }
 
     fn link(&mut self, path: &Path, target: &Path) -> Result<()> {
@@ -229,10 +232,12 @@ impl Layer {
             return Ok(());
         }
         let mut header = header(EntryType::Symlink, 0o777, 0);
-        self.archive.append_link(&mut header, path, target).doing(|| format!("add {} to a layer", path.display()))
+        self.archive
+            .append_link(&mut header, path, target)
+            .with_context(|| format!("add {} to a layer", path.display()))
     }
 
-    /// The commands of this machine's busybox, in `/bin`.
+    /// Adds links in `/bin` for the applets of the host's busybox.
     fn applets(&mut self, target: &str) -> Result<()> {
         for applet in run(Command::new(busybox()?).arg("--list"))?.lines() {
             self.link(&Path::new("bin").join(applet), Path::new(target))?;
@@ -241,11 +246,11 @@ impl Layer {
     }
 
     fn finish(self) -> Result<Vec<u8>> {
-        self.archive.into_inner().doing(|| "finish a layer".to_owned())
+        self.archive.into_inner().with_context(|| "finish a layer".to_owned())
     }
 }
 
-/// Root's, and as old as time.
+/// A tar header with owner root and modification time 0, so that images are reproducible.
 fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);

@@ -1,22 +1,22 @@
-//! The kubelets that a node can have: that of the release that all is of, or an older one.
+//! The kubelet releases that a node can run: the release of the other components, or an older one.
 
-/// Which kubelet the node has. All else is of one release, whichever it is.
+/// The kubelet release of the node. All other components are of one release in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kubelet {
-    /// That of the same release as all else.
+    /// The release of the other components.
     #[default]
     SameRelease,
-    /// The oldest that calls version v1 of the DRA service.
+    /// The oldest kubelet that calls v1 of the DRA service.
     V1_34,
-    /// The oldest that calls version v1beta1. Kubernetes supports no such distance to the API server.
+    /// The oldest kubelet that calls v1beta1. Kubernetes does not support this version skew to the API server.
     V1_32,
 }
 
 impl Kubelet {
-    /// Those that are older than all else.
+    /// The kubelets that are older than the other components.
     pub const OLDER: [Self; 2] = [Self::V1_34, Self::V1_32];
 
-    /// The release of an older one, such as `1.34`.
+    /// The release of an older kubelet, such as `1.34`.
     pub fn release(self) -> Option<&'static str> {
         match self {
             Self::SameRelease => None,
@@ -25,7 +25,7 @@ impl Kubelet {
         }
     }
 
-    /// The name of its program. An older one's module has it too.
+    /// The name of the program; for an older kubelet also that of its Go module's directory.
     pub(crate) fn program(self) -> &'static str {
         match self {
             Self::SameRelease => "kubelet",
@@ -34,7 +34,7 @@ impl Kubelet {
         }
     }
 
-    /// The feature gates without which it has no DRA.
+    /// The feature gates that it needs for DRA.
     pub(crate) fn gates(self) -> &'static [&'static str] {
         match self {
             Self::SameRelease | Self::V1_34 => &[],
@@ -42,7 +42,7 @@ impl Kubelet {
         }
     }
 
-    /// The version of the DRA API that it asks the API server for, where that is not served by default.
+    /// The version of the DRA API that it needs, if the API server does not serve it by default.
     pub(crate) fn api(self) -> Option<&'static str> {
         match self {
             Self::SameRelease | Self::V1_34 => None,

@@ -1,18 +1,18 @@
-//! A real Kubernetes node on one machine: unmodified components, built from source, brought up in seconds and taken
-//! down without a trace.
+//! A real single-node Kubernetes cluster for tests: unmodified components, built from source, started in seconds and
+//! removed completely.
 //!
-//! For people there is `cargo xtask e2e up` and `down`. Tests attach to the cluster that is up:
+//! You start and stop it with `cargo xtask e2e up` and `down`. Tests attach to the running cluster:
 //!
 //! ```no_run
-//! use drakkar_e2e::{Cluster, Component, Image, Place, run};
+//! use drakkar_e2e::{Cluster, Component, Image, ClusterPaths, run};
 //!
 //! # fn main() -> drakkar_e2e::Result<()> {
-//! let cluster = Cluster::attach(Place::of_checkout()?)?;
+//! let cluster = Cluster::attach(ClusterPaths::of_checkout()?)?;
 //! let tar = std::env::temp_dir().join("driver.tar");
 //! Image::new("localhost/driver:e2e", "target/debug/examples/minimal")?.write(&tar)?;
 //! cluster.import(&tar)?;
 //! run(cluster.kubectl().args(["apply", "--filename", "driver.yaml"]))?;
-//! // Anything can be run in the node, as root there: with its mounts, its network and its processes.
+//! // Commands run in the node as root: with its mounts, its network and its processes.
 //! println!("{}", run(cluster.command("ls").arg("/var/lib/kubelet/plugins_registry"))?);
 //! cluster.kill(Component::Kubelet)?;
 //! cluster.start(Component::Kubelet)?;
@@ -20,22 +20,22 @@
 //! # }
 //! ```
 //!
-//! A client in Rust reads [`Cluster::kubeconfig`]. The crate has no Kubernetes client itself, so that it builds
+//! Rust clients load [`Cluster::kubeconfig`]. This crate does not depend on a Kubernetes client, so that it builds
 //! quickly.
 //!
 //! | module | owns |
 //! |---|---|
-//! | `binaries` | the programs: building them from `cluster/*/go.mod`, their versions |
-//! | `place` | the directories, and names and addresses that follow from them |
-//! | `namespaces` | the namespaces that the node lives in, and starting programs there |
-//! | `cgroup` | the cgroup of all pods |
-//! | `kubelet` | the kubelets that the node can have |
-//! | `certificates`, `config` | what components are given: identities, command lines, files |
-//! | `cluster` | all of it, up and down, and what tests ask of it |
-//! | `process`, `daemon` | processes by more than their number; those that tests start in the node |
+//! | `binaries` | the node's programs: building them from `cluster/*/go.mod`, their versions |
+//! | `paths` | the directories, and the names and addresses derived from them |
+//! | `namespaces` | the node's Linux namespaces, and starting programs in them |
+//! | `cgroup` | the parent cgroup of all pods |
+//! | `kubelet` | the kubelet releases that the node can run |
+//! | `certificates`, `config` | the components' identities, command lines and configuration files |
+//! | `cluster` | bringing the cluster up and down, and the API for tests |
+//! | `process`, `daemon` | processes identified by pid, start time and boot; programs that tests start in the node |
 //! | `image`, `program` | OCI images without a container engine |
-//! | `footprint` | what a cluster could leave on the machine |
-//! | `machine` | what the machine must have |
+//! | `host_snapshot` | the state of the host that a cluster could leave changed |
+//! | `host` | what the host must provide |
 
 #![forbid(unsafe_code)]
 
@@ -47,12 +47,12 @@ mod component;
 mod config;
 mod daemon;
 mod error;
-mod footprint;
+mod host;
+mod host_snapshot;
 mod image;
 mod kubelet;
-mod machine;
 mod namespaces;
-mod place;
+mod paths;
 mod process;
 mod program;
 mod run;
@@ -63,9 +63,9 @@ pub use component::Component;
 pub use config::Options;
 pub use daemon::Daemon;
 pub use error::{Error, Result};
-pub use footprint::Footprint;
+pub use host::unsupported_reason;
+pub use host_snapshot::HostSnapshot;
 pub use image::Image;
 pub use kubelet::Kubelet;
-pub use machine::unfit;
-pub use place::{Place, directories};
+pub use paths::{ClusterPaths, directory_variables};
 pub use run::{run, wait_until};

@@ -1,7 +1,7 @@
-//! Processes that outlive the command that started them: who they are, and ending just them.
+//! Processes that outlive the command that started them: identifying and signalling them safely.
 //!
-//! A pid alone may belong to somebody else by the time it is used. So a record also has the time at which the process
-//! started and the boot in which it did, and signals go through a pidfd that was opened before these were compared.
+//! The kernel can reuse a pid. A record therefore also has the start time of the process and the id of the boot, and
+//! signals are sent through a pidfd that was opened before these were compared.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -12,42 +12,41 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::error::{Doing, Error, Result};
+use crate::error::{Error, IoContext, Result};
 
-/// How long a process may take to end after SIGTERM, and any process after SIGKILL.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// How long a process may take to exit after SIGTERM, and after SIGKILL.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// One process, and no later one with the same number.
+/// A process, distinguished from later ones with the same pid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pid: i32,
-    /// In clock ticks since the machine booted, as in `/proc/PID/stat`.
+    /// The start time in clock ticks since boot, as in `/proc/PID/stat`.
     started: u64,
     boot: String,
 }
 
 impl Process {
-    /// The process that has this pid now; nothing when none does.
+    /// Returns the process that has this pid now, or `None`.
     pub(crate) fn of_pid(pid: i32) -> Result<Option<Self>> {
         let path = format!("/proc/{pid}/stat");
         let stat = match fs::read_to_string(&path) {
             Ok(stat) => stat,
-            Err(error) if gone(&error) => return Ok(None),
-            Err(error) => return Err(error).doing(|| format!("read {path}")),
+            Err(error) if is_gone(&error) => return Ok(None),
+            Err(error) => return Err(error).with_context(|| format!("read {path}")),
         };
         let Some(started) = start_time(&stat) else {
-            return Err(std::io::Error::other("not the format that proc(5) tells of"))
-                .doing(|| format!("parse {path}"));
+            return Err(std::io::Error::other("not in the format of proc(5)")).with_context(|| format!("parse {path}"));
         };
         Ok(Some(Self { pid, started, boot: boot()? }))
     }
 
-    /// What a record says; nothing when there is none or it is half written.
+    /// Reads a record; `None` if it does not exist or is incomplete.
     pub(crate) fn recorded(path: &Path) -> Result<Option<Self>> {
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
-            Err(error) if gone(&error) => return Ok(None),
-            Err(error) => return Err(error).doing(|| format!("read {}", path.display())),
+            Err(error) if is_gone(&error) => return Ok(None),
+            Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
         };
         let words: Vec<&str> = text.split_whitespace().collect();
         let [pid, started, boot] = words[..] else { return Ok(None) };
@@ -58,88 +57,89 @@ impl Process {
     /// Writes the record.
     pub(crate) fn record(&self, path: &Path) -> Result<()> {
         fs::write(path, format!("{} {} {}\n", self.pid, self.started, self.boot))
-            .doing(|| format!("write {}", path.display()))
+            .with_context(|| format!("write {}", path.display()))
     }
 
     pub(crate) fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Whether it runs. One that has ended and was not reaped yet does not.
+    /// Whether the process is running. A zombie is not.
     pub(crate) fn is_alive(&self) -> Result<bool> {
         let Some(fd) = self.open()? else { return Ok(false) };
-        Ok(!ended(&fd, Duration::ZERO)?)
+        Ok(!has_exited(&fd, Duration::ZERO)?)
     }
 
-    /// SIGTERM, and SIGKILL when that does not help; returns when it has ended.
+    /// Sends SIGTERM, and SIGKILL after a timeout; returns when the process has exited.
     pub(crate) fn stop(&self) -> Result<()> {
         let Some(fd) = self.open()? else { return Ok(()) };
         self.signal(&fd, Signal::TERM)?;
-        if ended(&fd, PATIENCE)? { Ok(()) } else { self.kill() }
+        if has_exited(&fd, EXIT_TIMEOUT)? { Ok(()) } else { self.kill() }
     }
 
-    /// SIGKILL; returns when it has ended.
+    /// Sends SIGKILL; returns when the process has exited.
     pub(crate) fn kill(&self) -> Result<()> {
         let Some(fd) = self.open()? else { return Ok(()) };
         self.signal(&fd, Signal::KILL)?;
-        if ended(&fd, PATIENCE)? {
+        if has_exited(&fd, EXIT_TIMEOUT)? {
             return Ok(());
         }
         Err(Error::Timeout {
-            what: format!("the end of process {} after SIGKILL", self.pid),
-            within: PATIENCE,
-            see: format!("see /proc/{}/stack", self.pid),
+            what: format!("process {} to exit after SIGKILL", self.pid),
+            timeout: EXIT_TIMEOUT,
+            hint: format!("see /proc/{}/stack", self.pid),
         })
     }
 
-    /// A handle of this very process; nothing when it is gone.
+    /// Opens a pidfd of this process; `None` if it has exited.
     fn open(&self) -> Result<Option<OwnedFd>> {
         let Some(pid) = Pid::from_raw(self.pid) else { return Ok(None) };
         let fd = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(fd) => fd,
             Err(Errno::SRCH) => return Ok(None),
-            Err(error) => return Err(error).doing(|| format!("open process {}", self.pid)),
+            Err(error) => return Err(error).with_context(|| format!("open process {}", self.pid)),
         };
-        // Whoever has the pid now has the handle too: it is compared after it was opened.
+        // Compared after opening: if the pid was reused before that, the comparison fails.
         Ok((Self::of_pid(self.pid)?.as_ref() == Some(self)).then_some(fd))
     }
 
     fn signal(&self, fd: &OwnedFd, signal: Signal) -> Result<()> {
         match pidfd_send_signal(fd, signal) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
-            Err(error) => Err(error).doing(|| format!("send {signal:?} to process {}", self.pid)),
+            Err(error) => Err(error).with_context(|| format!("send {signal:?} to process {}", self.pid)),
         }
     }
 }
 
-/// Whether the process has ended; waits for it.
-fn ended(fd: &OwnedFd, within: Duration) -> Result<bool> {
-    let end = Instant::now() + within;
+/// Waits until the process has exited; returns whether it has within the timeout.
+fn has_exited(fd: &OwnedFd, timeout: Duration) -> Result<bool> {
+    let deadline = Instant::now() + timeout;
     loop {
-        let left = end.saturating_duration_since(Instant::now());
-        let timeout = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: remaining.as_secs().cast_signed(), tv_nsec: remaining.subsec_nanos().into() };
         match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)) {
             Ok(ready) => return Ok(ready > 0),
             Err(Errno::INTR) => {}
-            Err(error) => return Err(error).doing(|| "wait for a process to end".to_owned()),
+            Err(error) => return Err(error).with_context(|| "wait for a process to exit".to_owned()),
         }
     }
 }
 
-/// A process may go away between open and read.
-fn gone(error: &std::io::Error) -> bool {
+/// Whether the process does not exist: `ESRCH` if it exits between open and read.
+fn is_gone(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
 
-/// Field 22 of `/proc/PID/stat`. The second is the command, in parentheses, and may itself hold any of them.
+/// Field 22 of `/proc/PID/stat`. The second field is the command in parentheses, which can itself contain parentheses and
+/// spaces.
 fn start_time(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Which boot of the machine this is.
+/// The id of the current boot.
 fn boot() -> Result<String> {
     let path = "/proc/sys/kernel/random/boot_id";
-    Ok(fs::read_to_string(path).doing(|| format!("read {path}"))?.trim().to_owned())
+    Ok(fs::read_to_string(path).with_context(|| format!("read {path}"))?.trim().to_owned())
 }
 
 #[cfg(test)]
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_leads_back_to_its_process() {
+    fn a_record_identifies_its_process() {
         let (mut child, process) = sleeper();
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("sleeper");
@@ -164,13 +164,13 @@ mod tests {
         assert_eq!(Process::recorded(&path).unwrap(), Some(process.clone()));
         assert!(process.is_alive().unwrap());
         process.stop().unwrap();
-        // It is a zombie now: nobody has waited for it.
+        // It is a zombie until `wait`.
         assert!(!process.is_alive().unwrap());
         assert_eq!(child.wait().unwrap().code(), None);
     }
 
     #[test]
-    fn a_process_that_has_anothers_pid_is_left_alone() {
+    fn a_process_with_a_reused_pid_is_not_signalled() {
         let (mut child, process) = sleeper();
         for other in [
             Process { started: process.started - 1, ..process.clone() },
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_with_parentheses_does_not_hide_the_start() {
+    fn the_start_time_is_found_after_a_command_with_parentheses() {
         let stat = "42 (a) b) S 1 42 42 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 987654 1 2";
         assert_eq!(start_time(stat), Some(987_654));
         assert_eq!(start_time("nonsense"), None);

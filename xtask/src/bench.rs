@@ -1,4 +1,4 @@
-//! The comparison with Kubernetes' Go framework: both are built, and the program that measures them is run.
+//! `cargo xtask bench`: builds the drivers and runs the comparison with Kubernetes' Go framework.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,13 +7,13 @@ use anyhow::{Context, Result, ensure};
 
 use crate::e2e::cargo_command;
 
-/// Where the plot goes, from the top of the repository.
+/// The path of the plot, relative to the top of the repository.
 const PLOT: &str = "docs/performance.svg";
 
-/// Builds everything and measures it. More arguments are those of `drakkar-bench`.
+/// Builds both drivers and measures them. The arguments are passed to `drakkar-bench`.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    // Both binaries: the driver is measured as it is released.
+    // Both binaries, in release mode: `cargo run` below builds only `drakkar-bench`.
     run_in(&top, &mut cargo_command(&["build", "--release", "-p", "drakkar-bench", "--bins"]))?;
     let measure = ["run", "--release", "-p", "drakkar-bench", "--bin", "drakkar-bench", "--", "--plot", PLOT];
     run_in(&top, cargo_command(&measure).args(arguments))

@@ -1,4 +1,4 @@
-//! The campaigns: randomized attacks that are ordinary tests, run for as long as one likes.
+//! `cargo xtask campaign`: the randomized tests, run for a given time.
 
 use std::path::Path;
 
@@ -6,23 +6,24 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::e2e::cargo_command;
 
-/// The crates that have campaigns, each in the module `campaign` of its integration tests.
+/// The crates with randomized tests, each in the module `campaign` of its integration tests.
 const CRATES: &[&str] = &["drakkar", "drakkar-plugin"];
 
-/// Runs all campaigns, or those with a name, for some seconds each.
+/// Runs all campaigns, or those whose names match, for a number of seconds each.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
-    let (mut seconds, mut filter) = ("600", "campaign::".to_owned());
+    let mut seconds = "600";
+    let mut filter = "campaign::".to_owned();
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         match *argument {
-            "--seconds" => seconds = rest.next().context("--seconds needs a number")?,
-            option if option.starts_with('-') => bail!("campaign has no option {option}"),
+            "--seconds" => seconds = rest.next().context("campaign: `--seconds` needs a number")?,
+            option if option.starts_with('-') => bail!("campaign: unknown option `{option}`"),
             name => filter = format!("campaign::{name}"),
         }
     }
     ensure!(
         seconds.parse::<u64>().is_ok_and(|seconds| seconds > 0),
-        "--seconds needs a number above 0, not {seconds:?}"
+        "campaign: `--seconds` needs a number above 0, not {seconds:?}"
     );
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for package in CRATES {

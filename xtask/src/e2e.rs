@@ -1,4 +1,4 @@
-//! A real cluster of one node, up and down, and images for it.
+//! `cargo xtask e2e` and `cargo xtask image`: the real single-node cluster, its tests, and images for it.
 
 use std::env;
 use std::io::{self, Read};
@@ -8,9 +8,9 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use drakkar_e2e::{Cluster, Footprint, Image, Kubelet, Options, Place, run};
+use drakkar_e2e::{Cluster, ClusterPaths, HostSnapshot, Image, Kubelet, Options, run};
 
-/// How the cluster shall differ from an ordinary one.
+/// Parses the options of `e2e up`.
 pub(crate) fn options(arguments: &[&str]) -> Result<Options> {
     let mut options = Options::default();
     let mut arguments = arguments.iter();
@@ -18,63 +18,63 @@ pub(crate) fn options(arguments: &[&str]) -> Result<Options> {
         match *argument {
             "--all-dra-gates" => options.all_dra_gates = true,
             "--kubelet" => options.kubelet = kubelet(arguments.next().context("e2e: `--kubelet` needs a release")?)?,
-            other => bail!("e2e: what is `{other}`?"),
+            other => bail!("e2e: unknown argument `{other}`"),
         }
     }
     Ok(options)
 }
 
-/// The older kubelet of a release.
+/// Returns the older kubelet of a release.
 fn kubelet(release: &str) -> Result<Kubelet> {
     let found = Kubelet::OLDER.into_iter().find(|kubelet| kubelet.release() == Some(release));
     found.with_context(|| {
         let releases: Vec<_> = Kubelet::OLDER.into_iter().filter_map(Kubelet::release).collect();
-        format!("e2e: there is no older kubelet of `{release}`, only of {}", releases.join(" and "))
+        format!("e2e: no older kubelet of release `{release}`, only of {}", releases.join(" and "))
     })
 }
 
-/// Brings the cluster up, and says what is in it and how to use it.
+/// Brings the cluster up, and prints its components' versions and how to use it.
 pub(crate) fn up(options: Options) -> Result<()> {
-    let place = Place::of_checkout()?;
-    // What is built is not part of how long it takes to be ready.
-    drakkar_e2e::build(&place, options.kubelet)?;
+    let paths = ClusterPaths::of_checkout()?;
+    // Built before the clock starts: the printed time is that of the start alone.
+    drakkar_e2e::build(&paths, options.kubelet)?;
     let begin = Instant::now();
-    let cluster = Cluster::up(place.clone(), options)
-        .context("bring the cluster up (`cargo xtask e2e down` removes what is there of it)")?;
+    let cluster = Cluster::up(paths.clone(), options)
+        .context("bring the cluster up (`cargo xtask e2e down` removes what has been started)")?;
     let took = begin.elapsed();
-    print_versions(&place, options.kubelet)?;
+    print_versions(&paths, options.kubelet)?;
     println!("\nnode {} is ready after {:.1} s", cluster.node(), took.as_secs_f32());
     println!("export KUBECONFIG={}", cluster.kubeconfig().display());
     println!("kubectl is {}", cluster.kubectl().get_program().to_string_lossy());
     Ok(())
 }
 
-/// Takes the cluster down, whatever state it is in.
+/// Stops and removes the cluster, whatever state it is in.
 pub(crate) fn down() -> Result<()> {
     let begin = Instant::now();
-    Cluster::down(&Place::of_checkout()?)?;
+    Cluster::down(&ClusterPaths::of_checkout()?)?;
     println!("the cluster is down after {:.1} s", begin.elapsed().as_secs_f32());
     Ok(())
 }
 
-/// Prints the version of each component, which is built for that where it is not there.
+/// Prints the version of each component; builds those that are missing.
 pub(crate) fn versions() -> Result<()> {
-    let place = Place::of_checkout()?;
-    drakkar_e2e::build(&place, Kubelet::SameRelease)?;
-    print_versions(&place, Kubelet::SameRelease)
+    let paths = ClusterPaths::of_checkout()?;
+    drakkar_e2e::build(&paths, Kubelet::SameRelease)?;
+    print_versions(&paths, Kubelet::SameRelease)
 }
 
-fn print_versions(place: &Place, kubelet: Kubelet) -> Result<()> {
-    for (name, version) in drakkar_e2e::versions(place, kubelet)? {
+fn print_versions(paths: &ClusterPaths, kubelet: Kubelet) -> Result<()> {
+    for (name, version) in drakkar_e2e::versions(paths, kubelet)? {
         println!("{name:24} {version}");
     }
     Ok(())
 }
 
-/// Runs a pod on the cluster, and fails when that leaves anything on the machine.
+/// Brings the cluster up, runs a pod and takes it down; fails if that leaves anything on the host.
 pub(crate) fn check() -> Result<()> {
-    without_a_trace(Options::default(), || {
-        let cluster = Cluster::attach(Place::of_checkout()?)?;
+    with_clean_host(Options::default(), || {
+        let cluster = Cluster::attach(ClusterPaths::of_checkout()?)?;
         let image = format!("--image={}", Cluster::BUSYBOX_IMAGE);
         run(cluster.kubectl().args(["run", "probe", &image, "--", "sleep", "1000000"]))?;
         print!("{}", run(cluster.kubectl().args(["wait", "--for=condition=Ready", "pod/probe", "--timeout=60s"]))?);
@@ -82,157 +82,157 @@ pub(crate) fn check() -> Result<()> {
     })
 }
 
-/// Runs the tests, and fails when they leave anything on the machine.
+/// Brings the cluster up, runs all tests and takes it down; fails if that leaves anything on the host.
 pub(crate) fn all() -> Result<()> {
-    without_a_trace(Options::default(), || test(&[]))
+    with_clean_host(Options::default(), || test(&[]))
 }
 
-/// Brings the cluster up, does something with it and takes it down, and fails when the machine is then not as before. If what
-/// is done fails, the cluster stays to be looked at.
-fn without_a_trace(options: Options, work: impl FnOnce() -> Result<()>) -> Result<()> {
-    let place = Place::of_checkout()?;
-    Cluster::down(&place)?;
-    let before = Footprint::take(&place)?;
+/// Brings the cluster up, does the work and takes it down; fails if the host is then not as before. If the work fails, the
+/// cluster stays up for debugging.
+fn with_clean_host(options: Options, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    let paths = ClusterPaths::of_checkout()?;
+    Cluster::down(&paths)?;
+    let before = HostSnapshot::take(&paths)?;
     up(options)?;
-    if Footprint::take(&place)?.since(&before).is_empty() {
-        bail!("the cluster is up and nothing of it is seen on this machine, so nothing would be that it leaves");
+    if HostSnapshot::take(&paths)?.changes_since(&before).is_empty() {
+        bail!("the snapshot of the host does not show the running cluster, so it would not show leftovers either");
     }
     work().context("the cluster is still up: `cargo xtask e2e down` takes it down")?;
     down()?;
-    let left = Footprint::take(&place)?.since(&before);
-    if !left.is_empty() {
-        bail!("the cluster left traces on this machine:\n{}", left.join("\n"));
+    let leftovers = HostSnapshot::take(&paths)?.changes_since(&before);
+    if !leftovers.is_empty() {
+        bail!("the cluster left the host changed:\n{}", leftovers.join("\n"));
     }
-    println!("the machine is as it was before");
+    println!("the host is as it was before");
     Ok(())
 }
 
-/// The driver of the tests, as its pods name it.
+/// The image of the tests' driver.
 const DRIVER_IMAGE: &str = "localhost/e2e-driver:e2e";
 
-/// Tests that can share the cluster.
-const SIDE_BY_SIDE: [&str; 8] =
-    ["--skip", "disruption::", "--skip", "node::", "--skip", "load::", "--test-threads", "6"];
+/// The tests that run in parallel on the cluster.
+const PARALLEL: [&str; 8] = ["--skip", "disruption::", "--skip", "node::", "--skip", "load::", "--test-threads", "6"];
 
-/// Tests that end parts of the node, but for the API server.
-const DISRUPTION: [&str; 5] = ["disruption::", "--skip", API_SERVER, "--test-threads", "1"];
+/// The tests that stop components of the node, except for the API server.
+const DISRUPTION: [&str; 5] = ["disruption::", "--skip", API_SERVER_OUTAGE, "--test-threads", "1"];
 
-/// The test that ends the API server, beside those of `node`, which end everything.
-const API_SERVER: &str = "disruption::the_api_server_is_away_for_a_minute";
+/// The test that stops the API server. It runs with the tests of `node`, which stop everything.
+const API_SERVER_OUTAGE: &str = "disruption::the_api_server_is_unavailable_for_a_minute";
 
-/// The tests of slices and device status that otherwise have the embedded API server. They have nodes and namespaces of
-/// their own, and need nothing but the API server.
-const UPWARDS: [&str; 5] = ["test", "--package", "drakkar-plugin", "--test", "it"];
+/// The tests of slices and device status that otherwise run on the embedded API server. They create their own nodes and
+/// namespaces, and need nothing but the API server.
+const API_TESTS: [&str; 5] = ["test", "--package", "drakkar-plugin", "--test", "it"];
 
-/// Runs the tests on the cluster that is up. `filter` chooses some by name.
+/// Runs the tests on the running cluster; with a filter only those whose names match.
 pub(crate) fn test(filter: &[&str]) -> Result<()> {
-    let place = Place::of_checkout()?;
-    let cluster = Cluster::attach(place.clone())?;
-    // Always both packages, or cargo builds what they share for each of them again.
+    let paths = ClusterPaths::of_checkout()?;
+    let cluster = Cluster::attach(paths.clone())?;
+    // Always both packages: otherwise cargo unifies features differently and rebuilds their dependencies.
     const PACKAGES: [&str; 4] = ["--package", "drakkar-e2e", "--package", "drakkar-e2e-driver"];
     cargo(&[&["build", "--bins", "--tests"], &PACKAGES[..]].concat())?;
-    let tar = place.cache().join("e2e-driver.tar");
-    let target = place.cache().parent().context("the target directory")?;
+    let tar = paths.cache().join("e2e-driver.tar");
+    let target = paths.cache().parent().context("the target directory")?;
     Image::new(DRIVER_IMAGE, target.join("debug/e2e-driver"))?.write(&tar)?;
     cluster.import(&tar)?;
     let it = [&["test"], &PACKAGES[..], &["--test", "it", "--", "--ignored"]].concat();
     if !filter.is_empty() {
-        every_name_is_a_tests(&it, filter)?;
+        check_filter(&it, filter)?;
         return cargo(&[&it, filter, &["--test-threads", "1", "--nocapture"]].concat());
     }
-    cargo(&[&UPWARDS[..], &["--no-run"]].concat())?;
-    part("side by side", || cargo(&[&it[..], &SIDE_BY_SIDE].concat()))?;
-    // Both wait more than they work, so they do it at the same time. What the second prints is shown when the first is done.
-    let mut upwards = cargo_command(&[&UPWARDS[..], &["--", "slices::", "status::", "--test-threads", "4"]].concat());
-    upwards.env("DRAKKAR_KUBECONFIG", cluster.kubeconfig());
-    let upwards = thread::spawn(move || together(upwards));
-    let disruption = part("parts of the node end and come back", || cargo(&[&it[..], &DISRUPTION].concat()));
-    part("slices and device status, meanwhile", || {
-        let Ok(ran) = upwards.join() else { bail!("the thread that ran them panicked") };
-        let (printed, succeeded) = ran?;
-        print!("{printed}");
+    cargo(&[&API_TESTS[..], &["--no-run"]].concat())?;
+    section("tests in parallel", || cargo(&[&it[..], &PARALLEL].concat()))?;
+    // Both mostly wait, so they run at the same time. The output of the second is printed when the first is done.
+    let mut api_tests =
+        cargo_command(&[&API_TESTS[..], &["--", "slices::", "status::", "--test-threads", "4"]].concat());
+    api_tests.env("DRAKKAR_KUBECONFIG", cluster.kubeconfig());
+    let api_tests = thread::spawn(move || run_captured(api_tests));
+    let disruption = section("restarts of components", || cargo(&[&it[..], &DISRUPTION].concat()));
+    section("slices and device status, at the same time", || {
+        let Ok(finished) = api_tests.join() else { bail!("the thread that ran the tests panicked") };
+        let (output, succeeded) = finished?;
+        print!("{output}");
         if succeeded { Ok(()) } else { bail!("the tests of slices and device status failed") }
     })?;
     disruption?;
-    part("the API server ends and comes back, and then everything", || {
-        cargo(&[&it[..], &[API_SERVER, "node::", "--test-threads", "1"]].concat())
+    section("restarts of the API server and of the whole node", || {
+        cargo(&[&it[..], &[API_SERVER_OUTAGE, "node::", "--test-threads", "1"]].concat())
     })?;
-    part("many pods at once", || cargo(&[&it[..], &["load::", "--test-threads", "1", "--nocapture"]].concat()))
+    section("load", || cargo(&[&it[..], &["load::", "--test-threads", "1", "--nocapture"]].concat()))
 }
 
-/// Runs a part of the tests under a headline, and says how long it took.
-fn part(what: &str, run: impl FnOnce() -> Result<()>) -> Result<()> {
-    println!("\n-- {what}");
+/// Runs a part of the tests under a heading, and prints how long it took.
+fn section(title: &str, run: impl FnOnce() -> Result<()>) -> Result<()> {
+    println!("\n-- {title}");
     let begin = Instant::now();
     run()?;
     println!("-- done after {:.0} s", begin.elapsed().as_secs_f32());
     Ok(())
 }
 
-/// Runs a command to its end; gives all that it printed, in order, and whether it succeeded.
-fn together(mut command: Command) -> Result<(String, bool)> {
-    let (mut reader, writer) = io::pipe().context("make a pipe")?;
-    let errors = writer.try_clone().context("share a pipe")?;
+/// Runs a command; returns its interleaved standard output and standard error, and whether it succeeded.
+fn run_captured(mut command: Command) -> Result<(String, bool)> {
+    let (mut reader, writer) = io::pipe().context("create a pipe")?;
+    let errors = writer.try_clone().context("clone a pipe")?;
     let mut child = command.stdin(Stdio::null()).stdout(writer).stderr(errors).spawn().context("run cargo")?;
-    // It has the ends to write to, and the reader would wait for them.
+    // `command` owns the write ends; the reader gets EOF only when all of them are closed.
     drop(command);
     let mut printed = Vec::new();
-    reader.read_to_end(&mut printed).context("read what cargo prints")?;
+    reader.read_to_end(&mut printed).context("read cargo's output")?;
     let succeeded = child.wait().context("wait for cargo")?.success();
     Ok((String::from_utf8_lossy(&printed).into_owned(), succeeded))
 }
 
-/// A name that no test has would be a test that passes.
-fn every_name_is_a_tests(it: &[&str], filter: &[&str]) -> Result<()> {
+/// Fails if a name of the filter matches no test: running no tests would count as success.
+fn check_filter(it: &[&str], filter: &[&str]) -> Result<()> {
     let output = cargo_command(&[it, &["--list", "--format", "terse"]].concat()).stderr(Stdio::inherit()).output();
     let output = output.context("run cargo")?;
     if !output.status.success() {
-        bail!("the tests cannot be listed: {}", output.status);
+        bail!("cargo cannot list the tests: {}", output.status);
     }
-    let list = String::from_utf8(output.stdout).context("the list of tests")?;
-    // Options for the tests may follow.
+    let list = String::from_utf8(output.stdout).context("decode the list of tests")?;
+    // Options of the test harness can follow.
     for name in filter.iter().take_while(|name| !name.starts_with('-')) {
         if !list.lines().any(|line| line.contains(name)) {
-            bail!("no test has `{name}` in its name; these there are:\n{list}");
+            bail!("no test matches `{name}`; the tests are:\n{list}");
         }
     }
     Ok(())
 }
 
-/// The tests that are for every kubelet, in the order of their names.
+/// The tests that run with every kubelet release.
 const FOR_EVERY_KUBELET: [&str; 5] = [
     "disruption::the_driver_is_killed",
     "disruption::the_kubelet_restarts",
     "kubelets::",
-    "metadata::a_claim_of_a_template_is_found_by_the_name_that_the_pod_has_for_it",
-    "metadata::a_file_is_at_both_paths_is_right_and_read_only",
+    "metadata::a_claim_from_a_template_is_found_by_the_pods_name_for_it",
+    "metadata::a_file_is_at_both_paths_correct_and_read_only",
 ];
 
-/// Here a driver's next instance starts before the last one ends. A kubelet before 1.33 knows drivers by their names
-/// alone: when the last instance goes, it forgets the next.
+/// The test in which a driver's next instance starts before the last one stops. A kubelet before 1.33 identifies drivers by
+/// name only, so it drops the new instance when the old one unregisters.
 const TWO_INSTANCES: &str = "disruption::the_drivers_pod_is_replaced";
 
-/// The same with a kubelet of an older release, and the tests that are for it.
+/// Brings the cluster up with a kubelet of an older release, runs the tests that support it and takes it down.
 pub(crate) fn older(release: &str) -> Result<()> {
     let kubelet = kubelet(release)?;
     let mut tests = FOR_EVERY_KUBELET.to_vec();
     if kubelet != Kubelet::V1_32 {
         tests.push(TWO_INSTANCES);
     }
-    without_a_trace(Options { kubelet, ..Options::default() }, || {
-        let cluster = Cluster::attach(Place::of_checkout()?)?;
+    with_clean_host(Options { kubelet, ..Options::default() }, || {
+        let cluster = Cluster::attach(ClusterPaths::of_checkout()?)?;
         let version = "--output=jsonpath={.status.nodeInfo.kubeletVersion}";
         let version = run(cluster.kubectl().args(["get", "node", cluster.node(), version]))?;
         if !version.starts_with(&format!("v{release}.")) {
-            bail!("the node has a kubelet {version}");
+            bail!("the node's kubelet is {version}, not v{release}");
         }
         test(&tests)
     })
 }
 
-/// Prints why the cluster cannot be brought up on this machine, in a line; nothing if it can.
+/// Prints why the cluster cannot run on this host, on one line; nothing if it can.
 pub(crate) fn unfit() -> Result<()> {
-    if let Some(reason) = drakkar_e2e::unfit()? {
+    if let Some(reason) = drakkar_e2e::unsupported_reason()? {
         println!("{reason}");
     }
     Ok(())
@@ -246,25 +246,28 @@ fn cargo(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Cargo, as if it had been called by hand.
+/// A cargo command with the environment that it has when you call it from a shell.
 pub(crate) fn cargo_command(arguments: &[&str]) -> Command {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    // What cargo told this program of its own package would have others build anew.
+    // Variables that cargo set for xtask's own package would invalidate the builds of others.
     for (name, _) in env::vars_os() {
         let is_own = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
         if name.to_str().is_some_and(is_own) {
             command.env_remove(name);
         }
     }
-    // Tests run in the directory of their package, where a relative path would lead elsewhere.
-    command.envs(drakkar_e2e::directories()).args(arguments);
+    // Tests run in the directory of their package, so relative paths in the environment are made absolute.
+    command.envs(drakkar_e2e::directory_variables()).args(arguments);
     command
 }
 
-/// Writes an image of a program.
+/// `cargo xtask image`: writes an image of a program.
 pub(crate) fn image(arguments: &[&str]) -> Result<()> {
-    let (mut binary, mut name, mut output, mut busybox) = (None, None, None, false);
+    let mut binary = None;
+    let mut name = None;
+    let mut output = None;
+    let mut busybox = false;
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let target = match *argument {
@@ -275,13 +278,13 @@ pub(crate) fn image(arguments: &[&str]) -> Result<()> {
                 busybox = true;
                 continue;
             }
-            other => bail!("image: what is `{other}`?"),
+            other => bail!("image: unknown argument `{other}`"),
         };
         *target = Some(*arguments.next().with_context(|| format!("image: `{argument}` needs a value"))?);
     }
-    let binary = PathBuf::from(binary.context("image: which program? `--binary PATH`")?);
-    let name = name.context("image: under which name? `--name localhost/NAME:TAG`")?;
-    let output = PathBuf::from(output.context("image: to which file? `--output FILE.tar`")?);
+    let binary = PathBuf::from(binary.context("image: `--binary PATH` is missing: the program")?);
+    let name = name.context("image: `--name localhost/NAME:TAG` is missing: the image's name")?;
+    let output = PathBuf::from(output.context("image: `--output FILE.tar` is missing: the file to write")?);
     let mut image = Image::new(name, &binary)?;
     if busybox {
         image = image.with_busybox()?;
@@ -296,39 +299,39 @@ pub(crate) fn image(arguments: &[&str]) -> Result<()> {
 mod tests {
     use std::process::Command;
 
-    use super::{Kubelet, image, options, together};
+    use super::{Kubelet, image, options, run_captured};
 
     #[test]
     fn an_older_kubelet_is_chosen_by_its_release() {
         let chosen = options(&["--kubelet", "1.32", "--all-dra-gates"]).unwrap();
         assert!(chosen.kubelet == Kubelet::V1_32 && chosen.all_dra_gates);
         assert_eq!(options(&[]).unwrap().kubelet, Kubelet::SameRelease);
-        for (arguments, told) in [
+        for (arguments, expected) in [
             (&["--kubelet"][..], "needs a release"),
             (&["--kubelet", "1.31"], "only of 1.34 and 1.32"),
-            (&["--gates"], "what is `--gates`?"),
+            (&["--gates"], "unknown argument `--gates`"),
         ] {
             let error = options(arguments).unwrap_err().to_string();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 
     #[test]
-    fn what_an_image_lacks_is_told() {
-        for (arguments, told) in [
+    fn missing_and_unknown_arguments_of_image_are_named() {
+        for (arguments, expected) in [
             (&["--binary"][..], "`--binary` needs a value"),
-            (&["--binary", "a", "--output", "b"], "under which name"),
-            (&["--shell"], "what is `--shell`?"),
+            (&["--binary", "a", "--output", "b"], "`--name localhost/NAME:TAG` is missing"),
+            (&["--shell"], "unknown argument `--shell`"),
         ] {
             let error = image(arguments).unwrap_err().to_string();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 
     #[test]
-    fn what_a_command_prints_is_kept_in_order() {
+    fn captured_output_keeps_its_order() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo one; echo two >&2; echo three; exit 3"]);
-        assert_eq!(together(command).unwrap(), ("one\ntwo\nthree\n".to_owned(), false));
+        assert_eq!(run_captured(command).unwrap(), ("one\ntwo\nthree\n".to_owned(), false));
     }
 }

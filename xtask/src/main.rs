@@ -1,4 +1,4 @@
-//! What the repository needs done now and then, by `cargo xtask <task>`.
+//! Tasks for developers of this repository: `cargo xtask <task>`.
 
 #![forbid(unsafe_code)]
 
@@ -15,25 +15,25 @@ const USAGE: &str = "\
 usage: cargo xtask <task>
 
 tasks:
-  proto          make the code in crates/kubelet-api/src from the files in crates/kubelet-api/proto
-  proto --check  only say whether that code is what those files give
-  e2e            all of it: up, test, down
+  proto          generate the code in crates/kubelet-api/src from crates/kubelet-api/proto
+  proto --check  check that the generated code is up to date
+  e2e            bring up a real cluster, run all tests on it and take it down
   e2e up [--all-dra-gates] [--kubelet RELEASE]
-                 bring up a real cluster of one node, from source; with all there is of DRA, or with an older kubelet
-  e2e down       take it down
+                 bring up a single-node cluster built from source, optionally with all DRA feature gates or an older kubelet
+  e2e down       take the cluster down
   e2e test [NAME…]
-                 run the tests on it, or those with these names
+                 run the tests on the running cluster, or only those whose names contain NAME
   e2e older RELEASE
-                 with a kubelet of that release: up, the tests that are for it, down
-  e2e unfit      say why this machine cannot run it, if it cannot
-  e2e versions   say which versions its components have
-  e2e check      bring it up, run a pod and take it down, and fail when that leaves anything on the machine
+                 the same as e2e with a kubelet of an older release, and the tests that support it
+  e2e unfit      print why the cluster cannot run on this host; nothing if it can
+  e2e versions   print the versions of the cluster's components
+  e2e check      bring the cluster up, run a pod and take it down; fail if that leaves anything on the host
   image --binary PATH --name NAME --output FILE.tar [--busybox]
-                 make an OCI image of a program, with busybox to look around; `ctr images import` takes it
+                 write an OCI image of a program, optionally with busybox, for `ctr images import`
   campaign [NAME] [--seconds N]
-                 run the randomized attacks on drivers and on the command, or one of them, for 600 seconds each or for N
-  bench          measure a driver beside one on Kubernetes' Go framework; plots to docs/performance.svg
-  bench --help   what else it can be told";
+                 run the randomized tests of drivers and of the command, or one of them, for N seconds each (default 600)
+  bench          compare a driver with one on Kubernetes' Go framework, and write the plot to docs/performance.svg
+  bench --help   list the options of the benchmark";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();

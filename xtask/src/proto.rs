@@ -1,14 +1,13 @@
-//! Rust code from the `.proto` files of `drakkar-kubelet-api`, without protoc.
+//! `cargo xtask proto`: generates the Rust code of `drakkar-kubelet-api` from its `.proto` files, without protoc.
 //!
-//! The code is committed, so that neither users nor a build of the workspace generate anything. A test here fails when
-//! it no longer is what the `.proto` files give.
+//! The code is committed, so that building the crate generates nothing. A test here fails when it is out of date.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// The `.proto` files, and with the same stems the files of Rust code; with the package that names the generator's
+/// The stem of each `.proto` file and of its Rust file, and the protobuf package, after which the generator names its
 /// output.
 const SOURCES: [(&str, &str); 5] = [
     ("registration", "pluginregistration"),
@@ -18,7 +17,7 @@ const SOURCES: [(&str, &str); 5] = [
     ("health_v1alpha1", "v1alpha1"),
 ];
 
-/// Writes the code.
+/// Writes the generated code.
 pub(crate) fn generate() -> Result<()> {
     for (path, code) in generated()? {
         fs::write(&path, code).with_context(|| format!("write {}", path.display()))?;
@@ -27,27 +26,27 @@ pub(crate) fn generate() -> Result<()> {
     Ok(())
 }
 
-/// Fails when the committed code is not what the `.proto` files give.
+/// Fails if the committed code is out of date.
 pub(crate) fn check() -> Result<()> {
     for (path, code) in generated()? {
         let committed = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         if committed != code {
-            bail!("{} is stale: run `cargo xtask proto`", path.display());
+            bail!("{} is out of date: run `cargo xtask proto`", path.display());
         }
     }
     Ok(())
 }
 
-/// What each file of Rust code should hold.
+/// Generates the code: the path and content of each Rust file.
 fn generated() -> Result<Vec<(PathBuf, String)>> {
-    let krate = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("crates").join("plugin");
-    let out = tempfile::tempdir().context("make a directory for the generator")?;
+    let krate = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("crates").join("kubelet-api");
+    let out = tempfile::tempdir().context("create a directory for the generator")?;
     for (stem, package) in SOURCES {
         let include = krate.join("proto");
         let descriptors = protox::compile([format!("{stem}.proto")], [&include])
             .with_context(|| format!("compile {stem}.proto in {}", include.display()))?;
         tonic_prost_build::configure()
-            // Tests and embedded kubelets bring their own channel.
+            // Users of the clients bring their own channel.
             .build_transport(false)
             .emit_rerun_if_changed(false)
             .out_dir(out.path())
@@ -57,8 +56,8 @@ fn generated() -> Result<Vec<(PathBuf, String)>> {
     SOURCES
         .iter()
         .map(|(stem, package)| {
-            let made = out.path().join(format!("{package}.rs"));
-            let code = fs::read_to_string(&made).with_context(|| format!("read {}", made.display()))?;
+            let output = out.path().join(format!("{package}.rs"));
+            let code = fs::read_to_string(&output).with_context(|| format!("read {}", output.display()))?;
             Ok((krate.join("src").join(format!("{stem}.rs")), code))
         })
         .collect()
@@ -67,7 +66,7 @@ fn generated() -> Result<Vec<(PathBuf, String)>> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_committed_code_is_what_the_proto_files_give() {
+    fn the_committed_code_is_up_to_date() {
         super::check().unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! Metadata that comes later, and metadata that changes.
+//! Delivery of deferred metadata, and updates of delivered metadata.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use drakkar_plugin::{BoxError, ClaimRef, Device, MetadataUpdater};
 use tokio::sync::mpsc;
 
 use crate::control::{Control, PERIOD};
-use crate::devices::Facts;
+use crate::devices::SimulatedDevice;
 use crate::driver::{Prepared, Requests};
 
-/// What tells pods, and the API server too if that is asked for.
-pub(crate) struct Telling {
+/// How metadata is delivered: to the pods, and optionally to the status of claims.
+pub(crate) struct Delivery {
     pub(crate) updater: Arc<dyn MetadataUpdater>,
     pub(crate) status: bool,
 }
 
-/// Has the metadata of all prepared claims delivered again whenever the revision changes. Does not end by itself.
+/// Queues the metadata of all prepared claims again whenever the revision changes. Runs until it is aborted.
 pub(crate) async fn follow_revisions(
     control: Arc<Control>,
     prepared: Prepared,
@@ -38,36 +38,37 @@ pub(crate) async fn follow_revisions(
     }
 }
 
-/// Does what a hook of the container runtime does in a network driver.
+/// Delivers queued metadata, as a container runtime's hook does in a network driver.
 pub(crate) async fn deliver(
     mut queue: mpsc::UnboundedReceiver<(ClaimRef, Requests)>,
     on_request: bool,
-    telling: Telling,
+    delivery: Delivery,
     control: Arc<Control>,
 ) {
-    let telling = Arc::new(telling);
+    let delivery = Arc::new(delivery);
     while let Some((claim, requests)) = queue.recv().await {
-        let (telling, control) = (telling.clone(), control.clone());
+        let delivery = delivery.clone();
+        let control = control.clone();
         tokio::spawn(async move {
             let mut ticks = tokio::time::interval(PERIOD);
             while on_request && !control.may_deliver() {
                 ticks.tick().await;
             }
             for (request, devices) in requests {
-                let told = devices.into_iter().map(|device| {
-                    let facts = Facts::of(&device.device_name)?;
-                    Ok(Device { metadata: Some(facts.metadata(control.revision())), ..device })
+                let devices = devices.into_iter().map(|device| {
+                    let simulated = SimulatedDevice::named(&device.device_name)?;
+                    Ok(Device { metadata: Some(simulated.metadata(control.revision())), ..device })
                 });
-                let told = match told.collect::<Result<Vec<_>, BoxError>>() {
-                    Ok(told) => told,
-                    Err(error) => return tracing::error!(%claim, error, "not delivered"),
+                let devices = match devices.collect::<Result<Vec<_>, BoxError>>() {
+                    Ok(devices) => devices,
+                    Err(error) => return tracing::error!(%claim, error, "delivering metadata failed"),
                 };
-                let update = telling.updater.update_request_metadata(&claim, &request, told);
-                let done = if telling.status { update.and_report().await } else { update.await };
-                match done {
-                    Ok(generation) => tracing::info!(%claim, request, %generation, "delivered"),
-                    Err(error) if error.is_not_prepared() => tracing::info!(%claim, request, "unprepared meanwhile"),
-                    Err(error) => tracing::error!(%claim, request, %error, "not delivered"),
+                let update = delivery.updater.update_request_metadata(&claim, &request, devices);
+                let result = if delivery.status { update.and_report().await } else { update.await };
+                match result {
+                    Ok(generation) => tracing::info!(%claim, request, %generation, "metadata delivered"),
+                    Err(error) if error.is_not_prepared() => tracing::info!(%claim, request, "claim was unprepared"),
+                    Err(error) => tracing::error!(%claim, request, %error, "delivering metadata failed"),
                 }
             }
         });

@@ -1,4 +1,4 @@
-//! The devices that are not there, and what is known of each.
+//! The simulated devices and their attributes.
 
 use drakkar_plugin::{
     BoxError, DeviceAttribute, DeviceMetadata, DriverResources, NetworkDeviceData, Pool, PublishedDevice,
@@ -11,12 +11,12 @@ pub(crate) fn name(index: usize) -> String {
     format!("{PREFIX}{index}")
 }
 
-/// What the driver publishes.
+/// The resources that the driver publishes.
 pub(crate) fn resources(node: &str, count: usize) -> Result<DriverResources, BoxError> {
     let device = |index| {
-        let facts = Facts::of(&name(index))?;
+        let device = SimulatedDevice::named(&name(index))?;
         Ok(PublishedDevice::new(name(index))
-            .attribute("index", facts.index)
+            .attribute("index", device.index)
             .attribute("model", "e2e")
             .attribute("driverVersion", DeviceAttribute::version("1.0.0"))
             .capacity("memory", "80Gi"))
@@ -25,20 +25,21 @@ pub(crate) fn resources(node: &str, count: usize) -> Result<DriverResources, Box
     Ok(DriverResources::default().pool(node, Pool::default().devices(devices)))
 }
 
-/// What is known of a device.
-pub(crate) struct Facts {
+/// A simulated device, from whose index everything else is derived.
+pub(crate) struct SimulatedDevice {
     index: i64,
 }
 
-impl Facts {
-    pub(crate) fn of(name: &str) -> Result<Self, BoxError> {
+impl SimulatedDevice {
+    pub(crate) fn named(name: &str) -> Result<Self, BoxError> {
         let index = name.strip_prefix(PREFIX).and_then(|index| index.parse().ok());
-        Ok(Self { index: index.ok_or_else(|| format!("there is no device {name}"))? })
+        Ok(Self { index: index.ok_or_else(|| format!("device {name} does not exist"))? })
     }
 
-    /// What a container is told.
+    /// The metadata for containers.
     pub(crate) fn metadata(&self, revision: i64) -> DeviceMetadata {
-        let (high, low) = (self.index / 250, self.index % 250 + 1);
+        let high = self.index / 250;
+        let low = self.index % 250 + 1;
         let network = NetworkDeviceData {
             interface_name: format!("net{}", self.index),
             ips: vec![format!("10.9.{high}.{low}/16")],

@@ -1,4 +1,4 @@
-//! What the driver does when it is asked to prepare and unprepare, and what it says of health.
+//! The driver's side of the framework: prepare, unprepare and health.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,12 +12,12 @@ use tokio::sync::mpsc;
 
 use crate::Metadata;
 use crate::control::{Control, PERIOD};
-use crate::devices::{self, Facts};
+use crate::devices::{self, SimulatedDevice};
 
-/// What there is to say of a claim's requests.
+/// The devices of each request of a claim, with their metadata.
 pub(crate) type Requests = BTreeMap<String, Vec<Device>>;
 
-/// The claims that this process prepared and that are not unprepared.
+/// The claims that this process has prepared and not unprepared.
 #[derive(Clone, Default)]
 pub(crate) struct Prepared(Arc<Mutex<BTreeMap<String, (ClaimRef, Requests)>>>);
 
@@ -38,14 +38,14 @@ pub(crate) struct E2e {
     pub(crate) health: bool,
     pub(crate) control: Arc<Control>,
     pub(crate) prepared: Prepared,
-    /// Takes what containers are to be told later.
+    /// The queue of metadata to deliver after prepare.
     pub(crate) deliveries: mpsc::UnboundedSender<(ClaimRef, Requests)>,
     /// Reports the status of devices, if the driver does that.
     pub(crate) reporter: Option<StatusReporter>,
 }
 
 impl E2e {
-    /// Tells the API server of devices that are ready as soon as they are prepared.
+    /// Reports the devices as ready in the status of the claim.
     fn report(&self, claim: &ClaimRef, requests: &Requests) -> Result<(), BoxError> {
         let Some(reporter) = &self.reporter else { return Ok(()) };
         let status = |device: &Device| {
@@ -61,8 +61,8 @@ impl DraPlugin for E2e {
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, BoxError> {
         let mut requests = Requests::new();
         for result in claim.results() {
-            let facts = Facts::of(&result.device)?;
-            let device = Device { metadata: Some(facts.metadata(self.control.revision())), ..Device::from(result) };
+            let simulated = SimulatedDevice::named(&result.device)?;
+            let device = Device { metadata: Some(simulated.metadata(self.control.revision())), ..Device::from(result) };
             requests.entry(result.request.clone()).or_default().push(device);
         }
         let reference = claim.reference().clone();
@@ -101,7 +101,7 @@ impl E2e {
             let health = |index| {
                 let name = devices::name(index);
                 let health = if unhealthy.contains(&name) {
-                    DeviceHealth::unhealthy(&self.node, &name, "a test wants it so")
+                    DeviceHealth::unhealthy(&self.node, &name, "set by a control file")
                 } else {
                     DeviceHealth::healthy(&self.node, &name)
                 };

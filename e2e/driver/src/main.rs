@@ -1,9 +1,9 @@
-//! The driver that the tests on a real cluster deploy: it does, as its flags say, whatever a driver can do, with devices that
-//! are not there.
+//! The driver that the tests on a real cluster deploy. It has simulated devices, and its flags select what it uses of the
+//! framework.
 //!
-//! Tests steer it by files in the directory `control` below its plugin directory, which it looks at ten times a second:
+//! Tests control it by files in the directory `control` below its plugin directory, which it polls ten times a second:
 //! `revision` (a number; when it changes, the metadata of all prepared claims is updated), `unhealthy` (names of devices) and
-//! `deliver` (anything; metadata that was held back comes).
+//! `deliver` (any content; deferred metadata is delivered).
 
 #![forbid(unsafe_code)]
 
@@ -20,7 +20,7 @@ use drakkar_plugin::{BoxError, DeferredMetadata, Flags, PluginBuilder};
 use tokio::sync::mpsc;
 
 use crate::control::Control;
-use crate::deliver::{Telling, deliver, follow_revisions};
+use crate::deliver::{Delivery, deliver, follow_revisions};
 use crate::devices::resources;
 use crate::driver::{E2e, Prepared};
 
@@ -30,16 +30,16 @@ struct Arguments {
     /// The name of the driver
     #[arg(long, default_value = "gpu.example.com")]
     driver_name: String,
-    /// How many devices it publishes
+    /// The number of devices to publish
     #[arg(long, default_value_t = 8)]
     devices: usize,
-    /// When containers are told of their devices
+    /// When containers get the metadata of their devices
     #[arg(long, value_enum, default_value_t = Metadata::Immediate)]
     metadata: Metadata,
-    /// Hold deferred and gated metadata back until there is a file `deliver`
+    /// Deliver deferred and gated metadata only when the control file `deliver` exists
     #[arg(long)]
     deliver_on_request: bool,
-    /// Tell the kubelet of the devices' health
+    /// Report the devices' health to the kubelet
     #[arg(long)]
     health: bool,
     /// Report the devices in the status of claims
@@ -53,11 +53,11 @@ struct Arguments {
 enum Metadata {
     /// With prepare
     Immediate,
-    /// Some time after prepare; the file is empty until then
+    /// After prepare; the file is empty until then
     Deferred,
-    /// Some time after prepare; no container starts before
+    /// After prepare; no container starts before
     Gated,
-    /// Prepare says nothing, and nothing follows: the attributes are the published ones
+    /// From the published attributes: the driver provides no metadata itself
     Published,
 }
 
@@ -75,7 +75,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(arguments: Arguments) -> Result<(), BoxError> {
-    let node = arguments.plugin.node_name.clone().ok_or("--node-name or NODE_NAME is missing")?;
+    let node = arguments.plugin.node_name.clone().ok_or("the node's name is missing: set --node-name or NODE_NAME")?;
     let plugin = arguments.plugin.kubelet_root_dir.join("plugins").join(&arguments.driver_name);
     let control = Arc::new(Control::new(&plugin.join("control"))?);
     let (deliveries, queue) = mpsc::unbounded_channel();
@@ -104,9 +104,9 @@ async fn run(arguments: Arguments) -> Result<(), BoxError> {
             })
         })
         .await?;
-    let telling = Telling { updater: helper.handles().metadata_updater(), status: arguments.status };
+    let delivery = Delivery { updater: helper.handles().metadata_updater(), status: arguments.status };
     let tasks = [
-        tokio::spawn(deliver(queue, arguments.deliver_on_request, telling, control.clone())),
+        tokio::spawn(deliver(queue, arguments.deliver_on_request, delivery, control.clone())),
         tokio::spawn(follow_revisions(control, prepared, deliveries)),
     ];
     let ended = helper.run_until_signal().await;

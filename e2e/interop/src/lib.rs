@@ -1,4 +1,4 @@
-//! The Go program of this directory, for those who run it: tests, and benchmarks that measure its driver beside ours.
+//! Builds and runs the Go program of this directory, for the tests that compare Kubernetes' Go library with ours.
 
 #![forbid(unsafe_code)]
 
@@ -9,57 +9,57 @@ use std::sync::Mutex;
 
 use serde_json::Value;
 
-/// Why there is no Go program.
+/// Why the Go program cannot be built or run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramError {
-    /// This machine cannot build it, which is no fault of the program.
+    /// The host lacks Go or the modules; the program itself may be fine.
     #[error("{0}")]
     Unavailable(String),
-    /// It does not compile.
+    /// The program does not compile.
     #[error("the Go program does not compile:\n{0}")]
     Build(String),
-    /// It failed, or said something else than lines of JSON.
-    #[error("interop {command}: {problem}")]
+    /// The program failed, or printed something other than lines of JSON.
+    #[error("interop {command}: {reason}")]
     Failed {
-        /// What it was to do.
+        /// The command, with its arguments.
         command: String,
-        /// What went wrong.
-        problem: String,
+        /// The reason.
+        reason: String,
     },
 }
 
-/// The Go program, built.
+/// The built Go program.
 #[derive(Debug, Clone)]
 pub struct Program(PathBuf);
 
 impl Program {
-    /// Builds it into a directory; Go itself remembers what is built already.
+    /// Builds the program into a directory, with Go's build cache.
     ///
-    /// Needs Go of the version in `go.mod`, and the modules in `go.sum`: from Go's cache, or from wherever Go gets them.
+    /// Needs the Go version of `go.mod`, and the modules of `go.sum` from Go's cache or its proxy.
     pub fn build(directory: &Path) -> Result<Self, ProgramError> {
-        // Two links of the same file at once would not do.
-        static TURN: Mutex<()> = Mutex::new(());
-        let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        go(&["version"]).map_err(|problem| ProgramError::Unavailable(format!("there is no Go here: {problem}")))?;
-        // What is wrong with the program itself is found by building it, and is no reason to skip anything.
+        // Two builds must not write the same file at once.
+        static BUILD_LOCK: Mutex<()> = Mutex::new(());
+        let _guard = BUILD_LOCK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        go(&["version"]).map_err(|reason| ProgramError::Unavailable(format!("cannot run `go`: {reason}")))?;
+        // Separate from the build: missing modules skip the tests, while a compile error fails them.
         go(&["mod", "download"])
-            .map_err(|problem| ProgramError::Unavailable(format!("Go cannot get its modules: {problem}")))?;
+            .map_err(|reason| ProgramError::Unavailable(format!("Go cannot download modules: {reason}")))?;
         let program = directory.join("interop");
-        // Without the paths of this machine Go recognizes what it has built from another directory.
+        // `-trimpath` makes the build cache independent of the checkout's path.
         let output = program.to_string_lossy();
         go(&["build", "-trimpath", "-o", &output, "."]).map_err(ProgramError::Build)?;
         Ok(Self(program))
     }
 
-    /// Where it is.
+    /// The path of the program.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Runs one of its commands that speak lines of JSON, and gives the answers.
+    /// Runs a command that reads and writes lines of JSON, and returns the answers.
     pub fn ask(&self, arguments: &[&str], questions: &[Value]) -> Result<Vec<Value>, ProgramError> {
-        let failed = |problem: String| ProgramError::Failed { command: arguments.join(" "), problem };
+        let failed = |reason: String| ProgramError::Failed { command: arguments.join(" "), reason };
         let mut child = Command::new(&self.0)
             .args(arguments)
             .stdin(Stdio::piped())
@@ -67,11 +67,11 @@ impl Program {
             .spawn()
             .map_err(|error| failed(error.to_string()))?;
         let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(failed("no pipes".to_owned()));
+            return Err(failed("it has no pipes".to_owned()));
         };
         let answers = std::thread::scope(|scope| {
-            // It answers while it is asked: whoever only asked would wait for ever.
-            let asking = scope.spawn(move || questions.iter().try_for_each(|question| writeln!(input, "{question}")));
+            // Written by another thread: the program answers while it reads, so both pipes would fill up otherwise.
+            let writer = scope.spawn(move || questions.iter().try_for_each(|question| writeln!(input, "{question}")));
             let answers: Result<Vec<Value>, String> = BufReader::new(output)
                 .split(b'\n')
                 .map(|line| {
@@ -80,14 +80,14 @@ impl Program {
                     serde_json::from_slice(&line).map_err(show)
                 })
                 .collect();
-            match asking.join() {
+            match writer.join() {
                 Ok(Ok(())) => answers,
                 Ok(Err(error)) => answers.and(Err(error.to_string())),
-                Err(_) => Err("asking it panicked".to_owned()),
+                Err(_) => Err("the thread that writes the questions panicked".to_owned()),
             }
         });
         let status = child.wait().map_err(|error| failed(error.to_string()))?;
-        // If it ended because nobody listened any more, why that was is the better answer.
+        // An error of reading or writing is reported first: it can be the cause of a failed exit status.
         let answers = answers.map_err(failed)?;
         if status.success() { Ok(answers) } else { Err(failed(status.to_string())) }
     }

@@ -26,7 +26,7 @@ fn blob<'a>(files: &'a BTreeMap<String, Vec<u8>>, descriptor: &Value) -> &'a [u8
 }
 
 #[test]
-fn an_image_leads_from_its_name_to_its_program() {
+fn an_image_resolves_from_its_name_to_its_program() {
     let directory = tempfile::tempdir().unwrap();
     let this = std::env::current_exe().unwrap();
     let output = directory.path().join("image.tar");
@@ -59,10 +59,10 @@ fn the_same_program_gives_the_same_bytes() {
 }
 
 #[test]
-fn a_file_that_is_no_program_gives_no_image() {
+fn a_file_that_is_not_a_program_is_rejected() {
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("script");
     std::fs::write(&script, "#!/bin/sh\n").unwrap();
     let error = Image::new("localhost/script:e2e", &script).unwrap_err().to_string();
-    assert!(error.contains("script: it is not a program"), "{error}");
+    assert!(error.contains("script: not a program"), "{error}");
 }

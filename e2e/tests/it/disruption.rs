@@ -1,6 +1,6 @@
-//! Parts of the node end and come back: pods keep running, new ones start, nothing leaks.
+//! Components of the node and the driver stop and start again: pods keep running, new ones start, nothing leaks.
 //!
-//! These stop what other tests need, so they run one after the other, when nothing else does.
+//! These tests stop what other tests need, so they run one after the other and not together with others.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,121 +9,125 @@ use drakkar_e2e::Component;
 use drakkar_node::ClaimSpec;
 use serde_json::Value;
 
-use crate::support::{Driver, Lab, attribute, devices, index_of, kep_path};
+use crate::support::{Driver, TestEnv, attribute, devices, index_of, kep_path};
 
 fn one(driver: &Driver) -> ClaimSpec {
     ClaimSpec::default().request("gpu", &driver.name, 1)
 }
 
-/// A pod that runs before something happens, and what has to be so afterwards.
-struct Witness {
+/// A pod that runs before the disruption and has to run unchanged after it.
+struct SurvivingPod {
     pod: String,
     uid: Value,
     container: Value,
 }
 
-impl Witness {
-    async fn new(lab: &Lab, driver: &Driver) -> Self {
-        lab.claim("before", one(driver)).await;
-        let pod = lab.run(lab.sleeper("before", "before")).await;
-        let object = lab.pod(&pod).await.unwrap();
+impl SurvivingPod {
+    async fn new(env: &TestEnv, driver: &Driver) -> Self {
+        env.claim("before", one(driver)).await;
+        let pod = env.run(env.sleeper("before", "before")).await;
+        let object = env.pod(&pod).await.unwrap();
         let container = object["status"]["containerStatuses"][0]["containerID"].clone();
         Self { pod, uid: object["metadata"]["uid"].clone(), container }
     }
 
-    /// The pod is the same, its container too, and its file is as it was.
-    async fn still_runs(&self, lab: &Lab, driver: &Driver) {
-        let object = lab.running(&self.pod).await;
+    /// Checks that pod and container are the same as before, and the metadata file too.
+    async fn still_runs(&self, env: &TestEnv, driver: &Driver) {
+        let object = env.running(&self.pod).await;
         assert_eq!(object["metadata"]["uid"], self.uid);
-        assert_eq!(object["status"]["containerStatuses"][0]["containerID"], self.container, "it was not restarted");
-        check_file(lab, driver, &self.pod, "before").await;
+        assert_eq!(
+            object["status"]["containerStatuses"][0]["containerID"], self.container,
+            "the container was restarted"
+        );
+        check_file(env, driver, &self.pod, "before").await;
     }
 }
 
-/// A container sees the file of its claim.
-async fn check_file(lab: &Lab, driver: &Driver, pod: &str, claim: &str) {
-    let file = lab
+/// Checks the metadata file that a container sees.
+async fn check_file(env: &TestEnv, driver: &Driver, pod: &str, claim: &str) {
+    let file = env
         .eventually("exec works", async || {
-            let text = lab.exec(pod, "main", &["cat", &kep_path(claim, "gpu", driver)]).ok()?;
+            let text = env.exec(pod, "main", &["cat", &kep_path(claim, "gpu", driver)]).ok()?;
             Some(serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{claim}: {error}: {text:?}")))
         })
         .await;
-    let allocated = lab.allocated(claim, driver).await;
+    let allocated = env.allocated(claim, driver).await;
     assert_eq!(devices(&file), allocated);
     assert_eq!(attribute(&file, "index"), index_of(&allocated[0]));
 }
 
-/// A new pod starts, sees its file, and goes; then the one from before goes, and nothing is left.
-async fn life_goes_on(lab: Lab, driver: Driver, witness: Witness) {
-    witness.still_runs(&lab, &driver).await;
-    lab.claim("after", one(&driver)).await;
-    let after = lab.run(lab.sleeper("after", "after")).await;
-    check_file(&lab, &driver, &after, "after").await;
-    for pod in [&after, &witness.pod] {
-        lab.delete_pod(pod).await;
+/// Checks that the pod from before still runs and that a new pod starts and sees its file; then deletes both and checks for
+/// leftovers.
+async fn verify_and_clean_up(env: TestEnv, driver: Driver, survivor: SurvivingPod) {
+    survivor.still_runs(&env, &driver).await;
+    env.claim("after", one(&driver)).await;
+    let after = env.run(env.sleeper("after", "after")).await;
+    check_file(&env, &driver, &after, "after").await;
+    for pod in [&after, &survivor.pod] {
+        env.delete_pod(pod).await;
     }
-    driver.end(&lab).await;
-    lab.end().await;
+    driver.clean_up(&env).await;
+    env.clean_up().await;
 }
 
-/// Waits until a kubelet that started since says that the node is ready.
-async fn node_is_ready(lab: &Lab) {
-    let lease = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{}", lab.cluster.node());
-    let renewed = async || Some(lab.get(&lease).await?["spec"]["renewTime"].clone());
+/// Waits until the restarted kubelet has renewed its lease and reports the node as ready.
+async fn node_is_ready(env: &TestEnv) {
+    let lease = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{}", env.cluster.node());
+    let renewed = async || Some(env.get(&lease).await?["spec"]["renewTime"].clone());
     let before = renewed().await;
-    lab.eventually("the kubelet renews its lease", async || (renewed().await != before).then_some(())).await;
-    let node = format!("/api/v1/nodes/{}", lab.cluster.node());
-    lab.eventually("the node is ready", async || {
-        let node = lab.get(&node).await?;
+    env.eventually("the kubelet renews its lease", async || (renewed().await != before).then_some(())).await;
+    let node = format!("/api/v1/nodes/{}", env.cluster.node());
+    env.eventually("the node is ready", async || {
+        let node = env.get(&node).await?;
         let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
         node["status"]["conditions"].as_array()?.iter().any(is_ready).then_some(())
     })
     .await;
 }
 
-async fn scene(name: &str) -> (Lab, Driver, Witness) {
-    let lab = Lab::new(name).await;
-    let driver = Driver::new(name).deploy(&lab).await;
-    let witness = Witness::new(&lab, &driver).await;
-    (lab, driver, witness)
+async fn set_up(name: &str) -> (TestEnv, Driver, SurvivingPod) {
+    let env = TestEnv::new(name).await;
+    let driver = Driver::new(name).deploy(&env).await;
+    let survivor = SurvivingPod::new(&env, &driver).await;
+    (env, driver, survivor)
 }
 
 #[tokio::test]
 #[ignore = "needs a real cluster: cargo xtask e2e"]
 async fn the_kubelet_restarts() {
-    let (lab, driver, witness) = scene("kubelet").await;
-    lab.cluster.kill(Component::Kubelet).unwrap();
-    lab.cluster.start(Component::Kubelet).unwrap();
-    node_is_ready(&lab).await;
-    // A kubelet wipes the slices of drivers that do not register soon. They are all there again.
-    lab.eventually("the slices are there", async || (!lab.slices(&driver).await.is_empty()).then_some(())).await;
-    life_goes_on(lab, driver, witness).await;
+    let (env, driver, survivor) = set_up("kubelet").await;
+    env.cluster.kill(Component::Kubelet).unwrap();
+    env.cluster.start(Component::Kubelet).unwrap();
+    node_is_ready(&env).await;
+    // A restarted kubelet deletes the slices of drivers that do not register soon. The driver publishes them again.
+    env.eventually("the slices exist", async || (!env.slices(&driver).await.is_empty()).then_some(())).await;
+    verify_and_clean_up(env, driver, survivor).await;
 }
 
 #[tokio::test]
 #[ignore = "needs a real cluster: cargo xtask e2e"]
 async fn containerd_restarts() {
-    let (lab, driver, witness) = scene("containerd").await;
-    lab.cluster.kill(Component::Containerd).unwrap();
-    lab.cluster.start(Component::Containerd).unwrap();
-    node_is_ready(&lab).await;
-    life_goes_on(lab, driver, witness).await;
+    let (env, driver, survivor) = set_up("containerd").await;
+    env.cluster.kill(Component::Containerd).unwrap();
+    env.cluster.start(Component::Containerd).unwrap();
+    node_is_ready(&env).await;
+    verify_and_clean_up(env, driver, survivor).await;
 }
 
 #[tokio::test]
 #[ignore = "needs a real cluster: cargo xtask e2e"]
 async fn the_drivers_pod_is_replaced() {
-    let (lab, driver, witness) = scene("replaced").await;
-    driver.replace_pod(&lab).await;
-    life_goes_on(lab, driver, witness).await;
+    let (env, driver, survivor) = set_up("replaced").await;
+    driver.replace_pod(&env).await;
+    verify_and_clean_up(env, driver, survivor).await;
 }
 
 #[tokio::test]
 #[ignore = "needs a real cluster: cargo xtask e2e"]
 async fn the_driver_is_killed() {
-    let (lab, driver, witness) = scene("killed").await;
+    let (env, driver, survivor) = set_up("killed").await;
     let restarts = async || {
-        let pods = driver.pods(&lab).await;
+        let pods = driver.pods(&env).await;
         let status = &pods[0]["status"]["containerStatuses"][0];
         (status["ready"] == true).then(|| status["restartCount"].as_u64().unwrap())
     };
@@ -132,14 +136,14 @@ async fn the_driver_is_killed() {
         let process = rustix::process::Pid::from_raw(process).unwrap();
         rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
     }
-    lab.eventually("the kubelet starts the driver again", async || (restarts().await? == 1).then_some(())).await;
-    life_goes_on(lab, driver, witness).await;
+    env.eventually("the kubelet starts the driver again", async || (restarts().await? == 1).then_some(())).await;
+    verify_and_clean_up(env, driver, survivor).await;
 }
 
-/// The processes of a driver, by their command lines.
+/// Finds the processes of a driver by their command lines.
 fn processes_of(driver: &Driver) -> Vec<i32> {
     let name = format!("--driver-name={}", driver.name);
-    let is_it = |path: &Path| {
+    let is_driver = |path: &Path| {
         let line = std::fs::read(path.join("cmdline")).unwrap_or_default();
         line.split(|byte| *byte == 0).any(|argument| argument == name.as_bytes())
     };
@@ -147,7 +151,7 @@ fn processes_of(driver: &Driver) -> Vec<i32> {
     let number = |path: &Path| path.file_name()?.to_str()?.parse().ok();
     let found: Vec<i32> = entries
         .filter_map(|path| Some((number(&path)?, path)))
-        .filter(|(_, path)| is_it(path))
+        .filter(|(_, path)| is_driver(path))
         .map(|(pid, _)| pid)
         .collect();
     assert!(!found.is_empty(), "no process of {}", driver.name);
@@ -157,79 +161,80 @@ fn processes_of(driver: &Driver) -> Vec<i32> {
 #[tokio::test]
 #[ignore = "needs a real cluster: cargo xtask e2e"]
 async fn the_driver_is_updated_while_pods_come_and_go() {
-    let (lab, driver, witness) = scene("rolling").await;
-    let old = driver.pod(&lab).await;
-    // Another argument is another version of the driver. The new pod starts beside the old one (maxSurge).
+    let (env, driver, survivor) = set_up("rolling").await;
+    let old = driver.pod(&env).await;
+    // A changed argument stands for a new version of the driver. The new pod starts beside the old one (maxSurge).
     let driver = driver.argument("--health");
     let rolling = async {
-        driver.apply(&lab).await;
-        assert_ne!(driver.pod(&lab).await, old);
+        driver.apply(&env).await;
+        assert_ne!(driver.pod(&env).await, old);
     };
     let pods = async {
         for number in 0..5 {
             let name = format!("during-{number}");
-            lab.claim(&name, one(&driver)).await;
-            let pod = lab.run(lab.sleeper(&name, &name)).await;
-            check_file(&lab, &driver, &pod, &name).await;
-            lab.delete_pod(&pod).await;
+            env.claim(&name, one(&driver)).await;
+            let pod = env.run(env.sleeper(&name, &name)).await;
+            check_file(&env, &driver, &pod, &name).await;
+            env.delete_pod(&pod).await;
         }
     };
     tokio::join!(rolling, pods);
-    life_goes_on(lab, driver, witness).await;
+    verify_and_clean_up(env, driver, survivor).await;
 }
 
 #[tokio::test]
 #[ignore = "needs a real cluster: cargo xtask e2e"]
-async fn the_api_server_is_away_for_a_minute() {
-    let (lab, driver, witness) = scene("away").await;
-    lab.cluster.kill(Component::ApiServer).unwrap();
-    // Nothing can be asked meanwhile; that nothing happens is what is to be seen.
+async fn the_api_server_is_unavailable_for_a_minute() {
+    let (env, driver, survivor) = set_up("away").await;
+    env.cluster.kill(Component::ApiServer).unwrap();
+    // Not a wait for a condition: the length of the outage is what is tested.
     tokio::time::sleep(Duration::from_secs(60)).await;
-    lab.cluster.start(Component::ApiServer).unwrap();
-    // Where there are several of these, they end when they cannot renew their lease, and are started again. Here there is
-    // one of each and no lease, and they would look for the API server again after up to a minute.
+    env.cluster.start(Component::ApiServer).unwrap();
+    // With leader election these exit when they cannot renew their lease, and are restarted. Here they have no lease, and
+    // would back off for up to a minute before they reconnect.
     for component in [Component::ControllerManager, Component::Scheduler] {
-        lab.cluster.kill(component).unwrap();
-        lab.cluster.start(component).unwrap();
+        env.cluster.kill(component).unwrap();
+        env.cluster.start(component).unwrap();
     }
-    node_is_ready(&lab).await;
-    life_goes_on(lab, driver, witness).await;
+    node_is_ready(&env).await;
+    verify_and_clean_up(env, driver, survivor).await;
 }
 
-/// As after a reboot: the CDI directory is on a tmpfs and empty, no container runs, and the kubelet starts before the driver.
+/// The state after a reboot: the CDI directory, a tmpfs, is empty, no container runs, and the kubelet starts before the
+/// driver.
 #[tokio::test]
 #[ignore = "needs a real cluster: cargo xtask e2e"]
 async fn the_node_reboots() {
-    let (lab, driver, witness) = scene("reboot").await;
-    lab.cluster.stop(Component::Kubelet).unwrap();
-    let files = lab.files(&driver);
-    assert!(files.iter().any(|file| file.starts_with(lab.cdi_directory())), "{files:?}");
-    for entry in std::fs::read_dir(lab.cdi_directory()).unwrap() {
+    let (env, driver, survivor) = set_up("reboot").await;
+    env.cluster.stop(Component::Kubelet).unwrap();
+    let files = env.files(&driver);
+    assert!(files.iter().any(|file| file.starts_with(env.cdi_directory())), "{files:?}");
+    for entry in std::fs::read_dir(env.cdi_directory()).unwrap() {
         std::fs::remove_file(entry.unwrap().path()).unwrap();
     }
-    end_all_containers(&lab).await;
-    lab.cluster.start(Component::Kubelet).unwrap();
-    node_is_ready(&lab).await;
-    lab.eventually("the container is another one", async || {
-        let pod = lab.pod(&witness.pod).await?;
+    kill_all_containers(&env).await;
+    env.cluster.start(Component::Kubelet).unwrap();
+    node_is_ready(&env).await;
+    env.eventually("the container is replaced", async || {
+        let pod = env.pod(&survivor.pod).await?;
         let status = &pod["status"]["containerStatuses"][0];
-        (status["ready"] == true && status["containerID"] != witness.container).then_some(())
+        (status["ready"] == true && status["containerID"] != survivor.container).then_some(())
     })
     .await;
-    check_file(&lab, &driver, &witness.pod, "before").await;
-    let container = lab.pod(&witness.pod).await.unwrap()["status"]["containerStatuses"][0]["containerID"].clone();
-    life_goes_on(lab, driver, Witness { container, ..witness }).await;
+    check_file(&env, &driver, &survivor.pod, "before").await;
+    let container = env.pod(&survivor.pod).await.unwrap()["status"]["containerStatuses"][0]["containerID"].clone();
+    verify_and_clean_up(env, driver, SurvivingPod { container, ..survivor }).await;
 }
 
-/// Ends all containers and sandboxes at once, as a power cut does.
-async fn end_all_containers(lab: &Lab) {
-    lab.eventually("no container runs", async || {
-        let tasks = drakkar_e2e::run(lab.cluster.ctr().args(["tasks", "list"])).unwrap();
+/// Kills all containers and sandboxes, as a power failure does.
+async fn kill_all_containers(env: &TestEnv) {
+    env.eventually("no container runs", async || {
+        let tasks = drakkar_e2e::run(env.cluster.ctr().args(["tasks", "list"])).unwrap();
         let running: Vec<_> = tasks.lines().filter(|line| line.contains("RUNNING")).collect();
         for task in running.iter().filter_map(|line| line.split_whitespace().next()) {
-            // One may have ended since it was listed; those that have not are listed again.
+            // A task may have exited since it was listed; the others are listed again.
             if let Err(error) =
-                drakkar_e2e::run(lab.cluster.ctr().args(["tasks", "kill", "--signal", "SIGKILL", "--all", task]))
+                drakkar_e2e::run(env.cluster.ctr().args(["tasks", "kill", "--signal", "SIGKILL", "--all", task]))
             {
                 eprintln!("{error}");
             }

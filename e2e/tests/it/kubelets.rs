@@ -1,24 +1,28 @@
-//! What the framework and every kubelet from 1.32 on are to each other; `cargo xtask e2e older` runs these with old ones.
+//! Compatibility of the framework with kubelets from 1.32 on; `cargo xtask e2e older` runs these tests with older kubelets.
 
 use drakkar_node::ClaimSpec;
 
-use crate::support::{Driver, Lab, both_paths, devices};
+use crate::support::{Driver, TestEnv, both_paths, devices};
 
-/// The version of the DRA service that the node's kubelet calls, of the two that the framework serves; and the other.
-async fn versions(lab: &Lab) -> (&'static str, &'static str) {
-    let node = lab.get(&format!("/api/v1/nodes/{}", lab.cluster.node())).await.unwrap();
+/// Returns the version of the DRA service that the node's kubelet calls, and the other one that the framework serves.
+async fn versions(env: &TestEnv) -> (&'static str, &'static str) {
+    let node = env.get(&format!("/api/v1/nodes/{}", env.cluster.node())).await.unwrap();
     let kubelet = node["status"]["nodeInfo"]["kubeletVersion"].as_str().unwrap();
     let minor = kubelet.strip_prefix("v1.").and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
-    if minor.unwrap_or_else(|| panic!("a kubelet {kubelet}")) >= 34 { ("v1", "v1beta1") } else { ("v1beta1", "v1") }
+    if minor.unwrap_or_else(|| panic!("unexpected kubelet version {kubelet}")) >= 34 {
+        ("v1", "v1beta1")
+    } else {
+        ("v1beta1", "v1")
+    }
 }
 
-/// A driver's metrics, as a Prometheus reads them.
-async fn metrics(lab: &Lab, driver: &Driver) -> String {
-    let page = format!("/api/v1/namespaces/{}/pods/{}:9464/proxy/metrics", driver.namespace, driver.pod(lab).await);
-    lab.kubectl(&["get", "--raw", &page], "").unwrap()
+/// A driver's metrics in the Prometheus text format.
+async fn metrics(env: &TestEnv, driver: &Driver) -> String {
+    let page = format!("/api/v1/namespaces/{}/pods/{}:9464/proxy/metrics", driver.namespace, driver.pod(env).await);
+    env.kubectl(&["get", "--raw", &page], "").unwrap()
 }
 
-/// How many calls the driver has answered.
+/// The number of successful calls of a method that the driver has counted.
 fn calls(metrics: &str, method: &str, version: &str) -> u64 {
     let series = format!("drakkar_plugin_grpc_calls_total{{method=\"{method}\",version=\"{version}\",code=\"ok\"}} ");
     let value = metrics.lines().find_map(|line| line.strip_prefix(&series));
@@ -27,28 +31,28 @@ fn calls(metrics: &str, method: &str, version: &str) -> u64 {
 
 #[tokio::test]
 #[ignore = "needs a real cluster: cargo xtask e2e"]
-async fn the_newest_version_that_both_know_is_called() {
-    let lab = Lab::new("version").await;
-    let driver = Driver::new("version").deploy(&lab).await;
-    let (called, other) = versions(&lab).await;
-    let registered = metrics(&lab, &driver).await;
+async fn the_newest_common_version_is_called() {
+    let env = TestEnv::new("version").await;
+    let driver = Driver::new("version").deploy(&env).await;
+    let (called, other) = versions(&env).await;
+    let registered = metrics(&env, &driver).await;
     assert!(registered.lines().any(|line| line == "drakkar_plugin_registered 1"), "{registered}");
     assert!(calls(&registered, "notify", "v1") > 0, "{registered}");
     assert_eq!(calls(&registered, "prepare", called), 0);
 
-    lab.claim("train", ClaimSpec::default().request("gpu", &driver.name, 2)).await;
-    let pod = lab.run(lab.sleeper("pod", "train")).await;
-    let allocated = lab.allocated("train", &driver).await;
+    env.claim("train", ClaimSpec::default().request("gpu", &driver.name, 2)).await;
+    let pod = env.run(env.sleeper("pod", "train")).await;
+    let allocated = env.allocated("train", &driver).await;
     for path in both_paths("train", "gpu", &driver) {
-        assert_eq!(devices(&lab.read(&pod, "main", &path)), allocated, "{path}");
+        assert_eq!(devices(&env.read(&pod, "main", &path)), allocated, "{path}");
     }
-    lab.delete_pod(&pod).await;
-    lab.nothing_left(&driver).await;
+    env.delete_pod(&pod).await;
+    env.no_leftovers(&driver).await;
 
-    // The files go a little before the call is answered.
-    let after = lab
+    // The files are removed shortly before the call is counted.
+    let after = env
         .eventually("a call to unprepare", async || {
-            let metrics = metrics(&lab, &driver).await;
+            let metrics = metrics(&env, &driver).await;
             (calls(&metrics, "unprepare", called) > 0).then_some(metrics)
         })
         .await;
@@ -56,50 +60,51 @@ async fn the_newest_version_that_both_know_is_called() {
     for method in ["prepare", "unprepare"] {
         assert_eq!(calls(&after, method, other), 0, "{after}");
     }
-    lab.delete_claim("train").await;
-    driver.end(&lab).await;
-    lab.end().await;
+    env.delete_claim("train").await;
+    driver.clean_up(&env).await;
+    env.clean_up().await;
 }
 
-/// The driver's manifest, changed so that an instance starts when the one before has ended. Kubelets before 1.33 need that.
+/// The driver's manifest, changed so that an instance starts only after the previous one has stopped. Kubelets before 1.33
+/// need that.
 fn one_at_a_time(driver: &Driver) -> String {
     let mut manifest = driver.manifest();
-    for (part, instead) in [
+    for (part, replacement) in [
         ("maxSurge: 1", "maxSurge: 0"),
         ("maxUnavailable: 0", "maxUnavailable: 1"),
-        // Without it an instance has the same sockets as the one before.
+        // Without the pod's UID all instances use the same socket paths.
         (
             "            - name: POD_UID\n              valueFrom:\n                fieldRef:\n                  fieldPath: metadata.uid\n",
             "",
         ),
     ] {
         assert_eq!(manifest.matches(part).count(), 1, "{part}");
-        manifest = manifest.replace(part, instead);
+        manifest = manifest.replace(part, replacement);
     }
     manifest
 }
 
 #[tokio::test]
 #[ignore = "needs a real cluster: cargo xtask e2e"]
-async fn a_driver_is_replaced_by_one_that_starts_when_it_has_ended() {
-    let lab = Lab::new("handover").await;
+async fn a_driver_is_replaced_by_one_that_starts_after_it_has_stopped() {
+    let env = TestEnv::new("handover").await;
     let driver = Driver::new("handover");
-    driver.apply_manifest(&lab, &one_at_a_time(&driver)).await;
-    lab.claim("before", ClaimSpec::default().request("gpu", &driver.name, 1)).await;
-    let before = lab.run(lab.sleeper("before", "before")).await;
+    driver.apply_manifest(&env, &one_at_a_time(&driver)).await;
+    env.claim("before", ClaimSpec::default().request("gpu", &driver.name, 1)).await;
+    let before = env.run(env.sleeper("before", "before")).await;
 
-    driver.replace_pod(&lab).await;
+    driver.replace_pod(&env).await;
 
-    lab.claim("after", ClaimSpec::default().request("gpu", &driver.name, 1)).await;
-    let after = lab.run(lab.sleeper("after", "after")).await;
+    env.claim("after", ClaimSpec::default().request("gpu", &driver.name, 1)).await;
+    let after = env.run(env.sleeper("after", "after")).await;
     for (pod, claim) in [(&before, "before"), (&after, "after")] {
         for path in both_paths(claim, "gpu", &driver) {
-            assert_eq!(devices(&lab.read(pod, "main", &path)), lab.allocated(claim, &driver).await, "{path}");
+            assert_eq!(devices(&env.read(pod, "main", &path)), env.allocated(claim, &driver).await, "{path}");
         }
     }
     for pod in [&before, &after] {
-        lab.delete_pod(pod).await;
+        env.delete_pod(pod).await;
     }
-    driver.end(&lab).await;
-    lab.end().await;
+    driver.clean_up(&env).await;
+    env.clean_up().await;
 }

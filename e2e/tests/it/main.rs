@@ -1,15 +1,14 @@
-//! The framework on a real cluster of one node: kubelet, containerd, scheduler, API server.
+//! Tests of the framework on a real single-node cluster: kubelet, containerd, scheduler, API server.
 //!
-//! `cargo xtask e2e` brings it up, runs these and takes it down. Each test deploys a driver of its own, so those that leave
-//! the cluster alone run side by side; those in `disruption` and `node` stop
-//! parts of it, and `load` wants it for itself.
+//! `cargo xtask e2e` brings the cluster up, runs the tests and takes it down. Each test deploys its own driver, so most of
+//! them run in parallel; those in `disruption` and `node` stop components, and `load` needs the cluster for itself.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "these are tests")]
 
+mod api_reports;
 mod disruption;
 mod kubelets;
 mod load;
 mod metadata;
 mod node;
 mod support;
-mod upwards;

@@ -1,4 +1,4 @@
-//! A test's own corner of the cluster: a driver, a namespace, and what is asked of them.
+//! The environment of a test: a namespace in the cluster, a driver, and helpers to use them.
 
 mod driver;
 mod pods;
@@ -8,43 +8,43 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use drakkar_e2e::{Cluster, Place};
+use drakkar_e2e::{Cluster, ClusterPaths};
 use http::{Method, Request};
 use serde_json::Value;
 
 pub(crate) use self::driver::Driver;
 pub(crate) use self::pods::{attribute, both_paths, devices, index_of, kep_path, kubernetes_path, template_path};
 
-/// How long anything may take on a small machine that does much else.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+/// How long a condition may take to become true. Generous, since the host is small and busy.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The cluster, and a namespace in it.
-pub(crate) struct Lab {
+pub(crate) struct TestEnv {
     pub(crate) cluster: Cluster,
     pub(crate) client: kube::Client,
     pub(crate) namespace: String,
 }
 
-impl Lab {
-    /// `name` is the test's; it becomes part of names of objects and drivers.
+impl TestEnv {
+    /// Attaches to the cluster and creates a namespace named after `name`.
     pub(crate) async fn new(name: &str) -> Self {
         let cluster =
-            Cluster::attach(Place::of_checkout().unwrap()).expect("the cluster that `cargo xtask e2e up` made");
+            Cluster::attach(ClusterPaths::of_checkout().unwrap()).expect("a cluster started by `cargo xtask e2e up`");
         let kubeconfig = kube::config::Kubeconfig::read_from(cluster.kubeconfig()).unwrap();
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
         let client = kube::Client::try_from(config).unwrap();
-        let lab = Self { cluster, client, namespace: format!("test-{name}-{}", run_id()) };
+        let env = Self { cluster, client, namespace: format!("test-{name}-{}", run_id()) };
         let namespace =
-            serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": lab.namespace}});
-        lab.call(Method::POST, "/api/v1/namespaces", Some(&namespace)).await.unwrap();
-        // A pod is refused as long as its namespace has no account.
-        let account = format!("/api/v1/namespaces/{}/serviceaccounts/default", lab.namespace);
-        lab.eventually("the namespace's account", async || lab.get(&account).await).await;
-        lab
+            serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": env.namespace}});
+        env.call(Method::POST, "/api/v1/namespaces", Some(&namespace)).await.unwrap();
+        // The API server rejects pods until the namespace has its default service account.
+        let account = format!("/api/v1/namespaces/{}/serviceaccounts/default", env.namespace);
+        env.eventually("the default service account exists", async || env.get(&account).await).await;
+        env
     }
 
-    /// Removes the namespace with all that is in it, and waits until its pods are gone.
-    pub(crate) async fn end(self) {
+    /// Deletes the namespace, and waits until its pods are gone.
+    pub(crate) async fn clean_up(self) {
         self.delete(&format!("/api/v1/namespaces/{}", self.namespace)).await;
         self.no_pods(&self.namespace).await;
     }
@@ -70,7 +70,7 @@ impl Lab {
         self.client.request(request).await
     }
 
-    /// An object, if it is there.
+    /// Returns an object, or `None` if it does not exist.
     pub(crate) async fn get(&self, path: &str) -> Option<Value> {
         match self.call(Method::GET, path, None).await {
             Ok(object) => Some(object),
@@ -92,13 +92,13 @@ impl Lab {
         }
     }
 
-    /// The slices of a driver.
+    /// Lists the slices of a driver.
     pub(crate) async fn slices(&self, driver: &Driver) -> Vec<Value> {
         let path = format!("/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.driver%3D{}", driver.name);
         self.list(&path).await
     }
 
-    /// A client that is somebody else: whoever has this token.
+    /// A client that authenticates with a token.
     pub(crate) async fn client_with_token(&self, token: &str) -> kube::Client {
         let kubeconfig = kube::config::Kubeconfig::read_from(self.cluster.kubeconfig()).unwrap();
         let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
@@ -106,7 +106,7 @@ impl Lab {
         kube::Client::try_from(config).unwrap()
     }
 
-    /// Runs the real kubectl.
+    /// Runs kubectl; the error is its standard error.
     pub(crate) fn kubectl(&self, arguments: &[&str], input: &str) -> Result<String, String> {
         let mut command = self.cluster.kubectl();
         command.args(arguments);
@@ -118,32 +118,38 @@ impl Lab {
         if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
     }
 
+    /// Polls until `look` returns a value; panics after the default timeout.
     pub(crate) async fn eventually<T>(&self, what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
-        self.within(PATIENCE, what, look).await
+        self.eventually_within(TIMEOUT, what, look).await
     }
 
-    /// Looks until there is something to see.
-    pub(crate) async fn within<T>(&self, time: Duration, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-        let end = Instant::now() + time;
+    /// Polls until `look` returns a value; panics after a timeout.
+    pub(crate) async fn eventually_within<T>(
+        &self,
+        timeout: Duration,
+        what: &str,
+        mut look: impl AsyncFnMut() -> Option<T>,
+    ) -> T {
+        let deadline = Instant::now() + timeout;
         loop {
-            if let Some(seen) = look().await {
-                return seen;
+            if let Some(found) = look().await {
+                return found;
             }
-            assert!(Instant::now() < end, "{}: not within {time:?}: {what}", self.namespace);
+            assert!(Instant::now() < deadline, "{}: timed out after {timeout:?}: {what}", self.namespace);
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
-    /// Where a driver has its files.
+    /// The path on the host of a driver's plugin directory.
     pub(crate) fn plugin_directory(&self, driver: &Driver) -> PathBuf {
-        self.cluster.path(format!("/var/lib/kubelet/plugins/{}", driver.name))
+        self.cluster.host_path(format!("/var/lib/kubelet/plugins/{}", driver.name))
     }
 
     pub(crate) fn cdi_directory(&self) -> PathBuf {
-        self.cluster.path("/var/run/cdi")
+        self.cluster.host_path("/var/run/cdi")
     }
 
-    /// The files of a driver that are on the node for its claims: metadata, and the CDI specs that mount it.
+    /// The paths on the host of a driver's metadata directories of claims, and of the CDI specs that mount them.
     pub(crate) fn files(&self, driver: &Driver) -> Vec<PathBuf> {
         let mut files = entries(&self.plugin_directory(driver).join("dra-device-metadata"));
         files.retain(|path| path.is_dir());
@@ -153,9 +159,9 @@ impl Lab {
         files
     }
 
-    /// Waits until nothing is left of any claim of a driver.
-    pub(crate) async fn nothing_left(&self, driver: &Driver) {
-        let what = format!("nothing is left of the claims of {}", driver.name);
+    /// Waits until no files of a driver's claims are left.
+    pub(crate) async fn no_leftovers(&self, driver: &Driver) {
+        let what = format!("no files of the claims of {} are left", driver.name);
         self.eventually(&what, async || self.files(driver).is_empty().then_some(())).await;
     }
 }
@@ -168,7 +174,7 @@ fn entries(directory: &std::path::Path) -> Vec<PathBuf> {
     }
 }
 
-/// Tells this run from others, so that what a failed test left does not meet the next.
+/// Identifies this run, so that leftovers of a failed test do not conflict with the next run.
 fn run_id() -> String {
     format!("{:x}", std::process::id())
 }

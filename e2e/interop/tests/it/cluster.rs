@@ -1,4 +1,4 @@
-//! The embedded node with the Go driver on it, and what tests ask of both.
+//! The embedded node with the Go driver, and helpers for tests of both.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,9 +10,9 @@ use crate::support::program;
 
 pub const DRIVER: &str = "gpu.example.com";
 pub const SLEEP: [&str; 2] = ["sleep", "infinity"];
-/// Where containers find the metadata of claims that exist.
+/// The directory in containers with the metadata of claims that the pod references by name.
 pub const CLAIMS: &str = "/var/run/kubernetes.io/dra-device-attributes/resourceclaims";
-/// Where containers find the metadata of claims from templates.
+/// The directory in containers with the metadata of claims from templates.
 pub const TEMPLATES: &str = "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates";
 
 /// Starts the Go driver on a node.
@@ -22,23 +22,23 @@ pub fn spawn(node: &Node, name: &str, arguments: &[&str]) -> DriverProcess {
     node.spawn(name, command).unwrap()
 }
 
-/// A node with the Go driver, which is registered and has published its devices. None without Go.
+/// Starts a node with the Go driver, and waits until it is registered and has published its devices. `None` without Go.
 pub async fn node_with(arguments: &[&str]) -> Option<(Node, DriverProcess)> {
     program()?;
     let node = Node::start().await.unwrap();
     node.create(device_class(DRIVER)).await.unwrap();
     let driver = spawn(&node, DRIVER, arguments);
-    is_up(&node, &driver).await;
+    wait_until_up(&node, &driver).await;
     Some((node, driver))
 }
 
-/// A node with a driver that writes metadata, and two devices.
+/// Starts a node with a driver that writes metadata and has two devices.
 pub async fn node_with_metadata() -> Option<(Node, DriverProcess)> {
     node_with(&["--enable-device-metadata"]).await
 }
 
-/// Waits until the driver is registered and has published.
-pub async fn is_up(node: &Node, driver: &DriverProcess) {
+/// Waits until the driver is registered and has published its devices.
+pub async fn wait_until_up(node: &Node, driver: &DriverProcess) {
     if let Err(error) = node.wait_registered(DRIVER).await {
         panic!("{error}: {}", driver.log().unwrap());
     }
@@ -55,12 +55,12 @@ pub fn two_requests() -> ClaimSpec {
     ClaimSpec::default().request("first", DRIVER, 1).request("second", DRIVER, 1)
 }
 
-/// A pod with one container `main` that has all of the claim `my-claim`.
+/// A pod with one container `main` that references the whole claim `my-claim`.
 pub fn pod(name: &str) -> Pod {
     Pod::new(name).claim("devices", "my-claim").container(Container::new("main", SLEEP).claim("devices"))
 }
 
-/// A pod with one container `main` that has all of the claim `my-claim`, which is made for it, and runs.
+/// Creates the claim `my-claim` and the pod that references it, and waits until the pod runs.
 pub async fn running(node: &Node, claim: ClaimSpec) -> PodHandle<'_> {
     node.create(claim.claim("my-claim")).await.unwrap();
     let pod = node.create_pod(pod("pod")).await.unwrap();
@@ -68,23 +68,23 @@ pub async fn running(node: &Node, claim: ClaimSpec) -> PodHandle<'_> {
     pod
 }
 
-/// Where a container finds the file of a request of `my-claim`.
+/// The path in a container of the file of a request of `my-claim`.
 pub fn path(request: &str) -> String {
     format!("{CLAIMS}/my-claim/{request}/{DRIVER}-metadata.json")
 }
 
-/// Where the driver has that file.
+/// The path on the host of that file.
 pub fn host_file(node: &Node, request: &str) -> PathBuf {
     let data = node.kubelet_root().join("plugins").join(DRIVER);
     data.join("dra-device-metadata/default_my-claim").join(request).join("metadata.json")
 }
 
-/// The first document of a file of several, or nothing yet.
+/// The first document of a file; `None` if the file is empty.
 pub fn first_document(stream: &[u8]) -> Option<Value> {
     serde_json::Deserializer::from_slice(stream).into_iter().next().map(Result::unwrap)
 }
 
-/// What a process in a container reads from a file there; `None` if there is no such file.
+/// Reads the first document of a file in a container; `None` if the file does not exist.
 pub async fn read(pod: &PodHandle<'_>, container: &str, path: &str) -> Option<Value> {
     let output = pod.exec(container, ["cat", path]).await.unwrap();
     if !output.status.success() {
@@ -95,7 +95,7 @@ pub async fn read(pod: &PodHandle<'_>, container: &str, path: &str) -> Option<Va
     first_document(&output.stdout)
 }
 
-/// The entries of a directory in a container; none if there is no such directory.
+/// Lists a directory in a container; empty if it does not exist.
 pub async fn entries(pod: &PodHandle<'_>, container: &str, path: &str) -> Vec<String> {
     let output = pod.exec(container, ["ls", path]).await.unwrap();
     if !output.status.success() {
@@ -110,13 +110,13 @@ pub fn attributes(file: &Value) -> &Value {
     &file["requests"][0]["devices"][0]["attributes"]
 }
 
-/// Has the driver tell one thing more of all that it has prepared.
-pub fn tell_more(driver: &DriverProcess) {
+/// Makes the driver update the metadata of all devices that it has prepared.
+pub fn update_metadata(driver: &DriverProcess) {
     let id = driver.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
-    rustix::process::kill_process(id.expect("it runs"), rustix::process::Signal::USR1).unwrap();
+    rustix::process::kill_process(id.expect("the driver runs"), rustix::process::Signal::USR1).unwrap();
 }
 
-/// Whether a driver has not ended. Its id alone does not tell: it stays until somebody has waited for it.
+/// Whether a driver is running. A zombie, which still has its pid, is not.
 pub fn is_alive(driver: &DriverProcess) -> bool {
     let status = driver.id().map(|id| std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default());
     status.is_some_and(|status| status.contains("\nState:") && !status.contains("\nState:\tZ"))

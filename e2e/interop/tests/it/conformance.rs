@@ -1,12 +1,12 @@
-//! What a driver on Kubernetes' own framework does on a real node it does on the embedded one: the cases of KEP-5304's test
-//! plan that it should pass, and the life of a driver. They prove the node, since the driver is known to be right.
+//! A driver on Kubernetes' own framework behaves on the embedded node as on a real one: the cases of KEP-5304's test plan that
+//! it should pass, and the lifecycle of a driver. They verify the embedded node, since the driver is known to be correct.
 
 use drakkar_node::{ClaimSpec, Container, Node, Pod, assert_eventually};
 use serde_json::json;
 
 use crate::cluster::{
-    CLAIMS, DRIVER, SLEEP, TEMPLATES, attributes, entries, first_document, host_file, is_up, node_with,
-    node_with_metadata, one_device, path, pod, read, running, spawn, tell_more, two_requests,
+    CLAIMS, DRIVER, SLEEP, TEMPLATES, attributes, entries, first_document, host_file, node_with, node_with_metadata,
+    one_device, path, pod, read, running, spawn, two_requests, update_metadata, wait_until_up,
 };
 
 /// The KEP's cases, under its own names.
@@ -72,7 +72,7 @@ mod kep {
         assert_eq!(file["requests"], json!([{"name": "gpu", "devices": [device]}]));
     }
 
-    /// The generation rises in the file on the host. What a container that runs sees is another matter: see `gaps`.
+    /// The generation increases in the file on the host. For what a running container sees, see `gaps`.
     #[tokio::test(flavor = "multi_thread")]
     async fn generation_number() {
         let Some((node, driver)) = node_with_metadata().await else { return };
@@ -83,7 +83,7 @@ mod kep {
         };
         for expected in 1..4 {
             assert_eventually!(generation() == expected, "{}", generation());
-            tell_more(&driver);
+            update_metadata(&driver);
         }
     }
 
@@ -136,7 +136,7 @@ mod kep {
     }
 }
 
-/// Registration offers all versions; the kubelet takes the newest, and hears of the health of devices.
+/// The driver registers all versions; the kubelet uses the newest, and receives the devices' health.
 #[tokio::test(flavor = "multi_thread")]
 async fn it_registers_with_the_newest_versions_and_reports_health() {
     let Some((node, _driver)) = node_with(&["--health"]).await else { return };
@@ -152,9 +152,9 @@ async fn it_registers_with_the_newest_versions_and_reports_health() {
     assert_eventually!(health().await == "Healthy", "{}", health().await);
 }
 
-/// The slice controller of the Go library and our API server agree: creates, the owner, generations, splitting.
+/// The slice controller of the Go library works with our API server: creation, owner, generation, splitting.
 #[tokio::test(flavor = "multi_thread")]
-async fn its_slices_are_published_whole() {
+async fn its_slices_are_published_completely() {
     let Some((node, _driver)) = node_with(&["--devices", "300"]).await else { return };
     let devices = async || -> Vec<usize> {
         let mut slices = node.slices(DRIVER).await.unwrap();
@@ -168,7 +168,7 @@ async fn its_slices_are_published_whole() {
     }
 }
 
-/// Requests in JSON: what older clients send. All other tests are with what client-go has by default, which is protobuf.
+/// Requests in JSON, as older clients send them. All other tests use client-go's default, protobuf.
 #[tokio::test(flavor = "multi_thread")]
 async fn it_may_speak_json_to_the_api_server() {
     let arguments = ["--enable-device-metadata", "--content-type", "json"];
@@ -177,7 +177,7 @@ async fn it_may_speak_json_to_the_api_server() {
     assert!(read(&pod, "main", &path("gpu")).await.is_some());
 }
 
-/// All claims of a pod in one call.
+/// The kubelet prepares all claims of a pod in one call.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_claims_of_a_pod_are_prepared_together() {
     let Some((node, _driver)) = node_with(&["--enable-device-metadata", "--devices", "8"]).await else { return };
@@ -196,7 +196,7 @@ async fn the_claims_of_a_pod_are_prepared_together() {
     assert_eventually!(node.leftovers(DRIVER).await.unwrap().is_empty(), "{:?}", node.leftovers(DRIVER).await);
 }
 
-/// The kubelet may go and come back: containers stay, and the claim is prepared again when somebody new comes.
+/// After a restart of the kubelet containers still run, and the claim is prepared again for a new pod.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_kubelet_restarts() {
     let Some((node, _driver)) = node_with_metadata().await else { return };
@@ -205,7 +205,7 @@ async fn the_kubelet_restarts() {
     node.kill_kubelet().await;
     node.start_kubelet().await.unwrap();
     node.wait_registered(DRIVER).await.unwrap();
-    assert_eq!(first.process("main"), process, "the container has not been touched");
+    assert_eq!(first.process("main"), process, "the container was restarted");
     let second = node.create_pod(pod("second")).await.unwrap();
     second.running().await.unwrap();
     first.delete().await.unwrap();
@@ -214,12 +214,12 @@ async fn the_kubelet_restarts() {
     assert_eventually!(node.leftovers(DRIVER).await.unwrap().is_empty(), "{:?}", node.leftovers(DRIVER).await);
 }
 
-/// The driver may go and come back, by the book or not. The new process is asked to unprepare what it knows nothing of.
+/// The driver is stopped or killed, and restarted. The new process has to unprepare claims that it did not prepare.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_driver_restarts() {
     let Some((node, mut driver)) = node_with_metadata().await else { return };
     for is_killed in [false, true] {
-        let name = if is_killed { "killed" } else { "ended" };
+        let name = if is_killed { "killed" } else { "stopped" };
         node.create(one_device().claim(name)).await.unwrap();
         let main = Container::new("main", SLEEP).claim("devices");
         let pod = node.create_pod(Pod::new(name).claim("devices", name).container(main)).await.unwrap();
@@ -231,19 +231,19 @@ async fn the_driver_restarts() {
             assert_eventually!(node.registered().await.is_empty());
         }
         driver = spawn(&node, DRIVER, &["--enable-device-metadata"]);
-        is_up(&node, &driver).await;
+        wait_until_up(&node, &driver).await;
         pod.delete().await.unwrap();
         assert_eventually!(node.leftovers(DRIVER).await.unwrap().is_empty(), "{:?}", node.leftovers(DRIVER).await);
     }
 }
 
-/// A new instance beside the old one, which then ends: the node always has a driver.
+/// A new instance starts beside the old one, which then stops: the node always has a driver.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rolling_update() {
-    let of = |uid: &'static str| ["--enable-device-metadata", "--pod-uid", uid];
-    let Some((node, old)) = node_with(&of("11111111-0000-4000-8000-000000000000")).await else { return };
+    let arguments = |uid: &'static str| ["--enable-device-metadata", "--pod-uid", uid];
+    let Some((node, old)) = node_with(&arguments("11111111-0000-4000-8000-000000000000")).await else { return };
     let pod = running(&node, one_device()).await;
-    let new = spawn(&node, DRIVER, &of("22222222-0000-4000-8000-000000000000"));
+    let new = spawn(&node, DRIVER, &arguments("22222222-0000-4000-8000-000000000000"));
     assert_eventually!(node.registered().await.len() == 2, "{:?} {:?}", node.registered().await, new.log());
     old.terminate().await.unwrap();
     assert_eventually!(node.registered().await.len() == 1);
@@ -251,7 +251,7 @@ async fn a_rolling_update() {
     assert_eventually!(node.leftovers(DRIVER).await.unwrap().is_empty(), "{:?}", node.leftovers(DRIVER).await);
 }
 
-/// Older kubelets speak v1beta1 with it.
+/// Older kubelets call v1beta1.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_kubelet() {
     if crate::support::program().is_none() {
@@ -261,7 +261,7 @@ async fn an_older_kubelet() {
     let node = Node::builder().release(release).start().await.unwrap();
     node.create(drakkar_node::device_class(DRIVER)).await.unwrap();
     let driver = spawn(&node, DRIVER, &["--enable-device-metadata"]);
-    is_up(&node, &driver).await;
+    wait_until_up(&node, &driver).await;
     assert_eq!(format!("{:?}", node.registered().await[0].service), "V1beta1");
     let pod = running(&node, one_device()).await;
     assert!(read(&pod, "main", &path("gpu")).await.is_some());

@@ -1,4 +1,4 @@
-//! A few thousand objects in each version and order: each library reads what the other writes, and both write the same bytes.
+//! Thousands of objects in each order of versions: each library reads what the other writes, and both write the same bytes.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -12,12 +12,12 @@ use serde_json::Value;
 use crate::generate::{any_metadata, nearly_valid, same_layout};
 use crate::support::{ORDERS, about_file, about_object, file, generated, object, program, versions};
 
-/// Objects of each kind in each order.
+/// The number of objects of each kind in each order.
 const COUNT: usize = 1000;
 
-/// What chance would not come upon: limits, and what JSON, Go and HTML treat in ways of their own.
-fn extremes() -> Vec<Metadata> {
-    let of = |attributes: BTreeMap<String, DeviceAttribute>, network_data| Metadata {
+/// Edge cases that random objects would not contain: limits, and characters that JSON, Go and HTML treat specially.
+fn edge_cases() -> Vec<Metadata> {
+    let with = |attributes: BTreeMap<String, DeviceAttribute>, network_data| Metadata {
         metadata: ObjectMeta {
             name: "n".repeat(253),
             namespace: "n".repeat(63),
@@ -57,11 +57,11 @@ fn extremes() -> Vec<Metadata> {
     ];
     let named = |(name, value): &(&str, DeviceAttribute)| ((*name).to_owned(), value.clone());
     let mut all = vec![
-        of(attributes.iter().map(named).collect(), None),
-        of(texts.iter().map(|text| ((*text).to_owned(), DeviceAttribute::from(*text))).collect(), None),
+        with(attributes.iter().map(named).collect(), None),
+        with(texts.iter().map(|text| ((*text).to_owned(), DeviceAttribute::from(*text))).collect(), None),
         // Sorted by bytes, not by code units: U+FFFF is before U+10000.
-        of(["\u{ffff}", "\u{10000}", "A", "a", "_"].map(|key| (key.to_owned(), true.into())).into(), None),
-        of(BTreeMap::new(), Some(NetworkDeviceData::default())),
+        with(["\u{ffff}", "\u{10000}", "A", "a", "_"].map(|key| (key.to_owned(), true.into())).into(), None),
+        with(BTreeMap::new(), Some(NetworkDeviceData::default())),
         Metadata::default(),
         Metadata { pod_claim_name: Some(String::new()), ..Metadata::default() },
         Metadata { requests: vec![Request::default()], ..Metadata::default() },
@@ -71,24 +71,24 @@ fn extremes() -> Vec<Metadata> {
         ips: vec!["10.9.0.5/24".into(), "2001:db8::1/64".into()],
         hardware_address: "02:00:00:00:00:05".into(),
     };
-    all.extend(attributes.iter().map(|attribute| of([named(attribute)].into(), Some(network.clone()))));
-    all.extend(texts.iter().map(|text| of([("text".into(), DeviceAttribute::from(*text))].into(), None)));
+    all.extend(attributes.iter().map(|attribute| with([named(attribute)].into(), Some(network.clone()))));
+    all.extend(texts.iter().map(|text| with([("text".into(), DeviceAttribute::from(*text))].into(), None)));
     all
 }
 
-/// All of them, made once.
+/// All objects, generated once.
 fn objects() -> &'static [Metadata] {
     static OBJECTS: OnceLock<Vec<Metadata>> = OnceLock::new();
     OBJECTS.get_or_init(|| {
-        let mut all = extremes();
+        let mut all = edge_cases();
         all.extend(generated(&any_metadata(), COUNT));
         all.extend(generated(&nearly_valid(), COUNT));
         all
     })
 }
 
-/// Go reads every file that we write: the same version, the same content, the same verdict of validation. And what it then
-/// writes are the bytes that it has read.
+/// Go reads every file that we write, with the same version, content and result of validation, and encodes it to the same
+/// bytes.
 #[test]
 fn go_reads_what_we_write_and_writes_the_same_again() {
     let Some(program) = program() else { return };
@@ -108,7 +108,7 @@ fn go_reads_what_we_write_and_writes_the_same_again() {
     }
 }
 
-/// Objects become the same files with Go's codec as with ours.
+/// Go's codec encodes objects to the same files as ours.
 #[test]
 fn go_writes_objects_as_we_do() {
     let Some(program) = program() else { return };
@@ -123,12 +123,12 @@ fn go_writes_objects_as_we_do() {
     }
 }
 
-/// What the framework's own writer, and not only its codec, puts into files: one request, devices of one driver. It writes
-/// v1alpha1 only beside v1beta1.
+/// Not only the codec but also the framework's own writer writes the same files as ours: one request, devices of one driver.
+/// It writes v1alpha1 only together with v1beta1.
 #[test]
 fn the_go_framework_writes_files_as_we_do() {
     let Some(program) = program() else { return };
-    let of_framework = |mut metadata: Metadata| {
+    let as_framework = |mut metadata: Metadata| {
         let meta = &metadata.metadata;
         metadata.metadata = ObjectMeta {
             name: meta.name.clone(),
@@ -143,8 +143,8 @@ fn the_go_framework_writes_files_as_we_do() {
         }
         metadata.requests.first().is_some_and(|request| !request.devices.is_empty()).then_some(metadata)
     };
-    let objects: Vec<_> = objects().iter().cloned().filter_map(of_framework).collect();
-    assert!(objects.len() > COUNT / 2, "only {} objects are of the framework's kind", objects.len());
+    let objects: Vec<_> = objects().iter().cloned().filter_map(as_framework).collect();
+    assert!(objects.len() > COUNT / 2, "the framework can write only {} of the objects", objects.len());
     for order in ORDERS.into_iter().filter(|order| order.contains("v1beta1")) {
         let questions: Vec<Value> = objects.iter().map(|metadata| about_object(metadata, order)).collect();
         let answers = program.ask(&["write"], &questions).unwrap();
@@ -157,7 +157,7 @@ fn the_go_framework_writes_files_as_we_do() {
     }
 }
 
-/// We read every file that Go writes for objects of its own making, and write it again byte by byte.
+/// We read every file that Go writes for random objects of its types, and encode it to the same bytes.
 #[test]
 fn we_read_what_go_writes_and_write_the_same_again() {
     let Some(program) = program() else { return };

@@ -1,4 +1,4 @@
-//! Cases that the Go driver fails, each in the way that docs/go-gaps.md tells. The table in README.md lists them.
+//! Cases that the Go driver fails, each as docs/go-gaps.md describes. The table in README.md lists them.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
@@ -7,14 +7,14 @@ use drakkar_node::{ClaimSpec, Container, Node, Pod, assert_eventually, device_cl
 use serde_json::json;
 
 use crate::cluster::{
-    CLAIMS, DRIVER, SLEEP, attributes, entries, first_document, host_file, is_alive, is_up, node_with,
-    node_with_metadata, one_device, path, pod, read, running, spawn, tell_more, two_requests,
+    CLAIMS, DRIVER, SLEEP, attributes, entries, first_document, host_file, is_alive, node_with, node_with_metadata,
+    one_device, path, pod, read, running, spawn, two_requests, update_metadata, wait_until_up,
 };
 use crate::support::program;
 
 /// The file is at the released path only, not at the KEP's.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_path_of_the_kep_is_not_there() {
+async fn the_path_of_the_kep_does_not_exist() {
     let Some((node, _driver)) = node_with_metadata().await else { return };
     let pod = running(&node, one_device()).await;
     assert!(read(&pod, "main", &path("gpu")).await.is_some());
@@ -46,7 +46,7 @@ async fn sockets_of_a_killed_instance_stay() {
     assert_eq!(old, 2, "{:?}", node.sockets());
 }
 
-/// G7, G8: a second instance takes the sockets of one that lives, and the first, when it ends, removes those of the second.
+/// G7, G8: a second instance replaces the sockets of a running one, and the first removes those of the second when it stops.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_instances_take_each_others_sockets() {
     let Some((node, first)) = node_with(&[]).await else { return };
@@ -58,7 +58,7 @@ async fn two_instances_take_each_others_sockets() {
     assert!(is_alive(&first), "the first instance still runs");
     first.terminate().await.unwrap();
     assert_eventually!(node.sockets().unwrap().is_empty(), "{:?}", node.sockets());
-    assert!(is_alive(&second), "the second instance still runs, and nobody can reach it");
+    assert!(is_alive(&second), "the second instance still runs, but is unreachable");
 }
 
 /// G14: a panic in the driver's code ends the process.
@@ -69,14 +69,14 @@ async fn a_panic_ends_the_driver() {
     node.create_pod(pod("pod")).await.unwrap();
     assert!(!driver.wait().await.unwrap().success());
     let log = driver.log().unwrap();
-    assert!(log.contains("told to panic for claim my-claim"), "{log}");
+    assert!(log.contains("panic requested for claim my-claim"), "{log}");
 }
 
 /// G22: a file that cannot be written is only logged, and the pod starts without it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_starts_without_its_metadata() {
     let Some((node, driver)) = node_with_metadata().await else { return };
-    // Where the framework wants a directory.
+    // A file at the path where the framework creates a directory.
     std::fs::write(node.kubelet_root().join("plugins").join(DRIVER).join("dra-device-metadata"), "").unwrap();
     let pod = running(&node, one_device()).await;
     assert_eq!(read(&pod, "main", &path("gpu")).await, None);
@@ -91,7 +91,7 @@ async fn a_device_for_all_requests_has_no_metadata() {
     assert_eq!(read(&pod, "main", &path("gpu")).await, None);
 }
 
-/// G25: where a device is for two requests, a container that references one of them sees the file of the other too.
+/// G25: if a device is for two requests, a container that references one of them also sees the file of the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_sees_a_request_that_it_does_not_reference() {
     let Some((node, _driver)) = node_with(&["--enable-device-metadata", "--requests", "every"]).await else { return };
@@ -102,18 +102,18 @@ async fn a_container_sees_a_request_that_it_does_not_reference() {
     assert_eq!(entries(&pod, "main", &format!("{CLAIMS}/my-claim")).await, ["first", "second"]);
 }
 
-/// G26, G30: a container that runs never sees an update; and when the claim is prepared again, for another pod after a
-/// restart of the kubelet, the update is lost and the generation is 1 again.
+/// G26, G30: a running container never sees an update; when the claim is prepared again, for another pod after a restart of
+/// the kubelet, the update is lost and the generation is 1 again.
 #[tokio::test(flavor = "multi_thread")]
 async fn updates_are_not_seen_and_then_lost() {
     let Some((node, driver)) = node_with_metadata().await else { return };
     let first = running(&node, one_device()).await;
     let on_host = || first_document(&std::fs::read(host_file(&node, "gpu")).unwrap()).unwrap();
-    tell_more(&driver);
+    update_metadata(&driver);
     assert_eventually!(on_host()["metadata"]["generation"] == 2, "{}", on_host());
     assert_eq!(attributes(&on_host())["updated"]["bool"], true);
     let seen = read(&first, "main", &path("gpu")).await.expect("the file");
-    assert_eq!(seen["metadata"]["generation"], 1, "G30: the mount is of the inode that was");
+    assert_eq!(seen["metadata"]["generation"], 1, "G30: the bind mount is of the replaced inode");
 
     node.kill_kubelet().await;
     node.start_kubelet().await.unwrap();
@@ -124,9 +124,9 @@ async fn updates_are_not_seen_and_then_lost() {
     assert_eq!((&seen["metadata"]["generation"], &attributes(&seen)["updated"]), (&json!(1), &json!(null)));
 }
 
-/// G31: what a crash left is never cleaned up.
+/// G31: leftovers of a crash are never removed.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_crash_left_stays() {
+async fn leftovers_of_a_crash_stay() {
     if program().is_none() {
         return;
     }
@@ -143,14 +143,14 @@ async fn what_a_crash_left_stays() {
     )
     .unwrap();
     let driver = spawn(&node, DRIVER, &["--enable-device-metadata"]);
-    is_up(&node, &driver).await;
+    wait_until_up(&node, &driver).await;
     assert!(driver.terminate().await.unwrap().success());
     assert!(metadata.join("metadata.json").exists() && spec.exists());
 }
 
-/// G33: the annotation with the pod's name of a claim steers where the file is mounted.
+/// G33: the annotation with the pod claim name controls where the file is mounted.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_annotation_steers_the_mount() {
+async fn an_annotation_controls_the_mount_path() {
     let Some((node, _driver)) = node_with_metadata().await else { return };
     let mut claim = one_device().claim("my-claim");
     claim["metadata"]["annotations"] = json!({"resource.kubernetes.io/pod-claim-name": "../../elsewhere"});
@@ -160,9 +160,9 @@ async fn an_annotation_steers_the_mount() {
     assert_eq!(entries(&pod, "main", "/var/run/kubernetes.io/elsewhere").await, ["gpu"]);
 }
 
-/// G34: metadata that the library's own rules forbid is written.
+/// G34: metadata that fails the library's own validation is written.
 #[tokio::test(flavor = "multi_thread")]
-async fn metadata_that_is_not_valid_is_written() {
+async fn invalid_metadata_is_written() {
     let Some((node, _driver)) = node_with(&["--enable-device-metadata", "--attributes", "33"]).await else { return };
     let pod = running(&node, one_device()).await;
     let file = pod.exec("main", ["cat", &path("gpu")]).await.unwrap().stdout;
@@ -171,9 +171,9 @@ async fn metadata_that_is_not_valid_is_written() {
     assert!(error.contains("attributes"), "{error}");
 }
 
-/// G35: a driver name that starts with a digit is no vendor of CDI devices, so that no container can have one.
+/// G35: a driver name that starts with a digit is not a valid CDI vendor, so no container gets its device.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_starts_with_a_digit_starts_no_container() {
+async fn containers_fail_with_a_name_that_starts_with_a_digit() {
     if program().is_none() {
         return;
     }
@@ -188,9 +188,9 @@ async fn a_name_that_starts_with_a_digit_starts_no_container() {
     assert!(error.contains("CDI") && error.contains(name), "{error}");
 }
 
-/// G47: slices that a kubelet wiped at its start come back after half a minute.
+/// G47: slices that a kubelet deletes at its start are published again only after half a minute.
 #[tokio::test(flavor = "multi_thread")]
-async fn wiped_slices_come_back_late() {
+async fn deleted_slices_are_published_late() {
     let Some((node, driver)) = node_with(&[]).await else { return };
     node.kill_kubelet().await;
     node.start_kubelet().await.unwrap();

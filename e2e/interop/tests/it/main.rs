@@ -1,5 +1,5 @@
-//! Kubernetes' Go library beside ours: files that each writes and the other reads, and a driver that is built on it on our
-//! embedded node. Without Go there is nothing to compare, and each test says so.
+//! Interoperability with Kubernetes' Go library: each reads the files that the other writes, and a driver on it runs on our
+//! embedded node. Without Go the tests are skipped with a message.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 

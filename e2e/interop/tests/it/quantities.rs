@@ -1,4 +1,4 @@
-//! Quantities as Kubernetes' Go package reads, writes, compares and adds them, and as ours does.
+//! Our quantities are parsed, formatted, compared and added like those of Kubernetes' Go package.
 
 use drakkar_client::{Format, Quantity};
 use proptest::prelude::*;
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use crate::support::{generated, program};
 
-/// How many random pairs of texts are compared.
+/// The number of random pairs of texts.
 const PAIRS: usize = 5_000;
 
-/// Texts that are read in a way of their own, or not at all.
+/// Edge cases of the syntax and of the range, valid and invalid.
 const EDGES: [&str; 64] = [
     "",
     "0",
@@ -77,7 +77,7 @@ const EDGES: [&str; 64] = [
     "1e-30",
 ];
 
-/// Texts that look like quantities, most of which are.
+/// Texts that look like quantities. Most of them are valid.
 fn texts() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => "[-+]?[0-9]{1,4}(\\.[0-9]{1,3})?(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?",
@@ -86,13 +86,14 @@ fn texts() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Go drops the suffix of decimal quantities that are too large for one: what it writes is another number.
-fn is_lost_by_go(quantity: &Quantity) -> bool {
+/// Whether Go formats a quantity wrongly: it drops the exponent of decimal quantities that are too large for a suffix, so
+/// that it prints another number.
+fn is_misprinted_by_go(quantity: &Quantity) -> bool {
     quantity.format() != Format::DecimalExponent && quantity.to_string().contains('e')
 }
 
 #[test]
-fn quantities_are_those_of_go() {
+fn quantities_behave_like_those_of_go() {
     let Some(program) = program() else { return };
     let mut pairs: Vec<(String, String)> = generated(&(texts(), texts()), PAIRS);
     pairs.extend(EDGES.iter().flat_map(|one| EDGES.iter().map(|other| ((*one).to_owned(), (*other).to_owned()))));
@@ -102,9 +103,9 @@ fn quantities_are_those_of_go() {
     let mut valid = 0;
     let mut wrong = Vec::new();
     for ((one, other), answer) in pairs.iter().zip(answers) {
-        let (ours, is_lost) = ours(one, other);
+        let (ours, is_misprinted) = ours(one, other);
         valid += usize::from(ours["sum"] != "");
-        let is_same = if is_lost {
+        let is_same = if is_misprinted {
             ours["errors"] == answer["errors"] && ours["order"] == answer["order"]
         } else {
             ours == answer
@@ -117,18 +118,18 @@ fn quantities_are_those_of_go() {
     assert!(valid > 4_000, "{valid} pairs of quantities");
 }
 
-/// What our type says of a pair, in Go's form, and whether Go cannot write all of it.
+/// The verdict of our type about a pair, in the form of the Go program, and whether Go misprints one of its quantities.
 fn ours(one: &str, other: &str) -> (Value, bool) {
     let parsed = [one, other].map(str::parse::<Quantity>);
     let errors = parsed.each_ref().map(|parsed| parsed.as_ref().err().map_or(String::new(), ToString::to_string));
     let texts = parsed.each_ref().map(|parsed| parsed.as_ref().map_or(String::new(), ToString::to_string));
-    let is_lost = parsed.iter().flatten().any(is_lost_by_go);
+    let is_misprinted = parsed.iter().flatten().any(is_misprinted_by_go);
     let [Ok(one), Ok(other)] = parsed else {
-        return (json!({"errors": errors, "texts": texts, "order": 0, "sum": "", "difference": ""}), is_lost);
+        return (json!({"errors": errors, "texts": texts, "order": 0, "sum": "", "difference": ""}), is_misprinted);
     };
     let sum = &one + &other;
     let difference = &one - &other;
-    let is_lost = is_lost || is_lost_by_go(&sum) || is_lost_by_go(&difference);
+    let is_misprinted = is_misprinted || is_misprinted_by_go(&sum) || is_misprinted_by_go(&difference);
     let value = json!({
         "errors": errors,
         "texts": texts,
@@ -136,5 +137,5 @@ fn ours(one: &str, other: &str) -> (Value, bool) {
         "sum": sum.to_string(),
         "difference": difference.to_string(),
     });
-    (value, is_lost)
+    (value, is_misprinted)
 }

@@ -1,4 +1,4 @@
-//! The README's tables are those of the tests.
+//! The tables in the README match the tests.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,13 +7,13 @@ fn text(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
-/// The parts of a text that stand in backquotes.
+/// The parts of a text between backquotes.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
 #[test]
-fn each_gap_that_is_shown_has_a_row_and_each_row_a_test() {
+fn each_test_of_a_gap_has_a_row_and_each_row_a_test() {
     let readme = text("README.md");
     let section = readme.split("## What the Go driver fails").nth(1).unwrap();
     let rows: Vec<Vec<&str>> = section

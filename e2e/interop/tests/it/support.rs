@@ -1,4 +1,4 @@
-//! The Go program, or why there is none; and what the two libraries are asked.
+//! The Go program, and the questions that tests ask it.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -15,22 +15,23 @@ use serde_json::{Value, json};
 /// Every version and order of a file.
 pub const ORDERS: [&str; 4] = ["v1alpha1", "v1beta1", "v1beta1,v1alpha1", "v1alpha1,v1beta1"];
 
-/// The Go program. Where it cannot be, says why, past what the test harness hides of tests that pass.
+/// Returns the Go program. If it is unavailable, prints the reason directly to standard error, since the test harness hides
+/// the captured output of tests that pass.
 pub fn program() -> Option<&'static Program> {
     static PROGRAM: OnceLock<Result<Program, String>> = OnceLock::new();
     let built = PROGRAM.get_or_init(|| match Program::build(Path::new(env!("CARGO_TARGET_TMPDIR"))) {
         Ok(program) => Ok(program),
-        Err(ProgramError::Unavailable(why)) => Err(why),
+        Err(ProgramError::Unavailable(reason)) => Err(reason),
         Err(error) => panic!("{error}"),
     });
-    if let Err(why) = built {
+    if let Err(reason) = built {
         let name = std::thread::current().name().unwrap_or_default().to_owned();
-        std::io::stderr().write_all(format!("{name}: skipped: {why}\n").as_bytes()).unwrap();
+        std::io::stderr().write_all(format!("{name}: skipped: {reason}\n").as_bytes()).unwrap();
     }
     built.as_ref().ok()
 }
 
-/// So many values of a strategy, the same in each run.
+/// Returns `count` values of a strategy, the same in each run.
 pub fn generated<S: Strategy>(strategy: &S, count: usize) -> Vec<S::Value> {
     let mut runner = TestRunner::deterministic();
     (0..count).map(|_| strategy.new_tree(&mut runner).unwrap().current()).collect()
@@ -40,23 +41,23 @@ pub fn versions(order: &str) -> Versions {
     order.parse().unwrap()
 }
 
-/// The names of versions, as Go is told.
+/// The names of versions, for the Go program.
 pub fn names(order: &str) -> Value {
     order.split(',').collect::<Vec<_>>().into()
 }
 
-/// What an object says, whatever it would look like in a file.
+/// An object as v1beta1 JSON, for comparisons.
 pub fn object(metadata: &Metadata) -> Value {
     let document = v1beta1::DeviceMetadata::from(metadata.clone());
     serde_json::from_slice(&serde_json::to_vec(&document).unwrap()).unwrap()
 }
 
-/// What Go is asked of a file.
+/// A question about a file.
 pub fn about_file(file: &[u8], order: &str) -> Value {
     json!({"file": STANDARD.encode(file), "versions": names(order)})
 }
 
-/// What Go is asked of an object.
+/// A question about an object.
 pub fn about_object(metadata: &Metadata, order: &str) -> Value {
     json!({"object": object(metadata), "versions": names(order)})
 }

@@ -1,5 +1,5 @@
-//! Files that nobody wrote, or that somebody cut, changed or filled with something else: do both libraries read them, and the
-//! same? Where we differ we mean to, and the table says why.
+//! Malformed and unusual files: both libraries reject them or read them alike. Where they differ it is intended, and the table
+//! in the README gives the reason.
 
 use drakkar_metadata::{Decoder, MAX_DEPTH, MAX_VALUES, encode};
 use proptest::prelude::*;
@@ -8,16 +8,16 @@ use serde_json::Value;
 use crate::generate::any_metadata;
 use crate::support::{about_file, generated, object, program, versions};
 
-/// Who reads a file.
+/// Which of the two libraries read a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Readers {
     Both,
     Nobody,
-    /// Only Go, since we are stricter.
+    /// Only Go: ours is stricter.
     Go,
-    /// Only we.
+    /// Only ours.
     We,
-    /// Both, but we find more in it than Go does.
+    /// Both, but ours finds more in it than Go's.
     BothAndWeMore,
 }
 
@@ -27,7 +27,7 @@ const VALID: &str =
     r#"{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/v1alpha1","requests":[{"name":"r"}]}"#;
 const UNKNOWN: &str = r#"{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/v9","requests":7}"#;
 
-/// A document of v1beta1 with these members.
+/// A v1beta1 document with these members.
 fn beta(members: &str) -> String {
     let comma = if members.is_empty() { "" } else { "," };
     format!(r#"{{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/v1beta1"{comma}{members}}}"#)
@@ -50,10 +50,10 @@ fn table() -> Vec<(&'static str, Vec<u8>, Readers)> {
     let nested = |depth: usize| beta(&format!(r#""x":{}{}"#, "[".repeat(depth), "]".repeat(depth)));
     let values = |count: usize| beta(&format!(r#""x":[{}]"#, vec!["{}"; count].join(",")));
     let mut not_unicode = beta(r#""podClaimName":"X""#).into_bytes();
-    let place = not_unicode.iter().rposition(|byte| *byte == b'X').unwrap();
-    not_unicode[place] = 0xff;
+    let position = not_unicode.iter().rposition(|byte| *byte == b'X').unwrap();
+    not_unicode[position] = 0xff;
     vec![
-        // Nothing, or nothing that is JSON.
+        // Empty, or not JSON.
         text("an empty file", "", Nobody),
         text("white space", " \n\t\r\n", Nobody),
         text("no JSON", "garbage", Nobody),
@@ -103,7 +103,7 @@ fn table() -> Vec<(&'static str, Vec<u8>, Readers)> {
         text("a broken document behind", &format!("{VALID}{}", beta(r#""requests":7"#)), Both),
         text("a broken document first", &format!("{}{VALID}", beta(r#""requests":7"#)), Nobody),
         text("no JSON behind an unknown version", &format!("{UNKNOWN}x{VALID}"), Nobody),
-        // What does not fit.
+        // Values of the wrong type.
         text("requests that are no list", &beta(r#""requests":{}"#), Nobody),
         text("a request that is no object", &beta(r#""requests":["gpu"]"#), Nobody),
         text("a name that is a number", &beta(r#""requests":[{"name":1}]"#), Nobody),
@@ -123,7 +123,7 @@ fn table() -> Vec<(&'static str, Vec<u8>, Readers)> {
         text("a list with an element of another kind", &attribute(r#"{"ints":[1,"2"]}"#), Nobody),
         text("a text that is a list", &attribute(r#"{"string":["x"]}"#), Nobody),
         text("network data that is a text", &device(r#""networkData":"eth0""#), Nobody),
-        // What fits although it looks odd.
+        // Unusual but valid values.
         text("nothing but its type", &beta(""), Both),
         text("unknown fields", &device(r#""x":[{"y":1.5e300}],"Driver":"upper""#), Both),
         text("null everywhere", &beta(r#""metadata":null,"podClaimName":null,"requests":null"#), Both),
@@ -197,13 +197,13 @@ fn table() -> Vec<(&'static str, Vec<u8>, Readers)> {
     ]
 }
 
-/// The names of the files that are not read alike.
+/// The names of the files that the two libraries read differently.
 pub fn read_differently() -> Vec<&'static str> {
     table().into_iter().filter(|(_, _, readers)| !matches!(readers, Both | Nobody)).map(|(name, ..)| name).collect()
 }
 
 #[test]
-fn both_libraries_refuse_and_read_the_same_files_but_for_those_listed() {
+fn both_libraries_read_and_reject_the_same_files_except_for_those_listed() {
     let Some(program) = program() else { return };
     let table = table();
     let questions: Vec<Value> = table.iter().map(|(_, file, _)| about_file(file, "v1beta1")).collect();
@@ -226,9 +226,9 @@ fn both_libraries_refuse_and_read_the_same_files_but_for_those_listed() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// With the older formats off there is one kind of file that only we read: a foreign object of `v1` comes first.
+/// Without the older formats only one kind of file is read by ours only: one with a foreign object of `v1` first.
 #[test]
-fn the_older_formats_can_be_turned_off() {
+fn the_older_formats_can_be_disabled() {
     for (name, file, _) in
         table().iter().filter(|(name, _, readers)| *readers == We && *name != "an object of v1 first")
     {
@@ -236,7 +236,7 @@ fn the_older_formats_can_be_turned_off() {
     }
 }
 
-/// Both name the versions that they do not know, in the order of the file.
+/// Both errors name the unknown versions, in the order of the file.
 #[test]
 fn unknown_versions_are_named_alike() {
     let Some(program) = program() else { return };
@@ -248,34 +248,35 @@ fn unknown_versions_are_named_alike() {
     }
 }
 
-/// Files that were changed here and there. Whatever we read, Go reads too, and the same; and where only Go reads, it is for
-/// one of the reasons of the table.
+/// Files with random changes. Go reads alike what we read; where only Go reads a file, it is for one of the reasons in the
+/// table.
 #[test]
-fn changed_files_are_read_alike() {
+fn randomly_changed_files_are_read_alike() {
     const REASONS: [&str; 4] = ["duplicate field", "unicode", "surrogate", "RFC 3339"];
     let Some(program) = program() else { return };
     let change = (any::<proptest::sample::Index>(), any::<u8>(), 0_u8..4);
     let strategy = (any_metadata(), proptest::collection::vec(change, 1..3));
     let mut files: Vec<Vec<u8>> = Vec::new();
     for (mut metadata, changes) in generated(&strategy, 3000) {
-        // JSON that is kept as it is, half a surrogate pair too, which an answer could then not have.
+        // Raw JSON that is kept verbatim: a change could make it half a surrogate pair, which an answer cannot contain.
         metadata.metadata.managed_fields.clear();
         let mut file = encode(&metadata, &versions("v1beta1,v1alpha1"));
-        for (place, byte, how) in changes {
-            // In the first document mostly: behind it hardly anything counts.
-            let place = place.index(file.len() / 2);
-            match how {
-                0 => file[place] = byte,
-                1 => file[place] = b"{}[],:\"0-n\\"[usize::from(byte) % 11],
-                2 => file.insert(place, byte),
-                _ => drop(file.remove(place)),
+        for (position, byte, change) in changes {
+            // Mostly in the first document, since a reader ignores what follows a document that it can read.
+            let position = position.index(file.len() / 2);
+            match change {
+                0 => file[position] = byte,
+                1 => file[position] = b"{}[],:\"0-n\\"[usize::from(byte) % 11],
+                2 => file.insert(position, byte),
+                _ => drop(file.remove(position)),
             }
         }
         files.push(file);
     }
     let questions: Vec<Value> = files.iter().map(|file| about_file(file, "v1beta1")).collect();
     let answers = program.ask(&["decode"], &questions).unwrap();
-    let (mut read, mut refused) = (0, 0);
+    let mut read = 0;
+    let mut rejected = 0;
     for (file, answer) in files.iter().zip(answers) {
         let ours = Decoder::released_only().decode(file);
         let text = String::from_utf8_lossy(file);
@@ -284,16 +285,16 @@ fn changed_files_are_read_alike() {
                 assert_eq!(object(&ours.metadata), answer["object"], "{text}");
                 read += 1;
             }
-            (Err(_), false) => refused += 1,
-            (Ok(_), false) => panic!("only we read this, Go says {}:\n{text}", answer["error"]),
+            (Err(_), false) => rejected += 1,
+            (Ok(_), false) => panic!("only ours reads this, Go's error is {}:\n{text}", answer["error"]),
             (Err(error), true) => {
                 let error = error.to_string();
                 assert!(
                     REASONS.iter().any(|reason| error.contains(reason)),
-                    "only Go reads this, we say {error}:\n{text}"
+                    "only Go reads this, our error is {error}:\n{text}"
                 );
             }
         }
     }
-    assert!(read > 500 && refused > 1000, "{read} read, {refused} refused: that is no test");
+    assert!(read > 500 && rejected > 1000, "too few cases: {read} read, {rejected} rejected");
 }

@@ -1,35 +1,35 @@
-//! Pods and claims of a test, and what their containers see.
+//! Pods and claims of a test, and the metadata files that containers see.
 
 use drakkar_e2e::Cluster;
 use drakkar_node::{ClaimSpec, Pod};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{Driver, Lab};
+use super::{Driver, TestEnv};
 
-/// Where the KEP's text has a file.
+/// The path of a file as in the KEP's text.
 pub(crate) fn kep_path(claim: &str, request: &str, driver: &Driver) -> String {
     format!("/var/run/dra-device-attributes/{claim}/{request}/{}-metadata.json", driver.name)
 }
 
-/// Where Kubernetes has the file of a claim that a pod names.
+/// Kubernetes' path for the file of a claim that the pod references by name.
 pub(crate) fn kubernetes_path(claim: &str, request: &str, driver: &Driver) -> String {
     let root = "/var/run/kubernetes.io/dra-device-attributes";
     format!("{root}/resourceclaims/{claim}/{request}/{}-metadata.json", driver.name)
 }
 
-/// Where Kubernetes has the file of a claim that was made from a template.
+/// Kubernetes' path for the file of a claim from a template.
 pub(crate) fn template_path(pod_claim: &str, request: &str, driver: &Driver) -> String {
     let root = "/var/run/kubernetes.io/dra-device-attributes";
     format!("{root}/resourceclaimtemplates/{pod_claim}/{request}/{}-metadata.json", driver.name)
 }
 
-/// Both paths of a claim that a pod names.
+/// Both paths for the file of a claim that the pod references by name.
 pub(crate) fn both_paths(claim: &str, request: &str, driver: &Driver) -> [String; 2] {
     [kep_path(claim, request, driver), kubernetes_path(claim, request, driver)]
 }
 
-impl Lab {
+impl TestEnv {
     fn core(&self, rest: &str) -> String {
         format!("/api/v1/namespaces/{}/{rest}", self.namespace)
     }
@@ -38,33 +38,33 @@ impl Lab {
         format!("/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims{rest}", self.namespace)
     }
 
-    /// The object in the namespace of the test.
-    fn here(&self, mut object: Value) -> Value {
+    /// Sets an object's namespace to that of the test.
+    fn in_namespace(&self, mut object: Value) -> Value {
         object["metadata"]["namespace"] = self.namespace.clone().into();
         object
     }
 
     /// Creates a claim.
     pub(crate) async fn claim(&self, name: &str, spec: ClaimSpec) {
-        self.call(Method::POST, &self.claims(""), Some(&self.here(spec.claim(name)))).await.unwrap();
+        self.call(Method::POST, &self.claims(""), Some(&self.in_namespace(spec.claim(name)))).await.unwrap();
     }
 
-    /// Creates a template.
+    /// Creates a claim template.
     pub(crate) async fn template(&self, name: &str, spec: ClaimSpec) {
         let path = format!("/apis/resource.k8s.io/v1/namespaces/{}/resourceclaimtemplates", self.namespace);
-        self.call(Method::POST, &path, Some(&self.here(spec.template(name)))).await.unwrap();
+        self.call(Method::POST, &path, Some(&self.in_namespace(spec.template(name)))).await.unwrap();
     }
 
-    /// Creates a pod, and does not wait for it.
+    /// Creates a pod without waiting for it; returns its name.
     pub(crate) async fn create_pod(&self, pod: Pod) -> String {
-        let mut pod = self.here(pod.into());
+        let mut pod = self.in_namespace(pod.into());
         let spec = &mut pod["spec"];
         spec["terminationGracePeriodSeconds"] = 0.into();
         spec["automountServiceAccountToken"] = false.into();
-        // The cluster has no DNS, which the kubelet would otherwise tell of each pod in two events.
+        // The cluster has no DNS; with the default policy the kubelet emits two events about that for each pod.
         spec["dnsPolicy"] = "Default".into();
         if let Some(spec) = spec.as_object_mut() {
-            // The scheduler shall choose.
+            // Left to the scheduler.
             spec.remove("nodeName");
         }
         for kind in ["containers", "initContainers"] {
@@ -81,7 +81,7 @@ impl Lab {
         self.get(&self.core(&format!("pods/{name}"))).await
     }
 
-    /// Waits until all containers of a pod run.
+    /// Waits until all containers of a pod are running.
     pub(crate) async fn running(&self, name: &str) -> Value {
         self.eventually(&format!("{name} runs"), async || {
             let pod = self.pod(name).await?;
@@ -92,7 +92,7 @@ impl Lab {
         .await
     }
 
-    /// Creates a pod and waits until all its containers run.
+    /// Creates a pod and waits until all its containers are running; returns its name.
     pub(crate) async fn run(&self, pod: Pod) -> String {
         let name = self.create_pod(pod).await;
         self.running(&name).await;
@@ -112,21 +112,21 @@ impl Lab {
         self.eventually(&format!("{name} is gone"), async || self.get(&path).await.is_none().then_some(())).await;
     }
 
-    /// Runs a command in a container. An error is what it wrote to standard error.
+    /// Runs a command in a container; the error is its standard error.
     pub(crate) fn exec(&self, pod: &str, container: &str, command: &[&str]) -> Result<String, String> {
         let mut arguments = vec!["exec", "-n", &self.namespace, pod, "-c", container, "--"];
         arguments.extend(command);
         self.kubectl(&arguments, "")
     }
 
-    /// A metadata file as a container sees it.
+    /// Reads a metadata file in a container.
     pub(crate) fn read(&self, pod: &str, container: &str, path: &str) -> Value {
         let text = self.exec(pod, container, &["cat", path]).unwrap();
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}: {text:?}"))
     }
 
-    /// All metadata files that a container sees, in both places.
-    pub(crate) fn seen(&self, pod: &str, container: &str) -> Vec<String> {
+    /// Lists all metadata files that a container sees, below both roots.
+    pub(crate) fn metadata_files(&self, pod: &str, container: &str) -> Vec<String> {
         let roots = "/var/run/dra-device-attributes /var/run/kubernetes.io/dra-device-attributes";
         let script = format!("for root in {roots}; do [ ! -e $root ] || find $root -type f; done");
         let mut files: Vec<String> =
@@ -135,18 +135,18 @@ impl Lab {
         files
     }
 
-    /// What a container wrote.
+    /// The log of a container.
     pub(crate) fn log(&self, pod: &str, container: &str) -> String {
         self.kubectl(&["logs", "-n", &self.namespace, pod, "-c", container], "").unwrap()
     }
 
-    /// A pod with a container `main` that has all of a claim and sleeps, and is started again whenever it ends.
+    /// A pod with a container `main` that references a whole claim, sleeps, and is always restarted.
     pub(crate) fn sleeper(&self, name: &str, claim: &str) -> Pod {
         let main = drakkar_node::Container::new("main", ["sleep", "1000000"]).claim("devices");
         Pod::new(name).claim("devices", claim).container(main).restart_policy("Always")
     }
 
-    /// The devices that a claim got from a driver, as the scheduler chose them.
+    /// The names of a driver's devices that are allocated to a claim.
     pub(crate) async fn allocated(&self, claim: &str, driver: &Driver) -> Vec<String> {
         let claim = self.get(&self.claims(&format!("/{claim}"))).await.unwrap();
         let results = claim["status"]["allocation"]["devices"]["results"].as_array().cloned().unwrap_or_default();
@@ -155,7 +155,7 @@ impl Lab {
     }
 }
 
-/// The names of the devices in a file, over all its requests.
+/// The names of the devices in a file, of all its requests.
 pub(crate) fn devices(file: &Value) -> Vec<String> {
     let requests = file["requests"].as_array().unwrap().iter();
     let devices = requests.flat_map(|request| request["devices"].as_array().unwrap());
@@ -167,7 +167,7 @@ pub(crate) fn attribute(file: &Value, name: &str) -> Value {
     file["requests"][0]["devices"][0]["attributes"][name].clone()
 }
 
-/// What the e2e driver says of a device.
+/// The attribute `index` that the e2e driver sets for a device.
 pub(crate) fn index_of(device: &str) -> Value {
     json!({"int": device.strip_prefix("dev-").unwrap().parse::<i64>().unwrap()})
 }
