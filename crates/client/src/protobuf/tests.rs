@@ -1,7 +1,7 @@
 //! The codec against bodies that client-go 0.37.2 wrote, with its JSON of the same objects.
 
 use base64::Engine as _;
-use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
@@ -42,6 +42,8 @@ fn bodies_deserialize_into_types_of_the_api() {
     }
     check::<ResourceSlice>("ResourceSlice");
     check::<ResourceClaim>("ResourceClaim");
+    check::<ResourceClaimTemplate>("ResourceClaimTemplate");
+    check::<DeviceClass>("DeviceClass");
 }
 
 /// Fields that the type does not have are skipped, lists and maps included.
