@@ -135,10 +135,10 @@ impl Shared {
     async fn run(self: Arc<Self>, table: Arc<SharedTable>, stop: CancellationToken) {
         let mut tasks = JoinSet::new();
         tokio::select! {
-        biased;
-        () = stop.cancelled() => {}
-        () = self.supervise(&table, &mut tasks) => {}
-        never = table.watch_leases() => match never {},
+            biased;
+            () = stop.cancelled() => {}
+            () = self.supervise(&table, &mut tasks) => {}
+            never = table.watch_leases() => match never {},
         }
         // `HealthHub::stop` waits for the end of the monitor's task.
         tasks.shutdown().await;

@@ -189,12 +189,12 @@ async fn respond(stream: TcpStream, entry: Entry, router: Router, limits: Limits
     let mut connection = pin!(connection);
     let served = async {
         tokio::select! {
-        served = connection.as_mut() => served,
-                () = stopping.cancelled() => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
+            served = connection.as_mut() => served,
+            () = stopping.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
             }
+        }
     };
     match timeout(limits.connection, served).await {
         Ok(Ok(())) => {}

@@ -124,11 +124,11 @@ impl UnaryMethod {
 label! {
     /// A write of a slice.
     SliceWrite is "operation" {
-    /// The slice is created.
-    Create = "create",
-    /// The slice is replaced.
-    Update = "update",
-    /// The slice is deleted.
+        /// The slice is created.
+        Create = "create",
+        /// The slice is replaced.
+        Update = "update",
+        /// The slice is deleted.
         Delete = "delete",
     }
 }
@@ -136,9 +136,9 @@ label! {
 label! {
     /// The outcome of a write.
     WriteOutcome is "outcome" {
-    /// The write succeeded.
-    Success = "success",
-    /// The write failed.
+        /// The write succeeded.
+        Success = "success",
+        /// The write failed.
         Failed = "failed",
     }
 }
@@ -146,9 +146,9 @@ label! {
 label! {
     /// The reason why resources are not published as desired.
     SliceProblem is "problem" {
-    /// The resources that the driver published are invalid.
-    Invalid = "invalid",
-    /// The driver's service account lacks a permission.
+        /// The resources that the driver published are invalid.
+        Invalid = "invalid",
+        /// The driver's service account lacks a permission.
         Forbidden = "forbidden",
         /// The API server refuses a slice.
         Rejected = "rejected",
@@ -176,9 +176,9 @@ label! {
 label! {
     /// The status code of a gRPC call.
     Code is "code" {
-    /// The call succeeded. Some of its claims may have failed.
-    Ok = "ok",
-    /// The kubelet cancelled the call or the driver was stopped.
+        /// The call succeeded. Some of its claims may have failed.
+        Ok = "ok",
+        /// The kubelet cancelled the call or the driver was stopped.
         Cancelled = "cancelled",
         /// The gRPC code of the same name.
         Unknown = "unknown",
@@ -240,9 +240,9 @@ impl From<Grpc> for Code {
 label! {
     /// An operation on a claim.
     Operation is "operation" {
-    /// The claim is prepared for the pod's containers.
-    Prepare = "prepare",
-    /// The claim is unprepared.
+        /// The claim is prepared for the pod's containers.
+        Prepare = "prepare",
+        /// The claim is unprepared.
         Unprepare = "unprepare",
     }
 }
@@ -250,9 +250,9 @@ label! {
 label! {
     /// The outcome for one claim of a call.
     Outcome is "outcome" {
-    /// The operation succeeded.
-    Success = "success",
-    /// The request has invalid names.
+        /// The operation succeeded.
+        Success = "success",
+        /// The request has invalid names.
         Invalid = "invalid",
         /// The claim could not be read from the API server.
         Api = "api",
@@ -309,11 +309,11 @@ impl ApiAnswer {
 label! {
     /// Work on the metadata files of a claim.
     FileWork is "operation" {
-    /// The files and their CDI specs are written.
-    Prepare = "prepare",
-    /// A file is updated in place.
-    Update = "update",
-    /// The files and their CDI specs are removed.
+        /// The files and their CDI specs are written.
+        Prepare = "prepare",
+        /// A file is updated in place.
+        Update = "update",
+        /// The files and their CDI specs are removed.
         Unprepare = "unprepare",
     }
 }
@@ -321,11 +321,11 @@ label! {
 label! {
     /// The outcome of a metadata update.
     UpdateOutcome is "outcome" {
-    /// Containers see the new content.
-    Success = "success",
-    /// The update is invalid: a claim, request or device that is not prepared here, or invalid values.
-    Refused = "refused",
-    /// The update could not be written.
+        /// Containers see the new content.
+        Success = "success",
+        /// The update is invalid: a claim, request or device that is not prepared here, or invalid values.
+        Refused = "refused",
+        /// The update could not be written.
         Failed = "failed",
     }
 }
@@ -333,15 +333,15 @@ label! {
 label! {
     /// The outcome of a device status report.
     ReportOutcome is "outcome" {
-    /// The API server has the report.
-    Delivered = "delivered",
-    /// A later report for the same device replaced it before it was delivered.
-    Superseded = "superseded",
-    /// The report is invalid, is for a device that is not allocated to the claim, or the queue is full.
-    Refused = "refused",
-    /// The driver lacks a permission, and did not get it in time.
-    Denied = "denied",
-    /// The report could not be delivered in time, or the API server rejects it.
+        /// The API server has the report.
+        Delivered = "delivered",
+        /// A later report for the same device replaced it before it was delivered.
+        Superseded = "superseded",
+        /// The report is invalid, is for a device that is not allocated to the claim, or the queue is full.
+        Refused = "refused",
+        /// The driver lacks a permission, and did not get it in time.
+        Denied = "denied",
+        /// The report could not be delivered in time, or the API server rejects it.
         Failed = "failed",
         /// The claim is gone, replaced, deallocated or unprepared.
         Dropped = "dropped",
@@ -351,9 +351,9 @@ label! {
 label! {
     /// The severity of a background error.
     Severity is "severity" {
-    /// The driver ends.
-    Fatal = "fatal",
-    /// The work is retried.
+        /// The driver ends.
+        Fatal = "fatal",
+        /// The work is retried.
         Recoverable = "recoverable",
     }
 }
@@ -361,11 +361,11 @@ label! {
 label! {
     /// The health of a device.
     DeviceHealth is "status" {
-    /// The device works.
-    Healthy = "healthy",
-    /// The device does not work.
-    Unhealthy = "unhealthy",
-    /// The health is not known, or the lease of the last report has expired.
+        /// The device works.
+        Healthy = "healthy",
+        /// The device does not work.
+        Unhealthy = "unhealthy",
+        /// The health is not known, or the lease of the last report has expired.
         Unknown = "unknown",
     }
 }
