@@ -117,7 +117,7 @@ pub(super) fn socket_error(error: ServeError) -> StartError {
 pub(super) fn http_error(address: SocketAddr, error: HttpError) -> StartError {
     let kind = match &error {
         HttpError::Listen { source, .. } | HttpError::Thread { source, .. } => source.kind(),
-        HttpError::CutOff { .. } => io::ErrorKind::TimedOut,
+        HttpError::StopTimeout { .. } => io::ErrorKind::TimedOut,
     };
     StartError::Http { address, source: io::Error::new(kind, error) }
 }

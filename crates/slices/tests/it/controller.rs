@@ -163,7 +163,7 @@ async fn slices_outlive_a_controller_that_does_not_remove_them() {
     assert_eq!(*handle.status().borrow(), PublishStatus::Stopped);
 
     let mut second = cluster.controller("rack-7");
-    cluster.server.forget_requests();
+    cluster.server.clear_requests();
     second.add("accelerator-0", "80Gi").unwrap();
     second.published().await.unwrap();
     let after = cluster.slices().await.remove(0);

@@ -1,7 +1,7 @@
 //! The dry run: shows what containers would get, without running them.
 
 use drakkar_node::runner::ContainerSpec;
-use drakkar_node::{Isolation, Node, Patience};
+use drakkar_node::{Deadline, Isolation, Node};
 
 use super::print::{Progress, print_indented, print_line};
 use crate::exit::{Code, Failure};
@@ -13,7 +13,7 @@ pub(super) fn is_dry_run(node: &Node) -> bool {
 
 /// Waits until the claims are prepared, and shows what their CDI devices would add to a container.
 pub(super) async fn run(node: &Node, progress: &mut Progress) -> Result<(), Failure> {
-    let patience = Patience::default();
+    let deadline = Deadline::default();
     let claims = loop {
         let claims = node.kubelet_claims().await;
         if !claims.is_empty() && claims.iter().all(|claim| claim.prepared) {
@@ -21,7 +21,7 @@ pub(super) async fn run(node: &Node, progress: &mut Progress) -> Result<(), Fail
         }
         let timed_out =
             |waited| Failure::new(Code::System, format!("timed out after {waited:?}: the claims are not prepared"));
-        patience.pause().await.map_err(timed_out)?;
+        deadline.pause().await.map_err(timed_out)?;
     };
     progress.complete("The drivers have prepared the claims")?;
     print_line("    No containers run. This is what they would get:")?;

@@ -232,8 +232,8 @@ async fn a_panic_in_the_drivers_error_handler_does_not_stop_the_leases() {
 }
 
 #[tokio::test]
-async fn a_reporter_to_nobody_is_closed_and_discards_reports() {
-    let reporter = HealthReporter::to_nobody();
+async fn a_closed_reporter_accepts_and_discards_reports() {
+    let reporter = HealthReporter::already_closed();
     reporter.report([DeviceHealth::healthy("node-1", "gpu-0")]).await;
     reporter.forget("node-1", "gpu-0").await;
     in_time(reporter.closed()).await;
