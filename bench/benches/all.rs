@@ -1,11 +1,11 @@
-//! Everything that is measured, as `cargo bench` runs it. With `-- --test` everything once and little of it: what cannot be
-//! measured fails, and so does publishing that sends a request too many.
+//! All measurements, as a `cargo bench` target. With `-- --test` each runs once on a small scale; it fails if something cannot
+//! be measured, or if publishing sends more requests than promised.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot be set up has nothing to measure")]
 
 use std::path::Path;
 
-use drakkar_bench::compare::{self, Contest};
+use drakkar_bench::compare::{self, Comparison};
 use drakkar_bench::floor::FLOOR;
 use drakkar_bench::framework::{Framework, build_go};
 use drakkar_bench::publish;
@@ -16,28 +16,26 @@ fn main() {
     let mut frameworks = vec![Framework::ours(env!("CARGO_BIN_EXE_bench-driver").into())];
     match build_go(Path::new(env!("CARGO_TARGET_TMPDIR"))) {
         Ok(program) => frameworks.push(Framework::go(program)),
-        Err(why) => println!("skipped: everything about the Go framework: {why}"),
+        Err(reason) => println!("skipped: the Go framework: {reason}"),
     }
-    let contest = Contest { frameworks, disk: std::env::temp_dir() };
-    let (compared, published) = match is_test {
-        true => (compare::Scale::TEST, publish::Scale::TEST),
-        false => (compare::Scale::FULL, publish::Scale::FULL),
-    };
+    let comparison = Comparison { frameworks, disk: std::env::temp_dir() };
+    let compare_scale = if is_test { compare::Scale::TEST } else { compare::Scale::FULL };
+    let publish_scale = if is_test { publish::Scale::TEST } else { publish::Scale::FULL };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (both, floor) = runtime.block_on(compare::run(compared, &contest)).split(FLOOR);
+    let (both, floor) = runtime.block_on(compare::run(compare_scale, &comparison)).split(FLOOR);
     let mut table = Table::default();
-    for _ in 0..compared.rounds {
-        runtime.block_on(publish::round(published, &contest.frameworks[0], &mut table));
+    for _ in 0..compare_scale.rounds {
+        runtime.block_on(publish::round(publish_scale, &comparison.frameworks[0], &mut table));
     }
-    let names: Vec<_> = contest.frameworks.iter().map(|framework| framework.name).collect();
+    let names: Vec<_> = comparison.frameworks.iter().map(|framework| framework.name).collect();
     if is_test {
         for name in &names {
-            let can = both.rows().iter().filter(|row| row.of(name).is_some()).count();
-            println!("{can} figures of {name} can be measured");
+            let count = both.rows().iter().filter(|row| row.of(name).is_some()).count();
+            println!("{count} figures of {name} were measured");
         }
-        println!("{} of the floor, {} of publishing", floor.rows().len(), table.rows().len());
+        println!("{} figures of the floor and {} of publishing were measured", floor.rows().len(), table.rows().len());
     } else {
-        println!("{}\n\n{}\n{}", compare::machine(), both.markdown(&names), floor.markdown(&[FLOOR]));
+        println!("{}\n\n{}\n{}", compare::host(), both.markdown(&names), floor.markdown(&[FLOOR]));
         println!("{}", table.markdown(&names[..1]));
     }
 }

@@ -1,4 +1,4 @@
-//! Decoding and encoding a metadata file: each framework's own library, in a loop.
+//! Decoding and encoding a metadata file in a loop, with each framework's library.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use drakkar_metadata::{Device, DeviceAttribute, Metadata, ObjectMeta, Request, V
 use crate::table::Table;
 use crate::{DRIVER, micros, to_float};
 
-/// A file in two versions, with one device and eight attributes.
+/// A file in two versions, with one device that has eight attributes.
 fn file() -> Vec<u8> {
     let attributes: [(&str, DeviceAttribute); 8] = [
         ("driverVersion", DeviceAttribute::version("580.65.6")),
@@ -47,35 +47,36 @@ fn versions() -> Versions {
     Versions::new([Version::V1Beta1, Version::V1Alpha1]).unwrap()
 }
 
-/// Ours.
-pub fn ours(of: &'static str, times: u64, table: &mut Table) {
-    let (file, versions) = (file(), versions());
+/// Measures our library.
+pub fn ours(label: &'static str, times: u64, table: &mut Table) {
+    let file = file();
+    let versions = versions();
     let begin = Instant::now();
     for _ in 0..times {
         std::hint::black_box(decode(std::hint::black_box(&file)).unwrap());
     }
-    note(of, "decode a file", micros(begin.elapsed()) / to_float(times), table);
+    note(label, "decode a file", micros(begin.elapsed()) / to_float(times), table);
     let document = decode(&file).unwrap().metadata;
     let begin = Instant::now();
     for _ in 0..times {
         assert_eq!(encode(std::hint::black_box(&document), &versions).len(), file.len());
     }
-    note(of, "encode a file", micros(begin.elapsed()) / to_float(times), table);
+    note(label, "encode a file", micros(begin.elapsed()) / to_float(times), table);
 }
 
-/// The Go library's, by its program, which prints the nanoseconds that each took.
-pub fn go(of: &'static str, program: &Path, times: u64, table: &mut Table) {
+/// Measures the Go library, with the Go program, which prints the nanoseconds of a decode and of an encode.
+pub fn go(label: &'static str, program: &Path, times: u64, table: &mut Table) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("metadata.json");
     std::fs::write(&path, file()).unwrap();
     let output = Command::new(program).arg("time").arg(&path).arg(times.to_string()).output().unwrap();
     assert!(output.status.success(), "interop time: {}", String::from_utf8_lossy(&output.stderr));
-    let told = String::from_utf8(output.stdout).unwrap();
-    let times: Vec<f64> = told.split_whitespace().map(|nanos| nanos.parse().unwrap()).collect();
-    note(of, "decode a file", times[0] / 1e3, table);
-    note(of, "encode a file", times[1] / 1e3, table);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let times: Vec<f64> = printed.split_whitespace().map(|nanos| nanos.parse().unwrap()).collect();
+    note(label, "decode a file", times[0] / 1e3, table);
+    note(label, "encode a file", times[1] / 1e3, table);
 }
 
-fn note(of: &'static str, what: &str, micros: f64, table: &mut Table) {
-    table.less(of, what, "us", micros);
+fn note(label: &'static str, what: &str, micros: f64, table: &mut Table) {
+    table.add_cost(label, what, "us", micros);
 }

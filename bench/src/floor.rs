@@ -1,4 +1,4 @@
-//! What nobody can do without: the system calls of a prepare and nothing around them.
+//! The lower bound of a prepare: its system calls, and nothing else.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -11,15 +11,15 @@ use crate::cluster::Cluster;
 use crate::table::{Table, median};
 use crate::{memory_directory, micros};
 
-/// As the table calls it.
+/// The name of the lower bound in tables.
 pub const FLOOR: &str = "floor";
 
-/// About as large as a metadata file and a CDI spec.
+/// Content of about the size of a metadata file or a CDI spec.
 const FILE: &[u8] = &[b'x'; 700];
-/// About as large as a call and its answer.
+/// About the size of a call and of its answer.
 const CALL: usize = 200;
 
-/// Measures all of it.
+/// Measures the files, a socket round trip and the GET of a claim.
 pub fn measure(calls: u64, disk: &Path, cluster: &Cluster, table: &mut Table) {
     files(calls, &memory_directory(), false, ("files of a prepare", "files of an unprepare"), table);
     files(calls, disk, false, ("files of a prepare, on the disk", "files of an unprepare, on the disk"), table);
@@ -29,11 +29,13 @@ pub fn measure(calls: u64, disk: &Path, cluster: &Cluster, table: &mut Table) {
     get(calls, cluster, table);
 }
 
-/// A directory with a file for the container and one for us, and a file beside it that is renamed.
+/// Creates and removes the files of a claim: a directory with a metadata file and a record, and a spec that is renamed.
 fn files(calls: u64, directory: &Path, sync: bool, (made, removed): (&str, &str), table: &mut Table) {
     let root = tempfile::tempdir_in(directory).unwrap();
-    let (claim, spec) = (root.path().join("claim"), root.path().join("spec"));
-    let (request, staged) = (claim.join("request"), root.path().join("staged"));
+    let claim = root.path().join("claim");
+    let request = claim.join("request");
+    let spec = root.path().join("spec");
+    let staged = root.path().join("staged");
     let write = |path: &Path| {
         let mut file = fs::File::create(path).unwrap();
         file.write_all(FILE).unwrap();
@@ -41,7 +43,8 @@ fn files(calls: u64, directory: &Path, sync: bool, (made, removed): (&str, &str)
             file.sync_all().unwrap();
         }
     };
-    let (mut prepares, mut unprepares) = (Vec::new(), Vec::new());
+    let mut prepares = Vec::new();
+    let mut unprepares = Vec::new();
     for _ in 0..calls {
         let begin = Instant::now();
         fs::create_dir(&claim).unwrap();
@@ -59,11 +62,11 @@ fn files(calls: u64, directory: &Path, sync: bool, (made, removed): (&str, &str)
         fs::remove_dir(&claim).unwrap();
         unprepares.push(begin.elapsed());
     }
-    table.less(FLOOR, made, "us", micros(median(&mut prepares)));
-    table.less(FLOOR, removed, "us", micros(median(&mut unprepares)));
+    table.add_cost(FLOOR, made, "us", micros(median(&mut prepares)));
+    table.add_cost(FLOOR, removed, "us", micros(median(&mut unprepares)));
 }
 
-/// There and back through a unix socket, to another thread.
+/// A round trip through a unix socket to another thread.
 fn echo(calls: u64, table: &mut Table) {
     let (mut here, mut there) = UnixStream::pair().unwrap();
     let echo = std::thread::spawn(move || {
@@ -82,10 +85,10 @@ fn echo(calls: u64, table: &mut Table) {
     }
     drop(here);
     echo.join().unwrap();
-    table.less(FLOOR, "there and back through a unix socket", "us", micros(median(&mut times)));
+    table.add_cost(FLOOR, "there and back through a unix socket", "us", micros(median(&mut times)));
 }
 
-/// A claim from the API server, over one connection.
+/// The GET of a claim from the API server, over one connection.
 fn get(calls: u64, cluster: &Cluster, table: &mut Table) {
     let (port, request) = cluster.bare_get(0);
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -103,5 +106,5 @@ fn get(calls: u64, cluster: &Cluster, table: &mut Table) {
         }
         times.push(begin.elapsed());
     }
-    table.less(FLOOR, "a claim from the API server", "us", micros(median(&mut times)));
+    table.add_cost(FLOOR, "a claim from the API server", "us", micros(median(&mut times)));
 }

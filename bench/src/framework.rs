@@ -1,4 +1,4 @@
-//! The two drivers that are measured: what to start, and with which arguments. Both have the same.
+//! The two measured drivers: their programs and arguments, which are the same for both.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,30 +8,30 @@ use crate::DRIVER;
 /// A driver's program.
 #[derive(Debug, Clone)]
 pub struct Framework {
-    /// As figures call it.
+    /// The framework's name in tables.
     pub name: &'static str,
     program: PathBuf,
-    /// What comes before the arguments that both have.
+    /// Arguments before those that both have.
     first: &'static [&'static str],
-    /// What comes after them.
+    /// Arguments after those that both have.
     last: &'static [&'static str],
 }
 
-/// The Go driver's client has no rate limit, as ours has none, and speaks protobuf, which is the fastest for it.
+/// The Go driver's client has no rate limit, like ours, and uses protobuf, its fastest encoding.
 const GO_CLIENT: &[&str] = &["--qps", "-1", "--content-type", "protobuf"];
 
 impl Framework {
-    /// Ours.
+    /// Our framework.
     pub fn ours(program: PathBuf) -> Self {
         Self { name: "Drakkar", program, first: &[], last: &[] }
     }
 
-    /// Kubernetes' own, in Go.
+    /// Kubernetes' Go framework.
     pub fn go(program: PathBuf) -> Self {
         Self { name: "Go", program, first: &["driver"], last: GO_CLIENT }
     }
 
-    /// How it is started on a node.
+    /// The command that starts the driver on a node.
     pub fn command(&self, root: &Path, devices: u64) -> Command {
         let mut command = Command::new(&self.program);
         command.args(self.first).args(["--driver-name", DRIVER, "--node-name", crate::NODE]);
@@ -42,12 +42,12 @@ impl Framework {
         command
     }
 
-    /// The program.
+    /// The path of the program.
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// The size of the program without symbols, in MB, if there is a `strip` here.
+    /// The size of the stripped program in MB; `None` if `strip` is not installed.
     pub fn size(&self) -> Option<f64> {
         let directory = tempfile::tempdir().unwrap();
         let stripped = directory.path().join("stripped");
@@ -57,9 +57,7 @@ impl Framework {
     }
 }
 
-/// Builds the Go program into a directory.
-///
-/// `Err` says why it cannot be had here.
+/// Builds the Go program into a directory, and returns its path; the error is the reason why it cannot be built.
 pub fn build_go(directory: &Path) -> Result<PathBuf, String> {
     let program = directory.join("interop");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../e2e/interop");
@@ -69,9 +67,10 @@ pub fn build_go(directory: &Path) -> Result<PathBuf, String> {
         .arg(".")
         .current_dir(source)
         .output()
-        .map_err(|error| format!("there is no Go here: {error}"))?;
-    match output.status.success() {
-        true => Ok(program),
-        false => Err(format!("Go cannot build it: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        .map_err(|error| format!("cannot run `go`: {error}"))?;
+    if output.status.success() {
+        Ok(program)
+    } else {
+        Err(format!("cannot build the Go program: {}", String::from_utf8_lossy(&output.stderr).trim()))
     }
 }

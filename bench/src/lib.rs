@@ -1,11 +1,12 @@
-//! What a driver costs: how long a kubelet waits for it, how much it gets done, and what it takes of the node; beside a
-//! driver on Kubernetes' Go framework.
+//! Benchmarks of a driver's latency, throughput, processor time and memory, compared with a driver on Kubernetes' Go
+//! framework.
 //!
-//! Three parties, as on a node. A driver runs in a process of its own, so that its processor time and memory are its own
-//! ([`framework`]). The kubelet ([`peers`]) calls it over its unix sockets, and an API server on 127.0.0.1 ([`cluster`])
-//! answers it; both are threads of this process. All share the processors of the machine.
+//! A driver ([`framework`]) runs in its own process, so that its processor time and memory can be measured. The kubelet
+//! ([`peers`]) calls it over its unix sockets, and an API server on 127.0.0.1 ([`cluster`]) answers it; both are threads of
+//! this process. All share the processors of the host.
 //!
-//! `cargo xtask bench` for everything, `cargo bench --profile dev -p drakkar-bench -- --test` for everything once and little of it.
+//! `cargo xtask bench` measures everything; `cargo bench --profile dev -p drakkar-bench -- --test` runs everything once on a
+//! small scale.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a benchmark that cannot be set up has nothing to measure")]
@@ -31,7 +32,7 @@ pub const DRIVER: &str = "gpu.example.com";
 /// The node that drivers run on.
 pub const NODE: &str = "worker-0";
 
-/// A directory whose files are in memory, if there is one.
+/// A directory whose files are in memory; the directory for temporary files if there is none.
 pub fn memory_directory() -> PathBuf {
     let shared = PathBuf::from("/dev/shm");
     if shared.is_dir() { shared } else { std::env::temp_dir() }

@@ -1,4 +1,4 @@
-//! Who a driver deals with on its node: directories, and a kubelet that only calls.
+//! The driver's peers on its node: the kubelet's directories, and a minimal kubelet.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ use crate::cluster::Cluster;
 use crate::framework::Framework;
 use crate::process::Process;
 
-/// Far longer than a start takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The timeout for the start of a driver, far longer than it takes.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The directories of a node.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A new one in a directory; drivers on it find the cluster.
+    /// Creates a node in a directory, with a kubeconfig for drivers.
     pub fn new(directory: &Path, cluster: &Cluster) -> Self {
         let root = tempfile::tempdir_in(directory).unwrap();
         std::fs::create_dir_all(root.path().join("plugins_registry")).unwrap();
@@ -34,7 +34,7 @@ impl Node {
         Self { root }
     }
 
-    /// Starts a driver and registers it as soon as its socket is there.
+    /// Starts a driver, and registers it as soon as its socket exists.
     pub async fn start(self, framework: &Framework, devices: u64) -> Driver {
         let begin = Instant::now();
         let log = std::fs::File::create(self.root.path().join("log")).unwrap();
@@ -49,7 +49,12 @@ impl Node {
                 break (socket, channel);
             }
             let log = || std::fs::read_to_string(self.root.path().join("log"));
-            assert!(begin.elapsed() < PATIENCE && process.runs(), "{} does not start: {:?}", framework.name, log());
+            assert!(
+                begin.elapsed() < TIMEOUT && process.is_running(),
+                "{} does not start: {:?}",
+                framework.name,
+                log()
+            );
             std::thread::sleep(Duration::from_micros(100));
         };
         let mut registration = RegistrationClient::new(channel);
@@ -61,21 +66,21 @@ impl Node {
         Driver { process, registration, dra_socket, started: begin, registered: begin.elapsed(), node: self }
     }
 
-    /// The socket of a driver that wants to be registered.
+    /// The registration socket of a driver, if there is one.
     fn socket(&self) -> Option<PathBuf> {
         let entries = std::fs::read_dir(self.root.path().join("plugins_registry")).unwrap();
         entries.map(|entry| entry.unwrap().path()).find(|path| path.extension().is_some_and(|end| end == "sock"))
     }
 }
 
-/// A driver that is registered.
+/// A registered driver.
 #[derive(Debug)]
 pub struct Driver {
-    /// The process that it runs in.
+    /// The driver's process.
     pub process: Process,
-    /// When it was started.
+    /// When the driver was started.
     pub started: Instant,
-    /// How long it took until it was registered.
+    /// The time from the start to the registration.
     pub registered: Duration,
     registration: RegistrationClient<Channel>,
     dra_socket: PathBuf,
@@ -83,20 +88,20 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// A kubelet that is connected to it.
+    /// Connects a kubelet to the driver.
     pub async fn kubelet(&self) -> Kubelet {
         Kubelet(DraPluginClient::new(channel(&self.dra_socket).await.unwrap()))
     }
 
-    /// Ends it as a kubelet does, and waits until it has ended.
-    pub async fn end(self) {
+    /// Stops the driver with SIGTERM, as the kubelet does, and waits until it has exited.
+    pub async fn stop(self) {
         let Self { process, node, .. } = self;
-        // In another thread: connections are closed by both ends, and ours is in this one.
-        tokio::task::spawn_blocking(move || process.end()).await.unwrap();
+        // On another thread: the driver waits for its connections to close, and our ends are served on this one.
+        tokio::task::spawn_blocking(move || process.stop()).await.unwrap();
         node.root.close().unwrap();
     }
 
-    /// How long a call takes for which the driver has nothing to do.
+    /// Measures a call for which the driver does nothing.
     pub async fn echo(&self) -> Duration {
         let mut registration = self.registration.clone();
         let begin = Instant::now();
@@ -105,12 +110,12 @@ impl Driver {
     }
 }
 
-/// A kubelet. A clone has the same connection.
+/// A kubelet. Clones share the connection.
 #[derive(Debug, Clone)]
 pub struct Kubelet(DraPluginClient<Channel>);
 
 impl Kubelet {
-    /// Prepares claims in one call, and tells how long it took.
+    /// Prepares claims in one call, and returns how long it took.
     pub async fn prepare(&self, numbers: Range<u64>) -> Duration {
         let mut client = self.0.clone();
         let request = NodePrepareResourcesRequest { claims: numbers.map(named).collect() };
@@ -126,7 +131,7 @@ impl Kubelet {
         took
     }
 
-    /// Unprepares claims in one call, and tells how long it took.
+    /// Unprepares claims in one call, and returns how long it took.
     pub async fn unprepare(&self, numbers: Range<u64>) -> Duration {
         let mut client = self.0.clone();
         let request = NodeUnprepareResourcesRequest { claims: numbers.map(named).collect() };

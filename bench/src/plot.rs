@@ -1,4 +1,4 @@
-//! The plot: how many times better ours is, a bar for each figure. Readable on a light and on a dark page.
+//! The plot: a bar for each figure with our advantage as a factor. Readable in light and dark mode.
 
 use std::fmt::Write as _;
 
@@ -7,12 +7,12 @@ use crate::table::Table;
 const WIDTH: f64 = 880.0;
 /// Where bars begin.
 const LEFT: f64 = 420.0;
-/// Where they end at the latest: behind them is their figure.
+/// The maximum end of bars; their labels are to the right of them.
 const RIGHT: f64 = 790.0;
 const STEP: f64 = 20.0;
 const TOP: f64 = 56.0;
 
-/// The advantage of the first over the second as an SVG, on a logarithmic scale; at 1 both are the same.
+/// Draws the advantage of the first framework over the second as an SVG, on a logarithmic scale; at 1 both are equal.
 pub fn svg(table: &Table, first: &str, second: &str) -> String {
     let bars: Vec<_> =
         table.rows().iter().filter_map(|row| Some((row.name.as_str(), row.advantage(first, second)?))).collect();
@@ -32,25 +32,30 @@ pub fn svg(table: &Table, first: &str, second: &str) -> String {
     );
     let bottom = height - STEP / 2.0;
     for ratio in [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0_f64].into_iter().filter(|ratio| ratio.log10() <= most) {
-        let (at, class) = (x(ratio), if ratio == 1.0 { "one" } else { "grid" });
+        let at = x(ratio);
+        let class = if ratio == 1.0 { "one" } else { "grid" };
         writeln!(svg, "<line class=\"{class}\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{bottom}\"/>").unwrap();
         writeln!(svg, "<text class=\"quiet\" x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{ratio}</text>", TOP - 6.0)
             .unwrap();
     }
     for (row, (name, ratio)) in (0_u64..).zip(&bars) {
         let y = TOP + STEP * crate::to_float(row) + 4.0;
-        let (from, to) = (x(1.0).min(x(ratio.median)), x(1.0).max(x(ratio.median)));
+        let from = x(1.0).min(x(ratio.median));
+        let to = x(1.0).max(x(ratio.median));
         let class = if ratio.median >= 1.0 { "ahead" } else { "behind" };
-        let (width, middle, text) = ((to - from).max(1.0), y + 6.0, y + 10.0);
+        let width = (to - from).max(1.0);
+        let middle = y + 6.0;
+        let text = y + 10.0;
         writeln!(svg, "<text x=\"{}\" y=\"{text}\" text-anchor=\"end\">{}</text>", LEFT - 10.0, escaped(name)).unwrap();
         writeln!(svg, "<rect class=\"{class}\" x=\"{from:.1}\" y=\"{y}\" width=\"{width:.1}\" height=\"12\"/>")
             .unwrap();
-        let (low, high) = (x(ratio.min), x(ratio.max));
+        let low = x(ratio.min);
+        let high = x(ratio.max);
         writeln!(svg, "<line class=\"spread\" x1=\"{low:.1}\" x2=\"{high:.1}\" y1=\"{middle}\" y2=\"{middle}\"/>")
             .unwrap();
         let digits = if ratio.median < 10.0 { 1 } else { 0 };
-        let behind = x(ratio.max).max(to) + 6.0;
-        writeln!(svg, "<text x=\"{behind:.1}\" y=\"{text}\">{:.digits$}×</text>", ratio.median).unwrap();
+        let label_x = x(ratio.max).max(to) + 6.0;
+        writeln!(svg, "<text x=\"{label_x:.1}\" y=\"{text}\">{:.digits$}×</text>", ratio.median).unwrap();
     }
     svg.push_str("</svg>\n");
     svg
@@ -68,10 +73,10 @@ mod tests {
     fn a_bar_for_each_figure_of_both() {
         let mut table = Table::default();
         for (name, ours, go) in [("faster", 1.0, 4.0), ("slower & larger", 4.0, 1.0)] {
-            table.less("ours", name, "us", ours);
-            table.less("go", name, "us", go);
+            table.add_cost("ours", name, "us", ours);
+            table.add_cost("go", name, "us", go);
         }
-        table.less("ours", "alone", "us", 1.0);
+        table.add_cost("ours", "alone", "us", 1.0);
         let svg = svg(&table, "ours", "go");
         assert_eq!((svg.matches("\"ahead\"").count(), svg.matches("\"behind\"").count()), (1, 1), "{svg}");
         assert!(svg.contains("slower &amp; larger") && svg.contains("4.0×") && !svg.contains("alone"), "{svg}");

@@ -1,9 +1,9 @@
-//! The process that a driver runs in, and what it takes of the machine.
+//! The process of a driver, and its processor time and memory.
 
 use std::process::{Child, ChildStdin, ChildStdout};
 use std::time::Duration;
 
-/// A process that does not outlive this value.
+/// A process that is killed when this value is dropped.
 #[derive(Debug)]
 pub struct Process(Option<Child>);
 
@@ -17,41 +17,41 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// This child.
+    /// Takes ownership of a child process.
     pub fn new(child: Child) -> Self {
         Self(Some(child))
     }
 
-    /// Whether it has not ended by itself.
-    pub fn runs(&mut self) -> bool {
+    /// Whether the process is still running.
+    pub fn is_running(&mut self) -> bool {
         self.0.as_mut().is_some_and(|child| child.try_wait().is_ok_and(|status| status.is_none()))
     }
 
-    /// Our ends of its standard input and output.
+    /// Takes the pipes to its standard input and output.
     pub fn pipes(&mut self) -> (ChildStdin, ChildStdout) {
         let child = self.0.as_mut().unwrap();
         (child.stdin.take().unwrap(), child.stdout.take().unwrap())
     }
 
-    /// Ends it as a kubelet does, and waits until it has ended.
-    pub fn end(mut self) {
+    /// Sends SIGTERM, as the kubelet does, and waits until the process has exited.
+    pub fn stop(mut self) {
         let mut child = self.0.take().unwrap();
         let id = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
         child.wait().unwrap();
     }
 
-    /// What it has of the machine's memory, in MB, the pages of its program file included.
+    /// The resident memory in MB, including pages of the program file.
     pub fn memory(&self) -> f64 {
         self.status("VmRSS:")
     }
 
-    /// The same without pages of files, which others share and which can be dropped.
+    /// The resident memory in MB without pages of files, which are shared and can be dropped.
     pub fn anonymous_memory(&self) -> f64 {
         self.status("RssAnon:")
     }
 
-    /// The most that it ever had, in MB, the pages of its program file included.
+    /// The peak of the resident memory in MB, including pages of the program file.
     pub fn peak_memory(&self) -> f64 {
         self.status("VmHWM:")
     }
@@ -62,14 +62,14 @@ impl Process {
         line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0 / 1e6
     }
 
-    /// What its threads have had of the processors' time, those that have ended not counted. The kernel's own sum for the
-    /// process counts in hundredths of a second, which is too coarse here.
+    /// The processor time of its running threads. The sum for the process in `/proc/PID/stat` also has the time of threads
+    /// that have exited, but a resolution of only 10 ms.
     pub fn processor_time(&self) -> Duration {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.id())).unwrap();
         let times = threads.filter_map(|thread| {
-            // One that ends just now has none.
-            let told = std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
-            told.split(' ').next()?.parse::<u64>().ok()
+            // A thread that has just exited is skipped.
+            let schedstat = std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+            schedstat.split(' ').next()?.parse::<u64>().ok()
         });
         Duration::from_nanos(times.sum())
     }

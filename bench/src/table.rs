@@ -1,18 +1,18 @@
-//! The figures: collected round by round, for one framework or for both, and printed beside each other and their goals.
+//! The table of figures: collected round by round for each framework, and printed with ratios and goals.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Which way a figure should go.
+/// Whether a figure is better when it is lower or higher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Better {
-    /// Times, sizes.
-    Less,
-    /// Rates.
-    More,
+    /// Lower is better: times, sizes.
+    Lower,
+    /// Higher is better: rates.
+    Higher,
 }
 
-/// What ours is to reach, by the names of figures.
+/// The goals of our framework, by the names of figures.
 const GOALS: &[(&str, f64)] = &[
     ("start to registered", 8.0),
     ("start to 8 devices published", 50.0),
@@ -39,69 +39,71 @@ const GOALS: &[(&str, f64)] = &[
     ("start again with 10,000 devices: peak memory", 60.0),
 ];
 
-/// Figures in the order in which they were first told.
+/// A table of figures, in the order in which they were first added.
 #[derive(Debug, Default)]
 pub struct Table(Vec<Row>);
 
-/// One figure.
+/// A row of the table: one figure of all frameworks.
 #[derive(Debug)]
 pub struct Row {
-    /// What it is.
+    /// The name of the figure.
     pub name: String,
     unit: &'static str,
     better: Better,
-    /// By the framework's name, round by round.
+    /// The values of each round, by the framework's name.
     rounds: Vec<(&'static str, Vec<f64>)>,
 }
 
-/// The middle of several, and how far they are apart.
+/// The median and range of several values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
-    /// The one in the middle.
+    /// The median.
     pub median: f64,
-    /// The smallest.
+    /// The minimum.
     pub min: f64,
-    /// The largest.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Spread {
     fn of(mut figures: Vec<f64>) -> Option<Self> {
         figures.sort_unstable_by(f64::total_cmp);
-        let (min, max) = (*figures.first()?, *figures.last()?);
+        let min = *figures.first()?;
+        let max = *figures.last()?;
         Some(Self { median: figures[figures.len() / 2], min, max })
     }
 }
 
 impl Row {
-    /// What a framework reached.
+    /// The values of a framework.
     pub fn of(&self, framework: &str) -> Option<Spread> {
         Spread::of(self.figures(framework)?.to_vec())
     }
 
-    /// How many times better the first is than the second, round by round: both ran under the same load then.
+    /// How many times better the first framework is than the second. Ratios are taken within rounds, in which both run under
+    /// the same load.
     pub fn advantage(&self, first: &str, second: &str) -> Option<Spread> {
         let pairs = self.figures(first)?.iter().zip(self.figures(second)?);
         let ratios = pairs.map(|(first, second)| match self.better {
-            Better::Less => second / first,
-            Better::More => first / second,
+            Better::Lower => second / first,
+            Better::Higher => first / second,
         });
         Spread::of(ratios.collect())
     }
 
-    /// What ours is to reach, if anything, and whether a figure does.
+    /// The goal of this figure, if it has one, and whether a value meets it.
     pub fn goal(&self, figure: f64) -> Option<(f64, bool)> {
         let (_, goal) = GOALS.iter().find(|(name, _)| *name == self.name)?;
         let is_met = match self.better {
-            Better::Less => figure <= *goal,
-            Better::More => figure >= *goal,
+            Better::Lower => figure <= *goal,
+            Better::Higher => figure >= *goal,
         };
         Some((*goal, is_met))
     }
 
-    /// A figure of this row, with its unit.
-    pub fn told(&self, figure: f64) -> String {
-        told(figure, self.unit)
+    /// Formats a value of this row with its unit.
+    pub fn format(&self, figure: f64) -> String {
+        format_figure(figure, self.unit)
     }
 
     fn figures(&self, framework: &str) -> Option<&[f64]> {
@@ -110,18 +112,18 @@ impl Row {
 }
 
 impl Table {
-    /// The figures.
+    /// The rows.
     pub fn rows(&self) -> &[Row] {
         &self.0
     }
 
-    /// Those that are not this one's, and those that are.
-    pub fn split(self, of: &str) -> (Self, Self) {
-        let (its, others) = self.0.into_iter().partition(|row| row.of(of).is_some());
-        (Self(others), Self(its))
+    /// Splits the table into the rows without and with values of a framework.
+    pub fn split(self, framework: &str) -> (Self, Self) {
+        let (with, without) = self.0.into_iter().partition(|row| row.of(framework).is_some());
+        (Self(without), Self(with))
     }
 
-    /// Notes a figure of one round.
+    /// Adds the value of one round.
     pub fn add(&mut self, framework: &'static str, name: &str, unit: &'static str, better: Better, figure: f64) {
         let index = self.0.iter().position(|row| row.name == name).unwrap_or_else(|| {
             self.0.push(Row { name: name.to_owned(), unit, better, rounds: Vec::new() });
@@ -134,12 +136,12 @@ impl Table {
         }
     }
 
-    /// Notes one of which there should be little.
-    pub fn less(&mut self, framework: &'static str, name: &str, unit: &'static str, figure: f64) {
-        self.add(framework, name, unit, Better::Less, figure);
+    /// Adds the value of a figure that is better when it is lower.
+    pub fn add_cost(&mut self, framework: &'static str, name: &str, unit: &'static str, figure: f64) {
+        self.add(framework, name, unit, Better::Lower, figure);
     }
 
-    /// In Markdown: each framework's median and spread, how many times better the first is, and its goal.
+    /// Formats the table as Markdown: each framework's median and spread, the ratio of the first to the second, and the goal.
     pub fn markdown(&self, frameworks: &[&str]) -> String {
         let mut text = "| |".to_owned();
         for framework in frameworks {
@@ -152,37 +154,38 @@ impl Table {
         for row in &self.0 {
             write!(text, "| {} |", row.name).unwrap();
             for framework in frameworks {
-                let shown = row.of(framework).map(|spread| show(spread, |figure| row.told(figure)));
+                let shown = row.of(framework).map(|spread| show(spread, |figure| row.format(figure)));
                 write!(text, " {} |", shown.unwrap_or_default()).unwrap();
             }
             if is_compared {
                 let ratio = row.advantage(frameworks[0], frameworks[1]);
-                let shown = ratio.map(|spread| show(spread, |ratio| told(ratio, "")));
+                let shown = ratio.map(|spread| show(spread, |ratio| format_figure(ratio, "")));
                 write!(text, " {} |", shown.unwrap_or_default()).unwrap();
             }
             let goal = row.of(frameworks[0]).and_then(|spread| row.goal(spread.median));
-            let goal = goal.map(|(goal, is_met)| format!("{}{}", row.told(goal), if is_met { "" } else { ", missed" }));
+            let goal =
+                goal.map(|(goal, is_met)| format!("{}{}", row.format(goal), if is_met { "" } else { ", missed" }));
             writeln!(text, " {} |", goal.unwrap_or_default()).unwrap();
         }
         text
     }
 }
 
-fn show(spread: Spread, told: impl Fn(f64) -> String) -> String {
+fn show(spread: Spread, format: impl Fn(f64) -> String) -> String {
     let Spread { median, min, max } = spread;
-    let (median, min, max) = (told(median), told(min), told(max));
-    let bare = |text: &str| text.split(' ').next().unwrap_or_default().to_owned();
-    if min == max { median } else { format!("{median} ({}–{})", bare(&min), bare(&max)) }
+    let [median, min, max] = [median, min, max].map(format);
+    let without_unit = |text: &str| text.split(' ').next().unwrap_or_default().to_owned();
+    if min == max { median } else { format!("{median} ({}–{})", without_unit(&min), without_unit(&max)) }
 }
 
-fn told(figure: f64, unit: &str) -> String {
+fn format_figure(figure: f64, unit: &str) -> String {
     let digits = if figure == figure.trunc() || figure >= 100.0 { 0 } else { 1 };
     let digits = if figure < 1.0 && figure > 0.0 { 2 } else { digits };
     let number = group(&format!("{figure:.digits$}"));
     if unit.is_empty() { number } else { format!("{number} {unit}") }
 }
 
-/// With a comma between thousands.
+/// Inserts a comma between thousands.
 fn group(number: &str) -> String {
     let (whole, rest) = number.split_at(number.find('.').unwrap_or(number.len()));
     let mut grouped = String::new();
@@ -195,12 +198,12 @@ fn group(number: &str) -> String {
     grouped + rest
 }
 
-/// The one in the middle.
+/// The median of times.
 pub fn median(times: &mut [Duration]) -> Duration {
     percentile(times, 50)
 }
 
-/// The one that so many per cent are not longer than.
+/// A percentile of times.
 pub fn percentile(times: &mut [Duration], percent: usize) -> Duration {
     times.sort_unstable();
     times[(times.len() * percent / 100).min(times.len() - 1)]
@@ -211,13 +214,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_are_those_of_rounds() {
+    fn ratios_are_taken_within_rounds() {
         let mut table = Table::default();
         for (ours, go) in [(1.0, 4.0), (2.0, 4.0), (1.0, 3.0)] {
-            table.less("ours", "prepare, p50", "us", ours);
-            table.less("go", "prepare, p50", "us", go);
-            table.add("ours", "claims per second, 1 in flight", "/s", Better::More, 1000.0 * go);
-            table.add("go", "claims per second, 1 in flight", "/s", Better::More, 1000.0 * ours);
+            table.add_cost("ours", "prepare, p50", "us", ours);
+            table.add_cost("go", "prepare, p50", "us", go);
+            table.add("ours", "claims per second, 1 in flight", "/s", Better::Higher, 1000.0 * go);
+            table.add("go", "claims per second, 1 in flight", "/s", Better::Higher, 1000.0 * ours);
         }
         let expected = Some(Spread { median: 3.0, min: 2.0, max: 4.0 });
         assert_eq!(table.rows()[0].advantage("ours", "go"), expected);

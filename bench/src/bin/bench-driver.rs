@@ -1,5 +1,5 @@
-//! The driver that is measured: it hands out what was allocated, tells containers four things about it, and publishes as
-//! many devices as it is told to. `interop driver` in e2e/interop does the same on Kubernetes' Go framework.
+//! The measured driver: it prepares whatever is allocated, with four attributes of metadata, and publishes a given number of
+//! devices. `interop driver` in e2e/interop does the same on Kubernetes' Go framework.
 
 #![forbid(unsafe_code)]
 
@@ -13,17 +13,17 @@ use drakkar_plugin::{
 };
 use tokio::sync::mpsc;
 
-/// A DRA driver without hardware, to be measured
+/// A DRA driver without hardware, for benchmarks
 #[derive(Parser)]
 struct Arguments {
     /// The driver's name
     #[arg(long, default_value = "gpu.example.com", value_name = "NAME")]
     driver_name: String,
-    /// How many devices it publishes when it starts
+    /// The number of devices to publish at the start
     #[arg(long, default_value_t = 0, value_name = "COUNT")]
     devices: u64,
-    /// Publish what standard input says, line by line: how many devices, and the revision of the one in the middle. Each line
-    /// is answered with the nanoseconds until the API server has it all
+    /// Publish on demand: each line of standard input is a number of devices and the revision of the one in the middle. Each
+    /// is answered with the nanoseconds until everything is published
     #[arg(long)]
     orders: bool,
     #[command(flatten)]
@@ -36,7 +36,7 @@ impl DraPlugin for Minimal {
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, BoxError> {
         claim
             .results()
-            .map(|result| Ok(Device { metadata: Some(told(&result.device)?), ..Device::from(result) }))
+            .map(|result| Ok(Device { metadata: Some(metadata(&result.device)?), ..Device::from(result) }))
             .collect()
     }
 
@@ -45,9 +45,9 @@ impl DraPlugin for Minimal {
     }
 }
 
-/// What containers are told of a device.
-fn told(device: &str) -> Result<DeviceMetadata, BoxError> {
-    let index: u64 = device.strip_prefix("gpu-").ok_or("there is no such GPU")?.parse()?;
+/// The metadata of a device.
+fn metadata(device: &str) -> Result<DeviceMetadata, BoxError> {
+    let index: u64 = device.strip_prefix("gpu-").ok_or_else(|| format!("device {device} does not exist"))?.parse()?;
     Ok(DeviceMetadata::default()
         .attribute("resource.kubernetes.io/pciBusID", address(index))
         .attribute("index", i64::try_from(index)?)
@@ -55,12 +55,12 @@ fn told(device: &str) -> Result<DeviceMetadata, BoxError> {
         .attribute("driverVersion", DeviceAttribute::version("1.0.0")))
 }
 
-/// Where a device would be on the bus.
+/// The simulated PCI address of a device.
 fn address(index: u64) -> String {
     format!("0000:{:02x}:{:02x}.0", 3 + index / 32, index % 32)
 }
 
-/// A device as the driver in Go has them.
+/// A device with the attributes of the Go driver's devices.
 fn small(index: u64) -> PublishedDevice {
     PublishedDevice::new(format!("gpu-{index}"))
         .attribute("resource.kubernetes.io/pciBusID", address(index))
@@ -69,7 +69,7 @@ fn small(index: u64) -> PublishedDevice {
         .capacity("memory", "80Gi")
 }
 
-/// A device as larger drivers have them: about 460 bytes of JSON.
+/// A device with as many attributes as those of larger drivers: about 460 bytes of JSON.
 fn large(number: u64, revision: u64) -> PublishedDevice {
     let address = format!("{:04x}:{:02x}:{:02x}.0", number >> 13, (number >> 5) & 0xff, number & 0x1f);
     let index = i64::try_from(number).unwrap_or(i64::MAX);
@@ -86,16 +86,16 @@ fn large(number: u64, revision: u64) -> PublishedDevice {
         .capacity("multiprocessors", "132")
 }
 
-/// Publishes what standard input says.
-fn obey(helper: &Helper, pool: String) {
+/// Publishes on demand: see `--orders`.
+fn follow_orders(helper: &Helper, pool: String) {
     let (lines, mut orders) = mpsc::unbounded_channel::<(u64, u64)>();
     std::thread::spawn(move || {
-        let said = std::io::stdin().lines().map_while(Result::ok);
-        for (count, revision) in said.filter_map(|line| {
+        let input = std::io::stdin().lines().map_while(Result::ok);
+        for (count, revision) in input.filter_map(|line| {
             let (count, revision) = line.split_once(' ')?;
             Some((count.parse().ok()?, revision.parse().ok()?))
         }) {
-            // Who has ended does not publish any more.
+            // The receiver is gone only when the driver is stopping.
             lines.send((count, revision)).ok();
         }
     });
@@ -131,7 +131,7 @@ async fn run(arguments: Arguments) -> Result<(), BoxError> {
         })
         .await?;
     if arguments.orders {
-        obey(&helper, node);
+        follow_orders(&helper, node);
     }
     Ok(helper.run_until_signal().await?)
 }

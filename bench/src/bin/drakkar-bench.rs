@@ -6,34 +6,34 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use drakkar_bench::compare::{self, Contest};
+use drakkar_bench::compare::{self, Comparison};
 use drakkar_bench::floor::FLOOR;
 use drakkar_bench::framework::{Framework, build_go};
 use drakkar_bench::table::Table;
 use drakkar_bench::{plot, publish};
 
-/// Measure a driver on Drakkar beside one on Kubernetes' Go framework
+/// Compare a driver on Drakkar with one on Kubernetes' Go framework
 #[derive(Parser)]
 struct Arguments {
-    /// The driver on Drakkar [default: bench-driver beside this program]
+    /// The driver on Drakkar [default: bench-driver in the directory of this program]
     #[arg(long, value_name = "PATH")]
     driver: Option<PathBuf>,
-    /// Measure only ours, without Go
+    /// Measure only the driver on Drakkar; does not need Go
     #[arg(long)]
     ours: bool,
-    /// How many rounds
+    /// The number of rounds
     #[arg(long, default_value_t = compare::Scale::FULL.rounds, value_name = "COUNT")]
     rounds: usize,
-    /// A directory that is not in memory [default: the one for temporary files]
+    /// A directory on a disk, not in memory [default: the directory for temporary files]
     #[arg(long, value_name = "PATH")]
     disk: Option<PathBuf>,
-    /// Where to write the plot
+    /// Write the plot to this file
     #[arg(long, value_name = "PATH")]
     plot: Option<PathBuf>,
-    /// Do everything once, and little of it
+    /// Measure everything once, on a small scale
     #[arg(long)]
     test: bool,
-    /// Measure one part: compare or publish
+    /// Measure only one part: compare or publish
     #[arg(long, value_name = "PART")]
     only: Option<String>,
 }
@@ -50,38 +50,38 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let own = std::env::current_exe()?;
-    let directory = own.parent().ok_or("this program is in no directory")?;
+    let directory = own.parent().ok_or("the path of this program has no directory")?;
     let driver = arguments.driver.clone().unwrap_or_else(|| directory.join("bench-driver"));
     if !driver.exists() {
-        return Err(
-            format!("there is no driver at {}: cargo build --release -p drakkar-bench", driver.display()).into()
-        );
+        return Err(format!("no driver at {}: run `cargo build --release -p drakkar-bench`", driver.display()).into());
     }
     let mut frameworks = vec![Framework::ours(driver)];
     if !arguments.ours {
         frameworks.push(Framework::go(build_go(directory)?));
     }
-    let contest = Contest { frameworks, disk: arguments.disk.clone().unwrap_or_else(std::env::temp_dir) };
-    let (compared, published) = match arguments.test {
-        true => (compare::Scale { rounds: 1, ..compare::Scale::TEST }, publish::Scale::TEST),
-        false => (compare::Scale { rounds: arguments.rounds, ..compare::Scale::FULL }, publish::Scale::FULL),
+    let comparison = Comparison { frameworks, disk: arguments.disk.clone().unwrap_or_else(std::env::temp_dir) };
+    let compare_scale = if arguments.test {
+        compare::Scale { rounds: 1, ..compare::Scale::TEST }
+    } else {
+        compare::Scale { rounds: arguments.rounds, ..compare::Scale::FULL }
     };
-    let wanted = |part: &str| arguments.only.as_deref().is_none_or(|only| only == part);
+    let publish_scale = if arguments.test { publish::Scale::TEST } else { publish::Scale::FULL };
+    let is_selected = |part: &str| arguments.only.as_deref().is_none_or(|only| only == part);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    println!("{}\n", compare::machine());
-    let names: Vec<_> = contest.frameworks.iter().map(|framework| framework.name).collect();
-    if wanted("compare") {
-        let table = runtime.block_on(compare::run(compared, &contest));
+    println!("{}\n", compare::host());
+    let names: Vec<_> = comparison.frameworks.iter().map(|framework| framework.name).collect();
+    if is_selected("compare") {
+        let table = runtime.block_on(compare::run(compare_scale, &comparison));
         let (both, floor) = table.split(FLOOR);
         println!("{}\n{}", both.markdown(&names), floor.markdown(&[FLOOR]));
         if let (Some(path), [first, second]) = (&arguments.plot, names.as_slice()) {
             std::fs::write(path, plot::svg(&both, first, second))?;
         }
     }
-    if wanted("publish") {
+    if is_selected("publish") {
         let mut table = Table::default();
-        for _ in 0..compared.rounds {
-            runtime.block_on(publish::round(published, &contest.frameworks[0], &mut table));
+        for _ in 0..compare_scale.rounds {
+            runtime.block_on(publish::round(publish_scale, &comparison.frameworks[0], &mut table));
         }
         println!("{}", table.markdown(&names[..1]));
     }

@@ -73,12 +73,12 @@ impl Driver {
         self
     }
 
-    /// Applies the manifest with the current options, and waits until the DaemonSet is rolled out.
+    /// Applies the manifest with the current options, and waits until the `DaemonSet` is rolled out.
     pub(crate) async fn apply(&self, env: &TestEnv) {
         self.apply_manifest(env, &self.manifest()).await;
     }
 
-    /// Applies a changed manifest, and waits until the DaemonSet is rolled out.
+    /// Applies a changed manifest, and waits until the `DaemonSet` is rolled out.
     pub(crate) async fn apply_manifest(&self, env: &TestEnv, manifest: &str) {
         env.kubectl(&["apply", "-f", "-"], manifest).unwrap();
         let path = format!("/apis/apps/v1/namespaces/{}/daemonsets/driver", self.namespace);
@@ -106,7 +106,7 @@ impl Driver {
         pod["metadata"]["name"].as_str().unwrap().to_owned()
     }
 
-    /// Deletes the driver's pod, and waits until the DaemonSet has another one that is ready.
+    /// Deletes the driver's pod, and waits until the `DaemonSet` has another one that is ready.
     pub(crate) async fn replace_pod(&self, env: &TestEnv) {
         let old = self.pod(env).await;
         env.delete(&format!("/api/v1/namespaces/{}/pods/{old}", self.namespace)).await;
