@@ -30,7 +30,7 @@ pub(crate) fn field_type(field: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether a node is the variable `device`, as far as no macro has a variable of the same name.
+/// Whether a node is the variable `device`, unless a macro has a variable of the same name.
 pub(crate) fn is_device(tree: &IdedExpr) -> bool {
     matches!(&tree.expr, Expr::Ident(name) if name == "device")
 }

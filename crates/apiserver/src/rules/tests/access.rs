@@ -134,7 +134,8 @@ fn a_node_lists_only_its_own_objects() {
         let resource = resource(&case.resource);
         let namespace = (resource == Resource::Pod).then_some("default");
         let attempt = AccessRequest { verb: &case.verb, resource, subresource: None, namespace, name: None };
-        let (node, policy) = (table.user("node"), Policy::default());
+        let node = table.user("node");
+        let policy = Policy::default();
         let answer = authorize(&node, &attempt, &policy)
             .and_then(|()| authorize_selection(&node, &attempt, case.node.as_deref(), &policy));
         assert_eq!(answer.err(), case.refused, "{attempt:?} {:?}", case.node);
@@ -150,9 +151,11 @@ fn changing_a_claims_status_needs_permission_for_the_driver_or_to_bind() {
             default_fields(Resource::ResourceClaim, &mut claim);
             claim
         };
-        let (policy, gates) = (Policy::default(), Gates::default());
+        let policy = Policy::default();
+        let gates = Gates::default();
         let user = table.user(&case.user);
-        let (new, old) = (claim(&case.new), claim(&case.old));
+        let new = claim(&case.new);
+        let old = claim(&case.old);
         let errors = authorize_claim_status(&user, &case.verb, &new, &old, &policy, &gates);
         let mut causes: Vec<_> = errors.into_iter().map(|error| format!("{}|{}", error.message, error.field)).collect();
         causes.sort();
