@@ -98,6 +98,31 @@ async fn an_invalid_pool_that_was_not_published_before_is_left_alone() {
     assert_eq!(state.next_sync(), None, "there is nothing to repair");
 }
 
+/// The last valid version stays published, so that its slices are repaired and its failures retried as before.
+#[tokio::test(start_paused = true)]
+async fn an_invalid_version_does_not_cancel_the_repair_of_the_last_valid_one() {
+    let mut state = dropped();
+    state.remove("u0");
+    state.schedule_repair();
+    let due = state.next_sync();
+    assert!(state.set_invalid(invalid()) && !state.set_invalid(invalid()), "reported once");
+    assert_eq!(state.next_sync(), due);
+    assert_eq!(state.plan_writes(1).unwrap().create.len(), 1);
+}
+
+/// A transient error of the last valid version must not outlive its retry.
+#[tokio::test(start_paused = true)]
+async fn an_invalid_version_is_the_error_again_after_other_errors_have_passed() {
+    let mut state = dropped();
+    state.set_invalid(invalid());
+    state.record_failure(PublishError::Contested { pool: "pool".into() }, None);
+    assert!(matches!(state.error(), Some(PublishError::Contested { .. })));
+    state.mark_synced();
+    assert!(matches!(state.error(), Some(PublishError::Invalid { .. })));
+    state.set_desired(Some(validated(2, 1))).unwrap();
+    assert!(state.error().is_none());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_slice_that_never_lost_fields_says_nothing_about_the_others() {
     let mut state = dropped();
