@@ -85,7 +85,7 @@ fn decode_object(
     let outer = std::mem::replace(&mut position.structure, of.name);
     for (name, value) in fields.iter_mut() {
         let step = format!("{dot}{name}");
-        match of.fields.iter().find(|field| field.name == name) {
+        match of.field(name) {
             Some(field) => {
                 position.within(&step, &step, |position| decode_kind(field.kind, value, position, unknown))?;
             }
@@ -93,7 +93,7 @@ fn decode_object(
         }
     }
     position.structure = outer;
-    fields.retain(|name, _| of.fields.iter().any(|field| field.name == name));
+    fields.retain(|name, _| of.field(name).is_some());
     Ok(())
 }
 
