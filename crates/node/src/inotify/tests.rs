@@ -30,7 +30,8 @@ fn drained(subscription: &Subscription) -> Vec<String> {
 #[test]
 fn two_subscriptions_to_one_directory_get_the_events_each_asked_for() {
     let instance = Instance::open().unwrap();
-    let (first, second) = (Arc::clone(&instance).subscribe(), Arc::clone(&instance).subscribe());
+    let first = Arc::clone(&instance).subscribe();
+    let second = Arc::clone(&instance).subscribe();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("a");
     first.watch(directory.path(), WatchFlags::CREATE).unwrap();
@@ -64,7 +65,8 @@ fn watching_a_directory_twice_gives_one_watch_with_all_flags() {
 #[test]
 fn a_directory_that_no_subscription_watches_is_not_watched_by_the_kernel() {
     let instance = Instance::open().unwrap();
-    let (first, second) = (Arc::clone(&instance).subscribe(), Arc::clone(&instance).subscribe());
+    let first = Arc::clone(&instance).subscribe();
+    let second = Arc::clone(&instance).subscribe();
     let directory = tempfile::tempdir().unwrap();
     first.watch(directory.path(), ALL).unwrap();
     let watch = second.watch(directory.path(), ALL).unwrap();

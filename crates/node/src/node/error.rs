@@ -83,12 +83,12 @@ pub enum NodeError {
         waited: Duration,
     },
     /// A pod has not reached a state in time.
-    #[error("pod {pod} is not {wanted} after {waited:?}: {state}")]
+    #[error("pod {pod} is not {expected} after {waited:?}: {state}")]
     Pod {
         /// Namespace and name.
         pod: String,
         /// The state that was waited for.
-        wanted: &'static str,
+        expected: &'static str,
         /// The time waited.
         waited: Duration,
         /// The pod's state: phase, conditions, containers and events.

@@ -54,13 +54,13 @@ impl PodHandle<'_> {
     pub async fn object(&self) -> Result<Option<Pod>, NodeError> {
         let found =
             self.api().get_opt(&self.name).await.map_err(NodeError::request(format!("get pod {}", self.name)))?;
-        Ok(found.filter(|pod| self.is(pod)))
+        Ok(found.filter(|pod| self.is_same(pod)))
     }
 
     /// Waits until the pod is bound to the node, and so its claims are allocated, and returns them.
     pub async fn allocated(&self) -> Result<Vec<AllocatedClaim>, NodeError> {
         let is_bound = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-        self.until("bound", |pod| pod.is_some_and(is_bound)).await?;
+        self.wait_until("bound", |pod| pod.is_some_and(is_bound)).await?;
         let claims: Api<ResourceClaim> = Api::namespaced(self.node.client(), &self.namespace);
         let mut allocated = Vec::new();
         for name in self.object().await?.map(|pod| claim_names(&pod)).unwrap_or_default() {
@@ -78,26 +78,26 @@ impl PodHandle<'_> {
     pub async fn running(&self) -> Result<&Self, NodeError> {
         let started = Instant::now();
         // A pod that has ended will not run again.
-        self.until("running", |pod| pod.is_some_and(|pod| is_running(pod) || is_over(pod))).await?;
+        self.wait_until("running", |pod| pod.is_some_and(|pod| is_running(pod) || is_over(pod))).await?;
         match self.object().await? {
             Some(pod) if is_running(&pod) => Ok(self),
             pod => {
                 let state = self.describe(pod).await;
                 let pod = self.full_name();
-                Err(NodeError::Pod { pod, wanted: "running", waited: started.elapsed(), state })
+                Err(NodeError::Pod { pod, expected: "running", waited: started.elapsed(), state })
             }
         }
     }
 
     /// Waits until the pod has succeeded or failed, and returns its phase.
     pub async fn finished(&self) -> Result<String, NodeError> {
-        self.until("finished", |pod| pod.is_some_and(is_over)).await?;
+        self.wait_until("finished", |pod| pod.is_some_and(is_over)).await?;
         Ok(self.object().await?.as_ref().map(phase).unwrap_or_default().to_owned())
     }
 
     /// Waits until the pod does not exist any longer.
     pub async fn gone(&self) -> Result<(), NodeError> {
-        self.until("gone", |pod| pod.is_none()).await.map(drop)
+        self.wait_until("gone", |pod| pod.is_none()).await.map(drop)
     }
 
     /// Deletes the pod and waits until it is gone: containers stopped, claims unprepared.
@@ -157,15 +157,19 @@ impl PodHandle<'_> {
         found.ok_or_else(|| NodeError::NoContainer { pod: self.full_name(), container: name.to_owned() })
     }
 
-    async fn until(&self, wanted: &'static str, is: impl Fn(Option<&Pod>) -> bool) -> Result<&Self, NodeError> {
-        let own = |pod: Option<&Pod>| is(pod.filter(|pod| self.is(pod)));
+    async fn wait_until(
+        &self,
+        expected: &'static str,
+        condition: impl Fn(Option<&Pod>) -> bool,
+    ) -> Result<&Self, NodeError> {
+        let own = |pod: Option<&Pod>| condition(pod.filter(|pod| self.is_same(pod)));
         match wait_until(&self.api(), &self.name, self.timeout, own).await {
             Ok(_) => Ok(self),
             Err(TimedOut { last, waited }) => {
                 // A short timeout can expire before the first answer.
                 let last = if last.is_some() { last } else { self.object().await.ok().flatten() };
-                let state = self.describe(last.filter(|pod| self.is(pod))).await;
-                Err(NodeError::Pod { pod: self.full_name(), wanted, waited, state })
+                let state = self.describe(last.filter(|pod| self.is_same(pod))).await;
+                Err(NodeError::Pod { pod: self.full_name(), expected, waited, state })
             }
         }
     }
@@ -196,7 +200,7 @@ impl PodHandle<'_> {
         Api::namespaced(self.node.client(), &self.namespace)
     }
 
-    fn is(&self, pod: &Pod) -> bool {
+    fn is_same(&self, pod: &Pod) -> bool {
         pod.metadata.uid.as_deref() == Some(&self.uid)
     }
 

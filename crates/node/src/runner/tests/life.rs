@@ -211,10 +211,10 @@ async fn a_start_takes_milliseconds(#[case] isolation: Isolation) {
     let mut total = Duration::ZERO;
     let mut fastest = Duration::MAX;
     for _ in 0..ROUNDS {
-        let begin = Instant::now();
+        let started = Instant::now();
         let id = bench.runner().start(container("exit 0", &[&device])).await.unwrap();
-        total += begin.elapsed();
-        fastest = fastest.min(begin.elapsed());
+        total += started.elapsed();
+        fastest = fastest.min(started.elapsed());
         bench.runner().wait(&id).await.unwrap();
     }
     println!("isolation {isolation}: a start takes {:?}, the fastest {fastest:?}", total / ROUNDS);

@@ -16,17 +16,17 @@ async fn schedule_and_delete(count: usize) {
     cluster.gpus(count).await;
     cluster.template("gpu", &json!({"deviceClassName": "gpu"})).await;
     cluster.server.clear_requests();
-    let begin = Instant::now();
+    let started = Instant::now();
     let names: Vec<_> = (0..count).map(|number| format!("pod-{number}")).collect();
     for names in names.chunks(50) {
         join_all(names.iter().map(|name| cluster.templated(name))).await;
     }
-    let created = begin.elapsed();
+    let created = started.elapsed();
     // The last ones are most likely the last to be bound.
     for name in names.iter().rev() {
         cluster.bound(name).await;
     }
-    println!("{count} pods: created in {created:?}, all bound after {:?}", begin.elapsed());
+    println!("{count} pods: created in {created:?}, all bound after {:?}", started.elapsed());
     let claims = cluster.claim_list().await;
     let used: HashSet<_> = claims.iter().flat_map(devices).collect();
     assert_eq!((claims.len(), used.len()), (count, count));
@@ -35,13 +35,13 @@ async fn schedule_and_delete(count: usize) {
         cluster.server.requests().iter().filter(|line| line.is_write() && line.user != "kubernetes-admin").count();
     assert_eq!(writes, 5 * count);
 
-    let begin = Instant::now();
+    let started = Instant::now();
     for names in names.chunks(50) {
         join_all(names.iter().map(|name| cluster.delete_pod(name))).await;
     }
     eventually("few claims", async || (cluster.claim_count().await < 10).then_some(())).await;
     cluster.no_claims().await;
-    println!("{count} pods: deleted and freed in {:?}", begin.elapsed());
+    println!("{count} pods: deleted and freed in {:?}", started.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
