@@ -8,7 +8,7 @@
 //! {CDI directory}/{driver}_metadata_{claim UID}_{request}.json
 //! ```
 //!
-//! If namespace and name are too long for that, the directory has a shorter name ([`directory_name`]).
+//! If namespace and name are too long for that, the directory has a shorter name ([`mod@directory_name`]).
 //!
 //! # The order of writes
 //!

@@ -20,6 +20,7 @@ use crate::metrics::{FileWork, Operation};
 const COLLECT_LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl<P: DraPlugin> Service<P> {
+    /// Locks claims and unprepares them.
     pub(super) async fn unprepare_references(&self, claims: Vec<ClaimRef>, responses: &mut Responses<()>) {
         if claims.is_empty() {
             return;

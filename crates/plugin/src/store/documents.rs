@@ -15,6 +15,7 @@ use super::record::RequestRecord;
 use super::{Store, StoreError};
 
 impl<F: Files> Store<F> {
+    /// Returns the validated metadata document of a request.
     pub(super) fn document(
         &self,
         claim: &ClaimRef,
@@ -42,6 +43,7 @@ impl<F: Files> Store<F> {
         }
     }
 
+    /// Returns the CDI device that mounts the metadata of a request.
     pub(super) fn metadata_device(
         &self,
         claim: &ClaimRef,
@@ -52,6 +54,7 @@ impl<F: Files> Store<F> {
         })
     }
 
+    /// Returns the CDI spec that mounts the metadata file of a request in all configured layouts.
     pub(super) fn cdi_spec(
         &self,
         claim: &ClaimRef,

@@ -38,6 +38,7 @@ pub(crate) struct Directory(OwnedFd);
 pub(crate) struct Entry<'a>(&'a str);
 
 impl<'a> Entry<'a> {
+    /// Fails for a name that is empty, is not a single path component, or refers to another directory.
     pub(crate) fn new(name: &'a str) -> io::Result<Self> {
         let is_entry = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0']);
         if is_entry { Ok(Self(name)) } else { Err(io::Error::from(io::ErrorKind::InvalidFilename)) }

@@ -74,6 +74,7 @@ impl<F: Files> Store<F> {
         Ok((OpenDirectory { handle, path }, is_new))
     }
 
+    /// Opens the directory of a request, if it exists.
     pub(super) fn open_request_directory(
         &self,
         call: StoreCall<'_>,
@@ -85,6 +86,7 @@ impl<F: Files> Store<F> {
         Ok(call.io("open", &path, absent_is_none(opened))?.map(|handle| OpenDirectory { handle, path }))
     }
 
+    /// Opens the directory of a request; fails if it does not exist.
     pub(super) fn open_existing_request_directory(
         &self,
         call: StoreCall<'_>,
@@ -141,6 +143,7 @@ impl<'a> StoreCall<'a> {
         })
     }
 
+    /// Checks that a name is a single directory entry.
     pub(super) fn entry<'n>(self, name: &'n str, path: &Path) -> Result<Entry<'n>, StoreError> {
         self.io("use name", path, Entry::new(name))
     }

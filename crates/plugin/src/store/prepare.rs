@@ -29,6 +29,7 @@ pub(super) struct Plan {
 }
 
 impl<F: Files> Store<F> {
+    /// Computes and checks the files of all requests, without writing anything.
     pub(super) fn plan(
         &self,
         claim: &ClaimRef,
@@ -65,6 +66,7 @@ impl<F: Files> Store<F> {
         Ok(plans)
     }
 
+    /// Writes the files of a claim into its new directory, and removes them again on failure.
     pub(super) fn prepare_first(
         &self,
         call: StoreCall<'_>,
@@ -155,6 +157,7 @@ impl<F: Files> Store<F> {
         }
     }
 
+    /// Writes the CDI specs of all requests that are not gated.
     pub(super) fn write_specs(
         &self,
         call: StoreCall<'_>,
@@ -171,6 +174,7 @@ impl<F: Files> Store<F> {
         ready.try_for_each(|(_, plan)| self.write_spec(call, &cdi, &plan.device, &plan.spec, presence))
     }
 
+    /// Creates the directory and the metadata file of a request.
     pub(super) fn write_new_file(
         &self,
         call: StoreCall<'_>,

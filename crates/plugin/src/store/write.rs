@@ -89,6 +89,7 @@ impl<F: Files> Store<F> {
         call.io("remove", &next_path, self.files.remove_file(&request_dir.handle, next))
     }
 
+    /// Replaces the record of a claim.
     pub(super) fn write_record(
         &self,
         call: StoreCall<'_>,
@@ -180,6 +181,7 @@ impl<F: Files> Store<F> {
         call.io("write", &path, written)
     }
 
+    /// Writes a CDI spec; with [`Presence::Likely`] only if it differs from the existing one.
     pub(super) fn write_spec(
         &self,
         call: StoreCall<'_>,
