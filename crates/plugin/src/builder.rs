@@ -9,6 +9,7 @@ use drakkar_client::NodeEnvironment;
 use drakkar_metadata::path::Layout;
 use drakkar_metadata::{Version, Versions};
 
+use crate::registration::Services;
 use crate::server::Interceptor;
 
 /// The kubelet's directory by default.
@@ -36,68 +37,6 @@ pub enum DeferredMetadata {
     Placeholder,
     /// Nothing: no container that references the request can be created before the first update.
     Gate,
-}
-
-/// The services that a driver's process serves to the kubelet. All by default.
-///
-/// ```
-/// # use drakkar_plugin::{PluginBuilder, Services};
-/// let builder = PluginBuilder::new("gpu.example.com").services(Services::default().dra_v1beta1(false));
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "services do nothing by themselves"]
-pub struct Services {
-    pub(crate) dra_v1: bool,
-    pub(crate) dra_v1beta1: bool,
-    pub(crate) health_v1: bool,
-    pub(crate) health_v1alpha1: bool,
-    pub(crate) dra_socket: bool,
-    pub(crate) registration: bool,
-}
-
-impl Default for Services {
-    fn default() -> Self {
-        Self {
-            dra_v1: true,
-            dra_v1beta1: true,
-            health_v1: true,
-            health_v1alpha1: true,
-            dra_socket: true,
-            registration: true,
-        }
-    }
-}
-
-impl Services {
-    /// Serves DRA v1, for kubelets since 1.34.
-    pub fn dra_v1(self, on: bool) -> Self {
-        Self { dra_v1: on, ..self }
-    }
-
-    /// Serves DRA v1beta1, for kubelets since 1.32.
-    pub fn dra_v1beta1(self, on: bool) -> Self {
-        Self { dra_v1beta1: on, ..self }
-    }
-
-    /// Serves health v1, for kubelets since 1.37, if the driver has a health monitor.
-    pub fn health_v1(self, on: bool) -> Self {
-        Self { health_v1: on, ..self }
-    }
-
-    /// Serves health v1alpha1, for kubelets up to 1.36, if the driver has a health monitor.
-    pub fn health_v1alpha1(self, on: bool) -> Self {
-        Self { health_v1alpha1: on, ..self }
-    }
-
-    /// Serves the DRA socket. Off where another process does.
-    pub fn dra_socket(self, on: bool) -> Self {
-        Self { dra_socket: on, ..self }
-    }
-
-    /// Registers with the kubelet. Off where another process does.
-    pub fn registration(self, on: bool) -> Self {
-        Self { registration: on, ..self }
-    }
 }
 
 /// The configuration of a driver, and its start.

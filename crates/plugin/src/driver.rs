@@ -13,7 +13,7 @@ use drakkar_metadata::{DeviceAttribute, NetworkDeviceData};
 use futures::FutureExt as _;
 use futures::stream::{self, StreamExt as _};
 
-pub(crate) use crate::background::BackgroundError;
+use crate::background::BackgroundError;
 use crate::claim::Claim;
 use crate::health::HealthMonitor;
 use drakkar_client::ClaimRef;

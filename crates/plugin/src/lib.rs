@@ -29,7 +29,7 @@ mod store;
 mod update;
 
 pub use background::BackgroundError;
-pub use builder::{DEFAULT_CDI_DIRECTORY, DEFAULT_KUBELET_ROOT, DeferredMetadata, PluginBuilder, Services};
+pub use builder::{DEFAULT_CDI_DIRECTORY, DEFAULT_KUBELET_ROOT, DeferredMetadata, PluginBuilder};
 pub use claim::{Claim, ParameterSource, Parameters};
 pub use drakkar_slices::{
     Capacity, DeviceNodes, DriverResources, InvalidField, NodeSelection, Pool, PoolSlice, PublishError, PublishStatus,
@@ -41,7 +41,7 @@ pub use flags::Flags;
 pub use handles::Handles;
 pub use health::{DeviceHealth, HealthMonitor, HealthReporter, HealthStatus};
 pub use helper::{Helper, StopError};
-pub use registration::RegistrationStatus;
+pub use registration::{RegistrationStatus, Services};
 pub use start::StartError;
 pub use status::{ConditionStatus, DeviceCondition, DeviceStatus, ReportError, StatusReporter};
 pub use update::{MetadataUpdate, MetadataUpdater, UpdateError};

@@ -14,17 +14,66 @@ use tonic::{Request, Response, Status};
 /// The kubelet's plugin type for DRA drivers.
 const PLUGIN_TYPE: &str = "DRAPlugin";
 
-/// The gRPC services that an instance of the driver serves.
+/// The services that a driver's process serves to the kubelet. All by default.
+///
+/// ```
+/// # use drakkar_plugin::{PluginBuilder, Services};
+/// let builder = PluginBuilder::new("gpu.example.com").services(Services::default().dra_v1beta1(false));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Services {
-    /// The DRA service for kubelets since 1.34.
-    pub(crate) v1: bool,
-    /// The DRA service for kubelets since 1.32.
-    pub(crate) v1beta1: bool,
-    /// The health service for kubelets since 1.37.
+#[must_use = "services do nothing by themselves"]
+pub struct Services {
+    pub(crate) dra_v1: bool,
+    pub(crate) dra_v1beta1: bool,
     pub(crate) health_v1: bool,
-    /// The health service for kubelets up to 1.36.
     pub(crate) health_v1alpha1: bool,
+    pub(crate) dra_socket: bool,
+    pub(crate) registration: bool,
+}
+
+impl Default for Services {
+    fn default() -> Self {
+        Self {
+            dra_v1: true,
+            dra_v1beta1: true,
+            health_v1: true,
+            health_v1alpha1: true,
+            dra_socket: true,
+            registration: true,
+        }
+    }
+}
+
+impl Services {
+    /// Serves DRA v1, for kubelets since 1.34.
+    pub fn dra_v1(self, on: bool) -> Self {
+        Self { dra_v1: on, ..self }
+    }
+
+    /// Serves DRA v1beta1, for kubelets since 1.32.
+    pub fn dra_v1beta1(self, on: bool) -> Self {
+        Self { dra_v1beta1: on, ..self }
+    }
+
+    /// Serves health v1, for kubelets since 1.37, if the driver has a health monitor.
+    pub fn health_v1(self, on: bool) -> Self {
+        Self { health_v1: on, ..self }
+    }
+
+    /// Serves health v1alpha1, for kubelets up to 1.36, if the driver has a health monitor.
+    pub fn health_v1alpha1(self, on: bool) -> Self {
+        Self { health_v1alpha1: on, ..self }
+    }
+
+    /// Serves the DRA socket. Off where another process does.
+    pub fn dra_socket(self, on: bool) -> Self {
+        Self { dra_socket: on, ..self }
+    }
+
+    /// Registers with the kubelet. Off where another process does.
+    pub fn registration(self, on: bool) -> Self {
+        Self { registration: on, ..self }
+    }
 }
 
 /// The names of the services that a kubelet registers, in order of preference. At least one is a DRA service.
@@ -39,13 +88,13 @@ pub(crate) struct NoDraService;
 impl SupportedServices {
     /// Lists the enabled services in the order in which kubelets should prefer them.
     pub(crate) fn new(services: Services) -> Result<Self, NoDraService> {
-        let Services { v1, v1beta1, health_v1, health_v1alpha1 } = services;
-        if !v1 && !v1beta1 {
+        let Services { dra_v1, dra_v1beta1, health_v1, health_v1alpha1, .. } = services;
+        if !dra_v1 && !dra_v1beta1 {
             return Err(NoDraService);
         }
         let names = [
-            (v1, "v1.DRAPlugin"),
-            (v1beta1, "v1beta1.DRAPlugin"),
+            (dra_v1, "v1.DRAPlugin"),
+            (dra_v1beta1, "v1beta1.DRAPlugin"),
             (health_v1, "v1.DRAResourceHealth"),
             (health_v1alpha1, "v1alpha1.DRAResourceHealth"),
         ];

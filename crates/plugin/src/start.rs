@@ -23,15 +23,14 @@ use drakkar_kubelet_api::dra_v1beta1::dra_plugin_server::DraPluginServer as DraV
 use drakkar_kubelet_api::health_v1::dra_resource_health_server::DraResourceHealthServer as HealthV1Server;
 use drakkar_kubelet_api::health_v1alpha1::dra_resource_health_server::DraResourceHealthServer as HealthV1alpha1Server;
 use drakkar_slices::{ELECTION_FILE, GENERATIONS_FILE, Publisher, PublisherConfig};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use tonic::service::Routes;
 
 use self::check::{Checked, Opened};
 pub use self::error::StartError;
 use self::error::{http_error, lock_error, socket_error};
-pub(crate) use crate::background::Background;
-use crate::background::{BackgroundError, ErrorSink};
+use crate::background::{Background, BackgroundError, ErrorSink};
 use crate::builder::{DeferredMetadata, PluginBuilder};
 use crate::claims::ClaimSource;
 use crate::disk::Disk;
@@ -138,9 +137,16 @@ impl PluginBuilder {
             metrics.set_claims_source(move || ledger.upgrade().map(|ledger| ledger.counts()).unwrap_or_default());
         }
 
+        let (serving, is_serving) = oneshot::channel();
         let publisher = {
             let observer = PublishObserver { metrics: metrics.clone(), background: background.clone() };
-            Publisher::start(client.clone(), self.publisher_config(&checked), Arc::new(observer))
+            let ready = async move {
+                if is_serving.await.is_err() {
+                    // The start has failed. The task ends with the publisher, which is about to be dropped.
+                    std::future::pending::<()>().await;
+                }
+            };
+            Publisher::start_when(ready, client.clone(), self.publisher_config(&checked), Arc::new(observer))
         };
         let claims = ClaimSource::new(client, checked.driver.clone(), metrics.clone());
         let status = StatusReports::start(
@@ -186,17 +192,16 @@ impl PluginBuilder {
             metrics.set_health_source(move || health.upgrade().map(|health| health.summary()).unwrap_or_default());
         }
         let services = Services {
-            v1: self.services.dra_v1,
-            v1beta1: self.services.dra_v1beta1,
             health_v1: self.services.health_v1 && health.is_some(),
             health_v1alpha1: self.services.health_v1alpha1 && health.is_some(),
+            ..self.services
         };
         let settings = EndpointSettings {
             driver: checked.driver.clone(),
             pod_uid: checked.pod_uid.clone(),
             registry_directory: checked.registry_directory.clone(),
             plugin_directory: checked.store.plugin_directory.clone(),
-            services: SupportedServices::new(services).map_err(|_| StartError::NoService)?,
+            services: SupportedServices::new(services).map_err(StartError::from)?,
             serve_dra: self.services.dra_socket,
             register: self.services.registration,
             dra_hooks: CallHooks { metrics: metrics.clone(), interceptor: self.interceptor },
@@ -224,6 +229,8 @@ impl PluginBuilder {
         });
         let http = http.transpose()?;
         updater_slot.attach(&service);
+        // Nobody listens if the publisher has ended, which it then reports itself.
+        let _ = serving.send(());
         let running = Running {
             endpoints,
             http,
@@ -296,10 +303,10 @@ async fn recover(
 
 fn routes<P: DraPlugin>(service: &Arc<Service<P>>, health: Option<&Arc<HealthHub>>, on: Services) -> Routes {
     let mut routes = Routes::default();
-    if on.v1 {
+    if on.dra_v1 {
         routes = routes.add_service(DraV1Server::new(DraV1(service.clone())));
     }
-    if on.v1beta1 {
+    if on.dra_v1beta1 {
         routes = routes.add_service(DraV1beta1Server::new(DraV1beta1(service.clone())));
     }
     if let Some(hub) = health.filter(|_| on.health_v1) {

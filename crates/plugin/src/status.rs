@@ -34,9 +34,9 @@ use tokio_util::task::AbortOnDropHandle;
 use self::queue::Queue;
 pub use self::report::{ConditionStatus, DeviceCondition, DeviceStatus};
 use self::worker::{FLUSH_TIMEOUT, Worker};
+use crate::background::Background;
 use crate::claims::ClaimSource;
 use crate::metrics::Metrics;
-use crate::start::Background;
 
 /// A report that was refused as a whole.
 #[derive(Debug, thiserror::Error)]

@@ -141,12 +141,30 @@ impl Publisher {
     ///
     /// Panics outside of a tokio runtime.
     pub fn start(client: DraClient, config: PublisherConfig, observer: Arc<dyn Observer>) -> Self {
+        Self::start_when(std::future::ready(()), client, config, observer)
+    }
+
+    /// Starts a publisher that does nothing before `ready` completes. Its handles take resources at once: a driver can publish
+    /// while it starts, and nothing of it reaches the API server unless the start succeeds.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime.
+    pub fn start_when(
+        ready: impl Future<Output = ()> + Send + 'static,
+        client: DraClient,
+        config: PublisherConfig,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
         let pending = Arc::new(PendingPublish::default());
         let (index, attributes) = watch::channel(None);
         let handle = ResourcePublisher::new(pending.clone(), config.only_pool.as_deref());
         let overview = Overview::of(pending.clone());
-        let task = tokio::spawn(run(client, config, observer, pending.clone(), index));
-        let task = AbortOnDropHandle::new(task);
+        let run = run(client, config, observer, pending.clone(), index);
+        let task = AbortOnDropHandle::new(tokio::spawn(async move {
+            ready.await;
+            run.await;
+        }));
         Self { handle, attributes: PublishedAttributes(attributes), overview, pending, _task: task }
     }
 

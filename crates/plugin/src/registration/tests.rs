@@ -20,7 +20,9 @@ use super::*;
 use crate::server::{CallHooks, Interceptor, Server};
 use crate::socket::{PodUid, dra_socket, listen, registration_socket};
 
-const ALL: Services = Services { v1: true, v1beta1: true, health_v1: true, health_v1alpha1: true };
+fn all() -> Services {
+    Services::default()
+}
 const DRA_SOCKET: &str = "/var/lib/kubelet/plugins/gpu.example.com/dra@kubelet.sock";
 
 fn driver() -> DriverName {
@@ -28,7 +30,7 @@ fn driver() -> DriverName {
 }
 
 fn registration() -> Registration {
-    Registration::new(&driver(), Path::new(DRA_SOCKET), &SupportedServices::new(ALL).unwrap())
+    Registration::new(&driver(), Path::new(DRA_SOCKET), &SupportedServices::new(all()).unwrap())
 }
 
 fn serve(path: &Path, registration: Registration) -> Server {
@@ -52,7 +54,8 @@ fn notification(plugin_registered: bool, error: &str) -> proto::RegistrationStat
 #[test]
 fn services_are_listed_in_the_order_in_which_kubelets_should_prefer_them() {
     let names = |v1, v1beta1, health_v1, health_v1alpha1| {
-        SupportedServices::new(Services { v1, v1beta1, health_v1, health_v1alpha1 }).map(|services| services.0)
+        SupportedServices::new(Services { dra_v1: v1, dra_v1beta1: v1beta1, health_v1, health_v1alpha1, ..all() })
+            .map(|services| services.0)
     };
     let v1 = "v1.DRAPlugin";
     let v1beta1 = "v1beta1.DRAPlugin";

@@ -13,6 +13,7 @@ use super::error::{lock_error, socket_error};
 use crate::builder::PluginBuilder;
 use crate::disk::Medium;
 use crate::lock::Locks;
+use crate::registration::SupportedServices;
 use crate::server::StartError as ServeError;
 use crate::socket::{PodUid, dra_socket, ensure_not_live};
 use crate::store::{PLUGIN_DIRECTORY_MODE, Settings, Store, SystemFiles, make_directories};
@@ -45,9 +46,7 @@ impl PluginBuilder {
                 return Err(StartError::NoLayout);
             }
         }
-        if !self.services.dra_v1 && !self.services.dra_v1beta1 {
-            return Err(StartError::NoService);
-        }
+        SupportedServices::new(self.services)?;
         let versions = Versions::new(self.versions.iter().copied()).map_err(StartError::Versions)?;
         let pod_uid = self.pod_uid.as_deref().map(|uid| {
             let invalid = |_| StartError::PodUid { uid: uid.to_owned() };

@@ -12,6 +12,7 @@ use tokio::task::JoinError;
 use crate::driver::BoxError;
 use crate::http_endpoint::HttpError;
 use crate::lock::LockError;
+use crate::registration::NoDraService;
 use crate::server::StartError as ServeError;
 use crate::socket::SocketError;
 
@@ -49,7 +50,7 @@ pub enum StartError {
     #[error("metadata layout: there is none; use kep, kubernetes or both")]
     NoLayout,
     /// No version of the DRA service is enabled.
-    #[error("no version of the DRA service is enabled: enable v1, v1beta1 or both")]
+    #[error("{NoDraService}")]
     NoService,
     /// A directory is missing or cannot be used.
     #[error("{what} {}: {source}; {remedy}", .path.display())]
@@ -91,6 +92,12 @@ pub enum StartError {
     /// A task of the start failed.
     #[error("start the driver: {0}")]
     Task(#[source] JoinError),
+}
+
+impl From<NoDraService> for StartError {
+    fn from(NoDraService: NoDraService) -> Self {
+        Self::NoService
+    }
 }
 
 /// Makes an error of a lock file that cannot be used.

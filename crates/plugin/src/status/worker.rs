@@ -25,10 +25,9 @@ use tokio_util::sync::CancellationToken;
 use super::denial::{MissingPermission, Rejection, classify_rejection};
 use super::merge::{MergeError, contains_entries, merge};
 use super::queue::{Delivery, Next, Queue, Report};
+use crate::background::{Background, BackgroundError};
 use crate::claims::{Applied, ClaimSource};
-use crate::driver::BackgroundError;
 use crate::metrics::ReportOutcome;
-use crate::start::Background;
 
 /// The limit for delivering the last reports when the driver stops.
 pub(super) const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);

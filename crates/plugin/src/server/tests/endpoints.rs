@@ -35,7 +35,13 @@ impl Node {
     }
 
     fn settings(&self, pod: Option<&str>) -> EndpointSettings {
-        let services = Services { v1: true, v1beta1: true, health_v1: false, health_v1alpha1: false };
+        let services = Services {
+            dra_v1: true,
+            dra_v1beta1: true,
+            health_v1: false,
+            health_v1alpha1: false,
+            ..Services::default()
+        };
         EndpointSettings {
             driver: DriverName::new("gpu.example.com").unwrap(),
             pod_uid: pod.map(|uid| PodUid::new(uid).unwrap()),
