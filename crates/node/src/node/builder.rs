@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 
 use super::directory::Directory;
-use super::{Node, NodeError, cdi_directory, static_cdi_directory};
+use super::{Node, NodeError, cdi_directory, kubelet_root, static_cdi_directory};
 use crate::kubelet::{Release, Timing};
 use crate::runner::{self, Isolation, Runner};
 use crate::scheduler::Scheduler;
@@ -90,6 +90,9 @@ impl NodeBuilder {
     /// Starts the node.
     pub async fn start(self) -> Result<Node, NodeError> {
         let directory = Directory::new().map_err(NodeError::Directory)?;
+        // A driver needs the registry even while no kubelet runs, as on a real node whose kubelet is down.
+        let registry = kubelet_root(directory.path()).join("plugins_registry");
+        std::fs::create_dir_all(registry).map_err(NodeError::Directory)?;
         let api = ApiServer::start(self.api).await?;
         let runner = Runner::new(runner::Config {
             cdi_dirs: vec![static_cdi_directory(directory.path()), cdi_directory(directory.path())],
