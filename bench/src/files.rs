@@ -5,9 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use drakkar_metadata::{
-    Device, DeviceAttribute, Metadata, ObjectMeta, Request, Version, Versions, decode, encode,
-};
+use drakkar_metadata::{Device, DeviceAttribute, Metadata, ObjectMeta, Request, Version, Versions, decode, encode};
 
 use crate::table::Table;
 use crate::{DRIVER, micros, to_float};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use drakkar_metadata::{
-    Decoder, Device, DeviceAttribute, Metadata, Format, NetworkDeviceData, ObjectMeta, Request, Version, encode,
+    Decoder, Device, DeviceAttribute, Format, Metadata, NetworkDeviceData, ObjectMeta, Request, Version, encode,
     validate,
 };
 use serde_json::Value;
