@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use drakkar_client::ClaimRef;
-use drakkar_slices::{DriverResources, PublishError, Publisher};
+use drakkar_slices::Publisher;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinError;
@@ -20,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::background::{Background, BackgroundError};
-use crate::driver::{Device, DraPlugin};
+use crate::driver::DraPlugin;
 use crate::handles::Handles;
 use crate::health::HealthHub;
 use crate::http_endpoint::HttpEndpoint;
@@ -29,9 +28,8 @@ use crate::orphans;
 use crate::registration::RegistrationStatus;
 use crate::server::Endpoints;
 use crate::service::Service;
-use crate::status::{DeviceStatus, ReportError, StatusReports};
+use crate::status::StatusReports;
 use crate::store::RecoveredClaim;
-use crate::update::MetadataUpdate;
 
 /// How long the parts that have nothing to finish may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -114,30 +112,6 @@ impl Helper {
     /// Returns what the driver was made with: handles to publish, report and update.
     pub fn handles(&self) -> &Handles {
         &self.handles
-    }
-
-    /// Replaces the metadata that containers see of one request: [`Handles::update_request_metadata`].
-    pub fn update_request_metadata<'a>(
-        &'a self,
-        claim: &'a ClaimRef,
-        request: &'a str,
-        devices: Vec<Device>,
-    ) -> MetadataUpdate<'a> {
-        self.handles.update_request_metadata(claim, request, devices)
-    }
-
-    /// Reports devices of a claim to the API server: [`Handles::report_device_status`].
-    pub fn report_device_status(
-        &self,
-        claim: &ClaimRef,
-        devices: impl IntoIterator<Item = DeviceStatus>,
-    ) -> Result<(), ReportError> {
-        self.handles.report_device_status(claim, devices)
-    }
-
-    /// Publishes these resources in place of those published before: [`Handles::publish_resources`].
-    pub fn publish_resources(&self, resources: DriverResources) -> Result<(), PublishError> {
-        self.handles.publish_resources(resources)
     }
 
     /// Returns the last registration status that the kubelet reported, and every later one.

@@ -76,7 +76,7 @@ pub enum ReportError {
 pub struct StatusReporter(Arc<Queue>);
 
 impl StatusReporter {
-    /// Reports the status of devices of a claim; see [`crate::Helper::report_device_status`].
+    /// Reports the status of devices of a claim; see [`crate::Handles::report_device_status`].
     pub fn report_device_status(
         &self,
         claim: &ClaimRef,

@@ -127,7 +127,7 @@ impl Node {
             uid: claim.uid.parse().unwrap(),
         };
         let device = DeviceStatus::new(&self.name, format!("gpu-{}", number % DEVICES)).ready("Ready", "in use");
-        self.helper().report_device_status(&reference, [device]).unwrap();
+        self.helper().handles().report_device_status(&reference, [device]).unwrap();
     }
 
     /// Ends a pod.

@@ -67,7 +67,7 @@ async fn play(helper: &Arc<Helper>, claims: &Arc<Vec<TestClaim>>, scripts: Vec<V
                         let claim = &claims[index];
                         let device = claim.object["status"]["allocation"]["devices"]["results"][0]["device"].as_str();
                         let news = news(device.unwrap(), i64::try_from(player * 1000 + step).unwrap());
-                        match helper.update_request_metadata(&claim.reference(), "gpu", news).await {
+                        match helper.handles().update_request_metadata(&claim.reference(), "gpu", news).await {
                             Ok(generation) => assert!(generation > 1, "{generation}"),
                             Err(error) => assert!(error.is_not_prepared(), "{error}"),
                         }
@@ -305,7 +305,7 @@ async fn a_slow_claim_does_not_delay_the_file_work_of_others() {
     let calls = prepare_all(&node, &helper, &["slow-1"]).await;
     driver.wait_for(1).await;
     for number in 0..10 {
-        in_time(helper.update_request_metadata(&claim.reference(), "gpu", news("gpu-0", number))).await.unwrap();
+        in_time(helper.handles().update_request_metadata(&claim.reference(), "gpu", news("gpu-0", number))).await.unwrap();
     }
     assert_eq!(node.metadata(&claim, "gpu")["metadata"]["generation"], 11);
     assert!(!calls[0].is_finished());

@@ -151,7 +151,7 @@ impl Pinned {
 
     async fn update(&self, reference: &str, model: &str) -> i64 {
         let device = Device { pool_name: "pool-a".into(), ..known("gpu-0", model) };
-        self.helper.update_request_metadata(&self.claim.reference(), reference, vec![device]).await.unwrap()
+        self.helper.handles().update_request_metadata(&self.claim.reference(), reference, vec![device]).await.unwrap()
     }
 }
 
@@ -374,7 +374,7 @@ async fn versions_are_written_as_a_stream_in_their_order() {
 
         check(documents(), 1);
         let update = vec![known("gpu-0", "m2")];
-        scene.helper.update_request_metadata(&claim.reference(), "gpu", update).await.unwrap();
+        scene.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap();
         check(documents(), 2);
     }
 }
@@ -453,7 +453,7 @@ async fn a_request_without_devices_has_an_empty_file_until_its_first_update() {
     assert_eq!(std::fs::read(&file).unwrap(), b"");
 
     let update = vec![known("nic-1", "fast"), known("nic-0", "fast")];
-    let generation = scene.helper.update_request_metadata(&claim.reference(), "net", update).await.unwrap();
+    let generation = scene.helper.handles().update_request_metadata(&claim.reference(), "net", update).await.unwrap();
 
     assert_eq!(generation, 1);
     let metadata = scene.node.metadata(&claim, "net");
@@ -496,11 +496,11 @@ async fn with_the_gate_there_is_no_spec_before_the_first_update() {
     let scene = scene.restart(&driver, gated).await;
     assert!(!spec.exists(), "nor does a start");
     let refused = vec![known("nic-7", "fast")];
-    scene.helper.update_request_metadata(&claim.reference(), "net", refused).await.unwrap_err();
+    scene.helper.handles().update_request_metadata(&claim.reference(), "net", refused).await.unwrap_err();
     assert!(!spec.exists(), "nor does an update that is refused");
 
     let update = vec![known("nic-0", "fast")];
-    assert_eq!(scene.helper.update_request_metadata(&claim.reference(), "net", update).await.unwrap(), 1);
+    assert_eq!(scene.helper.handles().update_request_metadata(&claim.reference(), "net", update).await.unwrap(), 1);
 
     assert_eq!(scene.container_paths(&claim, "net").len(), 2);
     assert_eq!(model(&scene.node.metadata(&claim, "net")), "fast");
@@ -560,7 +560,7 @@ async fn without_the_flag_no_files_are_written() {
     assert_eq!(scene.node.files(), Vec::<String>::new());
     assert!(!scene.node.cdi_directory().exists());
     let update = vec![known("gpu-0", "m2")];
-    let error = scene.helper.update_request_metadata(&claim.reference(), "gpu", update).await.unwrap_err();
+    let error = scene.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap_err();
     assert!(error.is_not_prepared(), "{error}");
     scene.kubelet.unprepare_one(&claim).await.unwrap();
     assert_eq!(scene.node.files(), Vec::<String>::new());
@@ -579,7 +579,7 @@ async fn claims_that_were_prepared_before_the_flag_was_turned_off_keep_their_met
     assert!(!scene.node.metadata_file(&after, "gpu").exists());
     assert_eq!(scene.kubelet.prepare_one(&before).await.unwrap(), devices);
     let update = vec![known("gpu-0", "m2")];
-    assert_eq!(scene.helper.update_request_metadata(&before.reference(), "gpu", update).await.unwrap(), 2);
+    assert_eq!(scene.helper.handles().update_request_metadata(&before.reference(), "gpu", update).await.unwrap(), 2);
     assert_eq!(model(&scene.node.metadata(&before, "gpu")), "m2");
 
     scene.kubelet.unprepare_one(&before).await.unwrap();
@@ -596,7 +596,7 @@ async fn a_repeated_prepare_keeps_generation_data_and_inode() {
     let (claim, devices) = scene.prepare(one_gpu()).await;
     let file = scene.node.metadata_file(&claim, "gpu");
     let update = vec![known("gpu-0", "m2")];
-    scene.helper.update_request_metadata(&claim.reference(), "gpu", update).await.unwrap();
+    scene.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap();
     let identity = |path: &PathBuf| {
         let status = std::fs::metadata(path).unwrap();
         (status.ino(), status.mtime(), status.mtime_nsec())
@@ -656,7 +656,7 @@ async fn an_update_is_visible_in_a_file_that_is_already_open_or_mounted() {
 
     for (number, model_now) in ["m2", "a-model-with-an-even-longer-name-than-before", "m3"].iter().enumerate() {
         let update = vec![known("gpu-0", model_now)];
-        let generation = scene.helper.update_request_metadata(&claim.reference(), "gpu", update).await.unwrap();
+        let generation = scene.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap();
 
         assert_eq!(generation, i64::try_from(number).unwrap() + 2);
         for seen in [read(&open), read(&File::open(&link).unwrap())] {
@@ -677,11 +677,11 @@ async fn an_update_writes_only_the_devices_that_it_contains() {
     assert_eq!(written(&scene)[0]["devices"].as_array().unwrap().len(), 2);
 
     let update = vec![known("gpu-1", "m2")];
-    scene.helper.update_request_metadata(&claim.reference(), "gpu", update).await.unwrap();
+    scene.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap();
     assert_eq!(written(&scene)[0]["devices"][0]["name"], "gpu-1");
     assert_eq!(written(&scene)[0]["devices"].as_array().unwrap().len(), 1);
 
-    scene.helper.update_request_metadata(&claim.reference(), "gpu", vec![]).await.unwrap();
+    scene.helper.handles().update_request_metadata(&claim.reference(), "gpu", vec![]).await.unwrap();
     assert_eq!(written(&scene), json!([{"name": "gpu"}]));
 }
 
@@ -713,7 +713,7 @@ async fn an_update_for_something_that_is_not_prepared_is_refused() {
         (&this, "", known("gpu-0", "m2"), false, "request name \"\""),
     ];
     for (claim, request, device, is_not_prepared, expected) in cases {
-        let error = scene.helper.update_request_metadata(claim, request, vec![device]).await.unwrap_err();
+        let error = scene.helper.handles().update_request_metadata(claim, request, vec![device]).await.unwrap_err();
         assert!(error.to_string().contains(expected), "{expected:?} is not in {error}");
         assert_eq!(error.is_not_prepared(), is_not_prepared, "{error}");
     }
@@ -721,7 +721,7 @@ async fn an_update_for_something_that_is_not_prepared_is_refused() {
 
     scene.kubelet.unprepare_one(&claim).await.unwrap();
     let update = vec![known("gpu-0", "m2")];
-    let error = scene.helper.update_request_metadata(&this, "gpu", update).await.unwrap_err();
+    let error = scene.helper.handles().update_request_metadata(&this, "gpu", update).await.unwrap_err();
     assert!(error.is_not_prepared(), "{error}");
     assert_eq!(scene.node.files(), ["plugins/gpu.example.com/dra-device-metadata"]);
 }
@@ -735,12 +735,12 @@ async fn an_invalid_update_changes_nothing() {
     let metadata = Some(too_many());
 
     let update = vec![Device { metadata, ..known("gpu-0", "") }];
-    let error = scene.helper.update_request_metadata(&claim.reference(), "gpu", update).await.unwrap_err();
+    let error = scene.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap_err();
 
     assert!(error.to_string().contains("too many: 33") && !error.is_not_prepared(), "{error}");
     assert_eq!(std::fs::read(scene.node.metadata_file(&claim, "gpu")).unwrap(), before);
     let update = vec![known("gpu-0", "m2")];
-    assert_eq!(scene.helper.update_request_metadata(&claim.reference(), "gpu", update).await.unwrap(), 2);
+    assert_eq!(scene.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap(), 2);
 }
 
 /// The NRI hook of a network driver uses the updater in its own task.
@@ -891,7 +891,7 @@ async fn a_claim_with_the_longest_names_is_handled_like_any_other() {
     assert_eq!(read(&seen)["metadata"]["name"], name);
     let scene = scene.restart(&driver, |builder| builder).await;
     let update = vec![known("gpu-0", "m2")];
-    assert_eq!(scene.helper.update_request_metadata(&claim.reference(), "gpu", update).await.unwrap(), 2);
+    assert_eq!(scene.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap(), 2);
     assert_eq!(scene.kubelet.prepare_one(&claim).await.unwrap(), devices);
     assert_eq!(model(&read(&seen)), "m2");
 

@@ -104,7 +104,7 @@ async fn the_status_page_shows_the_state_of_publishing() {
     publish(&helper, resources(gpus(200))).await;
     assert_eq!(line().await, "published; pools: 1, slices: 2, highest generation: 1; no error so far");
 
-    helper.publish_resources(resources(Pool::default().device(gpu("Not-A-Name")))).unwrap();
+    helper.handles().publish_resources(resources(Pool::default().device(gpu("Not-A-Name")))).unwrap();
     status(&helper, |status| matches!(status, PublishStatus::Failing(_))).await;
     let failing = line().await;
     let rest = failing.strip_prefix("failing; pools: 1, slices: 2, highest generation: 1; last error at 20");
@@ -389,10 +389,10 @@ async fn a_pool_for_other_nodes_is_the_only_one_that_may_be_published() {
     }
     assert_eq!(cluster.take_requests(), ["list", "create", "update", "update"]);
 
-    let refused = helper.publish_resources(rack(gpus(1)).pool("other", gpus(1)));
+    let refused = helper.handles().publish_resources(rack(gpus(1)).pool("other", gpus(1)));
     assert!(matches!(&refused, Err(PublishError::OtherPool { pool, only }) if pool == "other" && only == "rack"));
     assert_eq!(*helper.handles().publisher().status().borrow(), PublishStatus::Published, "nothing has changed");
-    helper.publish_resources(rack(gpus(1))).unwrap();
+    helper.handles().publish_resources(rack(gpus(1))).unwrap();
     let failing = status(&helper, |status| matches!(status, PublishStatus::Failing(_))).await;
     let PublishStatus::Failing(reason) = failing else { panic!() };
     assert!(reason.contains("pool rack: nodes:"), "{reason}");
@@ -410,7 +410,7 @@ async fn a_driver_without_a_node_publishes_for_all_nodes() {
     let slices = cluster.slices().await;
     assert!(slices[0].metadata.name.as_deref().unwrap().starts_with(&format!("00000-{}-", cluster.names.driver)));
     assert_eq!((slices[0].spec.all_nodes, slices[0].metadata.owner_references.as_ref()), (Some(true), None));
-    helper.publish_resources(resources(gpus(1))).unwrap();
+    helper.handles().publish_resources(resources(gpus(1))).unwrap();
     let error = eventually("the error is reported", || driver.errors.lock().unwrap().pop()).await;
     assert!(error.contains("--node-name"), "{error}");
 }
@@ -451,7 +451,7 @@ async fn metadata_has_the_published_attributes() {
         tokio::join!(kubelet.prepare_one(&claim), async {
             // The kubelet may prepare before the driver publishes.
             tokio::task::yield_now().await;
-            helper.publish_resources(resources(gpus(3))).unwrap();
+            helper.handles().publish_resources(resources(gpus(3))).unwrap();
         })
     })
     .await;
@@ -467,7 +467,7 @@ async fn metadata_has_attributes_whose_publish_is_still_delayed() {
     let builder = cluster.builder().device_metadata(true).metadata_from_published(true);
     let helper = builder.publish_within(Duration::MAX).start(TestDriver::default()).await.unwrap();
     let claim = cluster.claim("train").await;
-    helper.publish_resources(resources(gpus(3))).unwrap();
+    helper.handles().publish_resources(resources(gpus(3))).unwrap();
     in_time(Kubelet::of(&helper).await.prepare_one(&claim)).await.unwrap();
     let metadata = cluster.metadata(&claim, "gpu");
     assert_eq!(metadata["requests"][0]["devices"][0]["attributes"], json!({"model": {"string": "m1"}}));

@@ -442,7 +442,7 @@ async fn a_driver_without_services_starts_and_stops() {
     assert_eq!((helper.dra_socket(), helper.registration_socket()), (None, None));
     assert_eq!(node.sockets(), [""; 0]);
     let claim = TestClaim::new("train", "uid-1");
-    let error = helper.update_request_metadata(&claim.reference(), "gpu", vec![]).await.unwrap_err();
+    let error = helper.handles().update_request_metadata(&claim.reference(), "gpu", vec![]).await.unwrap_err();
     assert!(error.is_not_prepared(), "{error}");
     helper.stop().await.unwrap();
 }

@@ -72,7 +72,7 @@ impl Fixture {
     }
 
     fn report(&self, claim: &TestClaim, device: DeviceStatus) {
-        self.helper.report_device_status(&claim.reference(), [device]).unwrap();
+        self.helper.handles().report_device_status(&claim.reference(), [device]).unwrap();
     }
 
     /// Returns the paths of the driver's write requests.
@@ -267,7 +267,7 @@ async fn reports_of_a_deleted_or_replaced_claim_are_dropped() {
 async fn a_device_that_is_not_allocated_is_an_error_and_does_not_delay_others() {
     let fixture = Fixture::new().await;
     let claim = fixture.claim("one").await;
-    fixture.helper.report_device_status(&reference(&claim), [gpu(9), numbered(0, 1)]).unwrap();
+    fixture.helper.handles().report_device_status(&reference(&claim), [gpu(9), numbered(0, 1)]).unwrap();
     fixture.until(&claim, "gpu-0", |_| true).await;
     let error = fixture.error().await;
     assert!(error.contains("device pool-1/gpu-9: it is not allocated to the claim"), "{error}");
@@ -278,7 +278,7 @@ async fn a_device_that_is_not_allocated_is_an_error_and_does_not_delay_others() 
 async fn invalid_values_are_refused_before_anything_is_sent() {
     let fixture = Fixture::new().await;
     let claim = fixture.claim("one").await;
-    let error = fixture.helper.report_device_status(&reference(&claim), [gpu(0).data(json!([]))]).unwrap_err();
+    let error = fixture.helper.handles().report_device_status(&reference(&claim), [gpu(0).data(json!([]))]).unwrap_err();
     assert!(matches!(error, ReportError::Invalid { .. }));
     assert!(error.to_string().contains("device pool-1/gpu-0: data: must be a JSON object"), "{error}");
     assert!(fixture.writes().is_empty());
@@ -446,7 +446,7 @@ async fn an_update_with_a_report_writes_the_file_and_the_claim() {
     let claim_ref = reference(&claim);
 
     let generation =
-        fixture.helper.update_request_metadata(&claim_ref, "gpu", update("10.0.0.5/24")).and_report().await;
+        fixture.helper.handles().update_request_metadata(&claim_ref, "gpu", update("10.0.0.5/24")).and_report().await;
     assert_eq!(generation.unwrap(), 2);
     let entry = fixture.until(&claim, "gpu-0", |_| true).await;
     let device = &in_file()["requests"][0]["devices"][0];
@@ -457,7 +457,7 @@ async fn an_update_with_a_report_writes_the_file_and_the_claim() {
     assert_eq!(entry["conditions"][0]["reason"], "Configured");
 
     // Values that the API server would reject are not written to the file either.
-    let bad = fixture.helper.update_request_metadata(&claim_ref, "gpu", update("10.0.0.5")).and_report().await;
+    let bad = fixture.helper.handles().update_request_metadata(&claim_ref, "gpu", update("10.0.0.5")).and_report().await;
     assert!(bad.unwrap_err().to_string().contains("networkData.ips[0]"));
     assert_eq!(in_file()["metadata"]["generation"], 2);
 
@@ -471,7 +471,7 @@ async fn an_update_with_a_report_writes_the_file_and_the_claim() {
     // Nothing is reported for a claim that is not prepared.
     kubelet.unprepare_one(&claim).await.unwrap();
     let gone =
-        fixture.helper.update_request_metadata(&claim_ref, "gpu", self::update("10.0.0.7/24")).and_report().await;
+        fixture.helper.handles().update_request_metadata(&claim_ref, "gpu", self::update("10.0.0.7/24")).and_report().await;
     assert!(gone.unwrap_err().is_not_prepared());
 }
 

@@ -116,7 +116,7 @@ async fn update(helper: &Helper, claim: &TestClaim, number: usize, update: usize
     devices[0].metadata = Some((0..update % 30).fold(metadata, |metadata, index| {
         metadata.attribute(format!("filling{index}"), format!("{update}-{filling}"))
     }));
-    in_time(helper.update_request_metadata(&claim.reference(), "gpu", devices)).await.unwrap();
+    in_time(helper.handles().update_request_metadata(&claim.reference(), "gpu", devices)).await.unwrap();
 }
 
 /// Writes write-ahead copies, as a driver that is killed in the middle of an update leaves them.

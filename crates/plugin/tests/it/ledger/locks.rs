@@ -22,7 +22,7 @@ async fn an_update_runs_while_a_prepare_of_its_claim_waits_for_the_driver_call_l
     let updates = async {
         eventually("the claim is fetched again", || (scene.node.api.gets("quick") >= 2).then_some(())).await;
         for number in 0..50 {
-            in_time(scene.helper.update_request_metadata(&quick.reference(), "gpu", news("gpu-0", number)))
+            in_time(scene.helper.handles().update_request_metadata(&quick.reference(), "gpu", news("gpu-0", number)))
                 .await
                 .unwrap();
             tokio::task::yield_now().await;
@@ -49,7 +49,7 @@ async fn no_claim_is_locked_while_a_holder_is_fetched() {
 
     let meanwhile = async {
         eventually("the holder is fetched", || (scene.node.api.gets("holder") >= 2).then_some(())).await;
-        in_time(scene.helper.update_request_metadata(&other.reference(), "gpu", news("gpu-1", 1))).await.unwrap();
+        in_time(scene.helper.handles().update_request_metadata(&other.reference(), "gpu", news("gpu-1", 1))).await.unwrap();
         in_time(kubelet.unprepare_one(&other)).await.unwrap();
         assert!(!is_complete.load(Ordering::SeqCst), "it waited for the API server");
         // The holder itself can be unprepared too, which resolves the conflict.

@@ -83,7 +83,7 @@ async fn an_invalid_pool_stays_as_it_was_and_others_are_published() {
     let helper = cluster.start(&driver).await;
     publish(&helper, resources(gpus(1)).pool("old", gpus(1))).await;
     let invalid = one(gpu("gpu-0").taint("k", "", "Sometimes"));
-    helper.publish_resources(resources(invalid).pool("new", gpus(2))).unwrap();
+    helper.handles().publish_resources(resources(invalid).pool("new", gpus(2))).unwrap();
     let is_replaced = |slices: &[ResourceSlice]| {
         slices.iter().map(|slice| slice.spec.pool.name.as_str()).all(|pool| pool != "old") && slices.len() == 2
     };
@@ -114,7 +114,7 @@ async fn an_invalid_pool_is_reported_and_not_written(#[case] pool: Pool, #[case]
     let cluster = Cluster::new().await;
     let driver = TestDriver::default();
     let helper = cluster.start(&driver).await;
-    helper.publish_resources(resources(pool)).unwrap();
+    helper.handles().publish_resources(resources(pool)).unwrap();
     status(&helper, |status| matches!(status, PublishStatus::Failing(_))).await;
     let errors = driver.errors.lock().unwrap().clone();
     assert!(errors.len() == 1 && errors[0].contains(&format!("pool {POOL}: {field}:")), "{errors:?}");
@@ -128,7 +128,7 @@ async fn a_slice_that_the_server_refuses_is_reported_with_the_remedy() {
     let Some(cluster) = Cluster::with_gates(&[("DRAListTypeAttributes", false)]).await else { return };
     let driver = TestDriver::default();
     let helper = cluster.start(&driver).await;
-    helper.publish_resources(resources(one(gpu("a").attribute("numa", vec![0, 1]))).pool("other", gpus(1))).unwrap();
+    helper.handles().publish_resources(resources(one(gpu("a").attribute("numa", vec![0, 1]))).pool("other", gpus(1))).unwrap();
     let error = eventually("the error is reported", || driver.errors.lock().unwrap().pop()).await;
     assert!(error.contains("DRAListTypeAttributes"), "{error}");
     cluster.until("the other pool is published", |slices| slices.len() == 1).await;
@@ -144,7 +144,7 @@ async fn a_missing_permission_is_reported_with_its_rule(#[case] missing: &str, #
     cluster.withhold(Some(missing)).await;
     let driver = TestDriver::default();
     let helper = cluster.start(&driver).await;
-    helper.publish_resources(resources(gpus(1))).unwrap();
+    helper.handles().publish_resources(resources(gpus(1))).unwrap();
     let error = eventually("the error is reported", || driver.errors.lock().unwrap().pop()).await;
     assert!(error.contains(rule), "{error}");
     status(&helper, |status| matches!(status, PublishStatus::Failing(_))).await;
@@ -160,8 +160,8 @@ async fn publishing_does_not_wait_for_a_server_that_is_down() {
     cluster.wire.stop().await;
     let driver = TestDriver::default();
     let helper = cluster.start(&driver).await;
-    helper.publish_resources(resources(gpus(1))).unwrap();
-    helper.publish_resources(resources(gpus(2))).unwrap();
+    helper.handles().publish_resources(resources(gpus(1))).unwrap();
+    helper.handles().publish_resources(resources(gpus(2))).unwrap();
     eventually("the error is reported", || driver.errors.lock().unwrap().pop()).await;
     cluster.wire.resume();
     published(&helper).await;
@@ -265,7 +265,7 @@ async fn the_last_publish_wins_whatever_fails(#[values(1, 2, 3)] seed: u64) {
                 let count = random.below(400);
                 let skip = 1 + random.below(5);
                 let devices = gpus(count).devices.into_iter().step_by(skip);
-                helper.publish_resources(resources(Pool::default().devices(devices))).unwrap();
+                helper.handles().publish_resources(resources(Pool::default().devices(devices))).unwrap();
             }
         }
         // Sometimes long enough for the writes, sometimes not.

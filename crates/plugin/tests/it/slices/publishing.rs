@@ -7,7 +7,7 @@ use crate::support::in_time;
 
 /// Publishes resources, and waits until the API server stores them.
 pub async fn publish(helper: &Helper, resources: DriverResources) {
-    helper.publish_resources(resources).unwrap();
+    helper.handles().publish_resources(resources).unwrap();
     published(helper).await;
 }
 
