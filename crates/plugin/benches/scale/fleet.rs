@@ -91,6 +91,7 @@ impl Node {
                 .capacity("memory", "80Gi")
         });
         helper
+            .handles()
             .publish_resources(DriverResources::default().pool(&self.name, Pool::default().devices(devices)))
             .unwrap();
         let peer = Peer::connect(helper.dra_socket().unwrap()).await.unwrap();

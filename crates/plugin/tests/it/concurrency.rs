@@ -305,7 +305,9 @@ async fn a_slow_claim_does_not_delay_the_file_work_of_others() {
     let calls = prepare_all(&node, &helper, &["slow-1"]).await;
     driver.wait_for(1).await;
     for number in 0..10 {
-        in_time(helper.handles().update_request_metadata(&claim.reference(), "gpu", news("gpu-0", number))).await.unwrap();
+        in_time(helper.handles().update_request_metadata(&claim.reference(), "gpu", news("gpu-0", number)))
+            .await
+            .unwrap();
     }
     assert_eq!(node.metadata(&claim, "gpu")["metadata"]["generation"], 11);
     assert!(!calls[0].is_finished());

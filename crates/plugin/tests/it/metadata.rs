@@ -656,7 +656,8 @@ async fn an_update_is_visible_in_a_file_that_is_already_open_or_mounted() {
 
     for (number, model_now) in ["m2", "a-model-with-an-even-longer-name-than-before", "m3"].iter().enumerate() {
         let update = vec![known("gpu-0", model_now)];
-        let generation = scene.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap();
+        let generation =
+            scene.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap();
 
         assert_eq!(generation, i64::try_from(number).unwrap() + 2);
         for seen in [read(&open), read(&File::open(&link).unwrap())] {

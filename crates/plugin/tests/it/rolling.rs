@@ -85,7 +85,7 @@ async fn the_new_instance_takes_over_before_the_old_one_stops() {
     assert!(node.is_prepared(&claim), "claims stay prepared when an instance stops");
     let kubelet = Kubelet::of(&new).await;
     kubelet.prepare_one(&claim).await.unwrap();
-    assert_eq!(new.update_request_metadata(&claim.reference(), "gpu", news("gpu-0", 1)).await.unwrap(), 2);
+    assert_eq!(new.handles().update_request_metadata(&claim.reference(), "gpu", news("gpu-0", 1)).await.unwrap(), 2);
     kubelet.unprepare_one(&claim).await.unwrap();
     assert!(!node.is_prepared(&claim));
     new.stop().await.unwrap();
@@ -353,7 +353,7 @@ async fn an_update_in_one_instance_and_an_unprepare_in_the_other_exclude_each_ot
                 let old = old.clone();
                 let reference = claim.reference();
                 tokio::spawn(async move {
-                    old.update_request_metadata(&reference, "gpu", news("gpu-0", round * 10 + number)).await
+                    old.handles().update_request_metadata(&reference, "gpu", news("gpu-0", round * 10 + number)).await
                 })
             })
             .collect();
@@ -404,7 +404,7 @@ async fn a_claim_that_a_concurrent_go_instance_has_prepared_is_adopted() {
     let kubelet = Kubelet::of(&new).await;
     let error = kubelet.prepare_one(&rival).await.unwrap_err();
     assert!(error.contains("is still prepared for claim default/x"), "{error}");
-    assert_eq!(new.update_request_metadata(&claim.reference(), "gpu", news("gpu-0", 1)).await.unwrap(), 2);
+    assert_eq!(new.handles().update_request_metadata(&claim.reference(), "gpu", news("gpu-0", 1)).await.unwrap(), 2);
     kubelet.prepare_one(&claim).await.unwrap();
     let after = std::fs::metadata(node.metadata_file(&claim, "gpu")).unwrap().ino();
     assert_eq!(inode, after, "a file in use was replaced");

@@ -426,7 +426,7 @@ async fn of_two_instances_the_newer_publishes_until_it_ends() {
     publish(&new, resources(gpus(2))).await;
     cluster.take_requests();
 
-    old.publish_resources(resources(gpus(3))).unwrap();
+    old.handles().publish_resources(resources(gpus(3))).unwrap();
     status(&old, |status| *status == PublishStatus::Standby).await;
     cluster.wipe().await;
     let slices = cluster.until("the newer repairs", |slices| slices.len() == 1).await;

@@ -278,7 +278,8 @@ async fn a_device_that_is_not_allocated_is_an_error_and_does_not_delay_others() 
 async fn invalid_values_are_refused_before_anything_is_sent() {
     let fixture = Fixture::new().await;
     let claim = fixture.claim("one").await;
-    let error = fixture.helper.handles().report_device_status(&reference(&claim), [gpu(0).data(json!([]))]).unwrap_err();
+    let error =
+        fixture.helper.handles().report_device_status(&reference(&claim), [gpu(0).data(json!([]))]).unwrap_err();
     assert!(matches!(error, ReportError::Invalid { .. }));
     assert!(error.to_string().contains("device pool-1/gpu-0: data: must be a JSON object"), "{error}");
     assert!(fixture.writes().is_empty());
@@ -352,7 +353,7 @@ async fn two_instances_keep_each_others_entries() {
     let claim = old.claim("one").await;
     for number in 0..20 {
         old.report(&claim, numbered(0, number));
-        new.report_device_status(&reference(&claim), [numbered(1, number)]).unwrap();
+        new.handles().report_device_status(&reference(&claim), [numbered(1, number)]).unwrap();
         old.until(&claim, "gpu-0", |entry| entry["data"]["number"] == number).await;
         old.until(&claim, "gpu-1", |entry| entry["data"]["number"] == number).await;
         assert_eq!(old.entries(&claim).await.len(), 2);
@@ -457,7 +458,8 @@ async fn an_update_with_a_report_writes_the_file_and_the_claim() {
     assert_eq!(entry["conditions"][0]["reason"], "Configured");
 
     // Values that the API server would reject are not written to the file either.
-    let bad = fixture.helper.handles().update_request_metadata(&claim_ref, "gpu", update("10.0.0.5")).and_report().await;
+    let bad =
+        fixture.helper.handles().update_request_metadata(&claim_ref, "gpu", update("10.0.0.5")).and_report().await;
     assert!(bad.unwrap_err().to_string().contains("networkData.ips[0]"));
     assert_eq!(in_file()["metadata"]["generation"], 2);
 
@@ -470,8 +472,12 @@ async fn an_update_with_a_report_writes_the_file_and_the_claim() {
 
     // Nothing is reported for a claim that is not prepared.
     kubelet.unprepare_one(&claim).await.unwrap();
-    let gone =
-        fixture.helper.handles().update_request_metadata(&claim_ref, "gpu", self::update("10.0.0.7/24")).and_report().await;
+    let gone = fixture
+        .helper
+        .handles()
+        .update_request_metadata(&claim_ref, "gpu", self::update("10.0.0.7/24"))
+        .and_report()
+        .await;
     assert!(gone.unwrap_err().is_not_prepared());
 }
 

@@ -134,7 +134,10 @@ mod integration {
                 metadata: Some(metadata),
                 ..Device::default()
             };
-            assert_eq!(driver.update_request_metadata(&claim, "gpu", vec![device]).await.unwrap(), generation);
+            assert_eq!(
+                driver.handles().update_request_metadata(&claim, "gpu", vec![device]).await.unwrap(),
+                generation
+            );
             let file = read(&pod, "main", &path).await.expect("the file");
             assert_eq!(file["metadata"]["generation"], generation);
             assert_eq!(attributes(&file)["generation"]["int"], generation);

@@ -49,7 +49,9 @@ async fn no_claim_is_locked_while_a_holder_is_fetched() {
 
     let meanwhile = async {
         eventually("the holder is fetched", || (scene.node.api.gets("holder") >= 2).then_some(())).await;
-        in_time(scene.helper.handles().update_request_metadata(&other.reference(), "gpu", news("gpu-1", 1))).await.unwrap();
+        in_time(scene.helper.handles().update_request_metadata(&other.reference(), "gpu", news("gpu-1", 1)))
+            .await
+            .unwrap();
         in_time(kubelet.unprepare_one(&other)).await.unwrap();
         assert!(!is_complete.load(Ordering::SeqCst), "it waited for the API server");
         // The holder itself can be unprepared too, which resolves the conflict.

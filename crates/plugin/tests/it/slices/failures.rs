@@ -128,7 +128,10 @@ async fn a_slice_that_the_server_refuses_is_reported_with_the_remedy() {
     let Some(cluster) = Cluster::with_gates(&[("DRAListTypeAttributes", false)]).await else { return };
     let driver = TestDriver::default();
     let helper = cluster.start(&driver).await;
-    helper.handles().publish_resources(resources(one(gpu("a").attribute("numa", vec![0, 1]))).pool("other", gpus(1))).unwrap();
+    helper
+        .handles()
+        .publish_resources(resources(one(gpu("a").attribute("numa", vec![0, 1]))).pool("other", gpus(1)))
+        .unwrap();
     let error = eventually("the error is reported", || driver.errors.lock().unwrap().pop()).await;
     assert!(error.contains("DRAListTypeAttributes"), "{error}");
     cluster.until("the other pool is published", |slices| slices.len() == 1).await;
