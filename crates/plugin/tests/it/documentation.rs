@@ -18,9 +18,9 @@ use serde_json::Value;
 
 use crate::support::DRIVER;
 
-#[allow(dead_code, reason = "it is a program of its own")]
+#[allow(dead_code, clippy::needless_pass_by_value, reason = "it is a program of its own, in the style of its reader")]
 mod guide;
-#[allow(dead_code, reason = "it is a program of its own")]
+#[allow(dead_code, clippy::needless_pass_by_value, reason = "it is a program of its own, in the style of its reader")]
 mod network;
 
 fn repository() -> PathBuf {

@@ -28,7 +28,7 @@ fn driver() -> TestDriver {
 
 /// An instance of a driver that is updated while it runs.
 async fn instance(node: &Node, pod: &str, driver: &TestDriver) -> Helper {
-    let builder = plugin(&node).device_metadata(true).rolling_update(pod);
+    let builder = plugin(node).device_metadata(true).rolling_update(pod);
     builder.start(driver.clone()).await.unwrap()
 }
 
