@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -25,10 +24,9 @@ use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use tonic::{Code, Status};
 
 use crate::support::{
-    DRIVER, Kubelet, Node, SlowDriver, TestClaim, TestDriver, channel, eventually, http_get, in_time, info, notify,
+    ANY_PORT, DRIVER, Kubelet, Node, SlowDriver, TestClaim, TestDriver, channel, eventually, http_get, in_time, info,
+    notify,
 };
-
-const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 /// A driver whose first device works and whose second does not.
 struct WatchingDriver;
@@ -318,7 +316,7 @@ async fn the_kubelet_learns_name_endpoint_and_services() {
     assert_eq!(services, ["v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth"]);
     let kubelet = Kubelet::of(&helper).await;
     assert_eq!(kubelet.call().await.unwrap_err().code(), Code::Unimplemented);
-    kubelet.older().call().await.unwrap();
+    kubelet.v1beta1().call().await.unwrap();
     helper.stop().await.unwrap();
 }
 
@@ -388,9 +386,9 @@ async fn a_stop_withdraws_the_registration_first_and_lets_calls_finish() {
     eventually("registration withdrawn", || (!registration.exists()).then_some(())).await;
     eventually("no new callers", || (!dra.exists()).then_some(())).await;
     assert!(!in_flight.is_finished() && !stop.is_finished());
-    assert_eq!(*driver.inside.borrow(), 1, "the call goes on");
+    assert_eq!(*driver.in_flight.borrow(), 1, "the call goes on");
 
-    driver.door.add_permits(1);
+    driver.permits.add_permits(1);
     let (answer, claim) = in_time(in_flight).await.unwrap();
     assert_eq!(answer.unwrap().len(), 1);
     in_time(stop).await.unwrap().unwrap();
