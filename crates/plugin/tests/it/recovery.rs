@@ -194,7 +194,7 @@ async fn no_claim_loses_its_files_when_the_api_server_fails() {
     let error = eventually("the error is reported", || driver.errors.lock().unwrap().first().cloned()).await;
     assert_eq!(
         error,
-        "look for claims that are gone: get resourceclaim default/train (uid uid-1): the API server answered 403 \
+        "unprepare orphaned claims: get resourceclaim default/train (uid uid-1): the API server answered 403 \
          Forbidden: not today",
     );
     assert!(node.is_prepared(&claim));
@@ -255,7 +255,7 @@ async fn an_invalid_entry_does_not_prevent_the_driver_from_starting(#[case] bad:
     match reported {
         Some(reported) => {
             assert_eq!(errors.len(), 1, "{errors:?}");
-            assert!(errors[0].starts_with("bring in order what an earlier instance left: "), "{errors:?}");
+            assert!(errors[0].starts_with("recover what an earlier instance left: "), "{errors:?}");
             assert!(errors[0].contains(reported), "{errors:?}");
         }
         None => assert_eq!(errors, [""; 0]),

@@ -77,8 +77,8 @@ impl Fixture {
 
     /// Returns the paths of the driver's write requests.
     fn writes(&self) -> Vec<String> {
-        let lines = self.cluster.proxy.requests().into_iter().filter(RecordedRequest::is_write);
-        lines.map(|request| request.path).collect()
+        let writes = self.cluster.proxy.requests().into_iter().filter(RecordedRequest::is_write);
+        writes.map(|request| request.path).collect()
     }
 }
 
@@ -296,14 +296,14 @@ async fn invalid_values_are_refused_before_anything_is_sent() {
 async fn the_error_of_a_missing_permission_has_the_rule_to_add(#[case] resource: &str, #[case] rule: &str) {
     let fixture = Fixture::new().await;
     let claim = fixture.claim("one").await;
-    fixture.cluster.revoke(Some(resource)).await;
+    fixture.cluster.grant_all_except(Some(resource)).await;
     fixture.report(&claim, numbered(0, 1));
     let error = fixture.error().await;
     let rule = rule.replace("DRIVER", &fixture.cluster.names.driver);
     let rule = format!(r#"add this rule to the driver's ClusterRole: - {{apiGroups: ["resource.k8s.io"], {rule}"#);
     assert!(error.contains(&rule), "{error}");
     // Once the rule is added the report is delivered: here by the last attempt of a stop.
-    fixture.cluster.revoke(None).await;
+    fixture.cluster.grant_all_except(None).await;
     let fixture = fixture.restart().await;
     assert_eq!(fixture.entry(&claim, "gpu-0").await.unwrap()["data"], json!({"number": 1}));
     assert_eq!(fixture.driver.errors.lock().unwrap().len(), 1, "one error");
@@ -387,12 +387,12 @@ async fn an_unprepare_drops_pending_reports_but_not_its_own() {
 /// Whether the API server refuses connections or does not respond, a stop takes a few seconds and reports what is lost.
 #[rstest::rstest]
 #[case::refused(false)]
-#[case::silent(true)]
+#[case::hanging(true)]
 #[tokio::test]
-async fn a_stop_does_not_wait_for_an_unavailable_api_server(#[case] is_silent: bool) {
+async fn a_stop_does_not_wait_for_an_unavailable_api_server(#[case] is_hanging: bool) {
     let fixture = Fixture::new().await;
     let claim = fixture.claim("one").await;
-    if is_silent {
+    if is_hanging {
         fixture.cluster.proxy.stop_responding();
     } else {
         fixture.cluster.proxy.stop().await;

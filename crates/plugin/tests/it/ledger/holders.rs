@@ -136,7 +136,8 @@ async fn a_claim_with_one_device_that_the_kubelet_unprepares_is_left_to_the_kube
     fixture.helper.stop().await.unwrap();
 }
 
-/// The containers of a pod that was deleted by force may still run: the kubelet has until the device timeout to unprepare it, even after a restart.
+/// The containers of a pod that was deleted by force may still run: the kubelet has until the device timeout to unprepare the
+/// claim, even after a restart.
 #[rstest]
 #[tokio::test]
 async fn a_holder_that_is_gone_is_left_to_the_kubelet_for_a_while(#[values(true, false)] is_restarted: bool) {

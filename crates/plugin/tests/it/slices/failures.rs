@@ -141,14 +141,14 @@ async fn a_slice_that_the_server_refuses_is_reported_with_the_remedy() {
 #[tokio::test]
 async fn a_missing_permission_is_reported_with_its_rule(#[case] missing: &str, #[case] rule: &str) {
     let cluster = Cluster::new().await;
-    cluster.revoke(Some(missing)).await;
+    cluster.grant_all_except(Some(missing)).await;
     let driver = TestDriver::default();
     let helper = cluster.start(&driver).await;
     helper.publish_resources(resources(gpus(1))).unwrap();
     let error = eventually("the error is reported", || driver.errors.lock().unwrap().pop()).await;
     assert!(error.contains(rule), "{error}");
     status(&helper, |status| matches!(status, PublishStatus::Failing(_))).await;
-    cluster.revoke(None).await;
+    cluster.grant_all_except(None).await;
     published(&helper).await;
     assert_eq!(cluster.slices().await.len(), 1);
 }
@@ -174,17 +174,17 @@ async fn publishing_does_not_wait_for_a_server_that_is_down() {
 #[case(Fault::Disconnect)]
 #[case(Fault::LostResponse)]
 #[tokio::test]
-async fn failed_writes_are_retried_without_duplicates(#[case] failure: Fault) {
+async fn failed_writes_are_retried_without_duplicates(#[case] fault: Fault) {
     let cluster = Cluster::new().await;
     let helper = cluster.start(&TestDriver::default()).await;
-    cluster.proxy.fail("create", "resourceslices", failure, Times::Next(2));
+    cluster.proxy.fail("create", "resourceslices", fault, Times::Next(2));
     publish(&helper, resources(gpus(300))).await;
     let slices = cluster.until("three slices", |slices| slices.len() == 3).await;
     assert_eq!(slices.iter().map(|slice| names(slice).len()).sum::<usize>(), 300);
     let generation = slices[0].spec.pool.generation;
     assert!(slices.iter().all(|slice| slice.spec.pool.generation == generation));
 
-    cluster.proxy.fail("update", "resourceslices", failure, Times::Next(1));
+    cluster.proxy.fail("update", "resourceslices", fault, Times::Next(1));
     let mut more = gpus(300);
     more.devices.iter_mut().for_each(|device| *device = gpu(&device.name).attribute("model", "m2"));
     publish(&helper, resources(more)).await;
@@ -257,9 +257,9 @@ async fn the_last_publish_wins_whatever_fails(#[values(1, 2, 3)] seed: u64) {
             }
             1 => cluster.proxy.drop_watches(),
             2 | 3 => {
-                let failures = [Fault::InternalError, Fault::Unavailable, Fault::Disconnect, Fault::LostResponse];
+                let faults = [Fault::InternalError, Fault::Unavailable, Fault::Disconnect, Fault::LostResponse];
                 let verb = ["create", "update", "delete", "list"][random.below(4)];
-                cluster.proxy.fail(verb, "resourceslices", failures[random.below(4)], Times::Next(1));
+                cluster.proxy.fail(verb, "resourceslices", faults[random.below(4)], Times::Next(1));
             }
             _ => {
                 let count = random.below(400);

@@ -200,8 +200,8 @@ impl Cluster {
         self.server.account(&self.names, false).await
     }
 
-    /// Revokes the driver's permissions for a resource, if there is one, and grants it all others.
-    pub async fn revoke(&self, resource: Option<&str>) {
+    /// Grants the driver all permissions that it needs, except those for `resource`, if it is given.
+    pub async fn grant_all_except(&self, resource: Option<&str>) {
         allow(&self.server, &self.names, Permissions::required().without(resource)).await;
     }
 

@@ -20,6 +20,7 @@ pub type Responses<T> = BTreeMap<String, Result<T, String>>;
 pub struct Kubelet(pub Peer);
 
 impl Kubelet {
+    /// Connects to the DRA socket of a driver.
     pub async fn of(helper: &Helper) -> Self {
         Self::at(helper.dra_socket().unwrap()).await
     }

@@ -35,16 +35,19 @@ const REQUIRED: [Permission; 5] = [
 ];
 
 impl Permission {
+    /// Returns the only object that the permission is for, if it is limited to one.
     pub fn name<'a>(&self, names: &'a Names) -> Option<&'a str> {
         self.is_named.then_some(names.driver.as_str())
     }
 }
 
 impl Permissions {
+    /// Returns all permissions that a driver on a node needs.
     pub fn required() -> Self {
         Self(REQUIRED.to_vec())
     }
 
+    /// Removes the permissions for a resource.
     pub fn without(mut self, resource: Option<&str>) -> Self {
         self.0.retain(|permission| Some(permission.resource) != resource);
         self

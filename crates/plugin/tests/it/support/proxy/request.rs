@@ -27,7 +27,7 @@ impl RecordedRequest {
             ["api", _, rest @ ..] | ["apis", _, _, rest @ ..] => rest,
             _ => &[],
         };
-        // A name follows the resource, except in lists, watches and creates.
+        // In requests for a single object, its name follows the resource.
         let has_name = match rest {
             ["namespaces", _, _, rest @ ..] | [_, rest @ ..] => !rest.is_empty(),
             [] => return Self { verb: "", path, media, time },
