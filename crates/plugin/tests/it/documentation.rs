@@ -19,6 +19,7 @@ use serde_json::Value;
 use crate::support::DRIVER;
 
 #[allow(dead_code, reason = "it is a program of its own")]
+#[allow(clippy::needless_pass_by_value, reason = "`run_with` passes the handles by value")]
 mod guide;
 #[allow(dead_code, reason = "it is a program of its own")]
 mod network;

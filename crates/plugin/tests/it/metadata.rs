@@ -262,7 +262,7 @@ async fn a_subrequest_is_in_the_document_only() {
 /// A.1: a claim from a template is mounted under the name of the pod's entry.
 #[tokio::test]
 async fn a_claim_from_a_template_is_mounted_under_the_name_of_the_pods_entry() {
-    let claim = TestClaim::new("my-claim", UID).from_template("my-gpu");
+    let claim = TestClaim::new("my-claim", UID).made_from_template("my-gpu");
     let pinned = Pinned::of(claim, &["gpu-request"], None).await;
 
     pinned.prepare().await;
@@ -385,7 +385,7 @@ async fn containers_see_the_file_in_both_layouts_or_in_the_configured_one() {
 #[tokio::test]
 async fn a_claim_from_a_template_has_both_paths_too() {
     let fixture = Fixture::new(TestDriver::default()).await;
-    let (claim, _) = fixture.prepare(one_gpu().from_template("gpus")).await;
+    let (claim, _) = fixture.prepare(one_gpu().made_from_template("gpus")).await;
 
     let kep = format!("{KEP}/my-claim/gpu/{DRIVER}-metadata.json");
     let released = format!("{RELEASED}/resourceclaimtemplates/gpus/gpu/{DRIVER}-metadata.json");
@@ -767,7 +767,7 @@ async fn a_hostile_annotation_fails_its_claim_and_writes_nothing() {
     let all = |fixture: &Fixture| -> usize { walk(fixture.node.root.path()) };
     let before = all(&fixture);
     for hostile in ["..", ".", "a/b", "../../../etc", "/etc", "A", "a b", "a\0b", &long] {
-        let claim = fixture.node.claim(one_gpu().from_template(hostile));
+        let claim = fixture.node.claim(one_gpu().made_from_template(hostile));
         let error = fixture.kubelet.prepare_one(&claim).await.unwrap_err();
         assert!(error.contains("annotation resource.kubernetes.io/pod-claim-name: pod claim name"), "{error}");
         assert_eq!(all(&fixture), before, "{hostile:?}");
@@ -784,7 +784,7 @@ fn walk(directory: &std::path::Path) -> usize {
 #[tokio::test]
 async fn an_empty_annotation_is_ignored() {
     let fixture = Fixture::new(TestDriver::default()).await;
-    let (claim, _) = fixture.prepare(one_gpu().from_template("")).await;
+    let (claim, _) = fixture.prepare(one_gpu().made_from_template("")).await;
 
     let released = format!("{RELEASED}/resourceclaims/my-claim/gpu/{DRIVER}-metadata.json");
     assert_eq!(fixture.container_paths(&claim, "gpu")[1], released);

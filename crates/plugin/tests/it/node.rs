@@ -28,7 +28,7 @@ fn driver() -> TestDriver {
 
 /// Starts an instance of a driver with rolling updates.
 async fn instance(node: &Node, pod: &str, driver: &TestDriver) -> Helper {
-    let builder = plugin(&node).device_metadata(true).rolling_update(pod);
+    let builder = plugin(node).device_metadata(true).rolling_update(pod);
     builder.start(driver.clone()).await.unwrap()
 }
 

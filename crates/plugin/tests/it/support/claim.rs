@@ -38,7 +38,7 @@ impl TestClaim {
     }
 
     /// Marks the claim as made from a template, for this entry in the pod's `resourceClaims`.
-    pub fn from_template(mut self, pod_claim: &str) -> Self {
+    pub fn made_from_template(mut self, pod_claim: &str) -> Self {
         self.object["metadata"]["annotations"] = json!({"resource.kubernetes.io/pod-claim-name": pod_claim});
         self
     }
