@@ -1,7 +1,6 @@
 //! Tests of concurrent calls.
 
 use std::collections::{BTreeSet, HashSet};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -9,9 +8,9 @@ use drakkar_plugin::{BoxError, Claim, ClaimRef, Device, DraPlugin, Helper, Metad
 use futures::future::join_all;
 use proptest::prelude::*;
 
-use crate::support::{Kubelet, Node, Random, SlowDriver, TestClaim, TestDriver, in_time, metric, news};
-
-const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+use crate::support::{
+    ANY_PORT, Kubelet, Node, Random, SlowDriver, TestClaim, TestDriver, in_time, metric, numbered_device,
+};
 
 /// A completed call that prepared or unprepared a claim.
 #[derive(Debug, Clone, Copy)]
@@ -66,8 +65,8 @@ async fn play(helper: &Arc<Helper>, claims: &Arc<Vec<TestClaim>>, scripts: Vec<V
                     Call::Update(index) => {
                         let claim = &claims[index];
                         let device = claim.object["status"]["allocation"]["devices"]["results"][0]["device"].as_str();
-                        let news = news(device.unwrap(), i64::try_from(player * 1000 + step).unwrap());
-                        match helper.handles().update_request_metadata(&claim.reference(), "gpu", news).await {
+                        let devices = numbered_device(device.unwrap(), i64::try_from(player * 1000 + step).unwrap());
+                        match helper.handles().update_request_metadata(&claim.reference(), "gpu", devices).await {
                             Ok(generation) => assert!(generation > 1, "{generation}"),
                             Err(error) => assert!(error.is_not_prepared(), "{error}"),
                         }
@@ -207,7 +206,8 @@ async fn concurrent_updates_are_all_counted_and_the_last_one_stays() {
         let updater = helper.handles().metadata_updater();
         let reference = claim.reference();
         tokio::spawn(async move {
-            let generation = updater.update_request_metadata(&reference, "gpu", news("gpu-0", number)).await.unwrap();
+            let generation =
+                updater.update_request_metadata(&reference, "gpu", numbered_device("gpu-0", number)).await.unwrap();
             (generation, number)
         })
     });
@@ -258,7 +258,7 @@ async fn a_serialized_driver_is_never_called_concurrently() {
     for call in calls {
         in_time(call).await.unwrap();
     }
-    assert_eq!(driver.most.load(Ordering::SeqCst), 1);
+    assert_eq!(driver.max_in_flight.load(Ordering::SeqCst), 1);
     helper.stop().await.unwrap();
 }
 
@@ -270,7 +270,7 @@ async fn a_driver_that_is_not_serialized_is_called_concurrently() {
     let helper = node.builder().serialize(false).concurrency(3).start(driver.clone()).await.unwrap();
     let calls = prepare_all(&node, &helper, &["slow-1", "slow-2", "slow-3", "slow-4", "slow-5"]).await;
     driver.wait_for(5).await;
-    driver.door.add_permits(5);
+    driver.permits.add_permits(5);
     for call in calls {
         in_time(call).await.unwrap();
     }
@@ -284,13 +284,13 @@ async fn a_driver_that_is_not_serialized_is_called_concurrently() {
         })
         .collect();
     let kubelet = Kubelet::of(&helper).await;
-    driver.most.store(0, Ordering::SeqCst);
+    driver.max_in_flight.store(0, Ordering::SeqCst);
     let call = tokio::spawn(async move { kubelet.0.prepare(&batch).await });
     driver.wait_for(3).await;
-    driver.door.add_permits(8);
+    driver.permits.add_permits(8);
     let responses = in_time(call).await.unwrap().unwrap();
     assert!(responses.values().all(Result::is_ok), "{responses:?}");
-    assert_eq!((responses.len(), driver.most.load(Ordering::SeqCst)), (8, 3));
+    assert_eq!((responses.len(), driver.max_in_flight.load(Ordering::SeqCst)), (8, 3));
     helper.stop().await.unwrap();
 }
 
@@ -305,13 +305,13 @@ async fn a_slow_claim_does_not_delay_the_file_work_of_others() {
     let calls = prepare_all(&node, &helper, &["slow-1"]).await;
     driver.wait_for(1).await;
     for number in 0..10 {
-        in_time(helper.handles().update_request_metadata(&claim.reference(), "gpu", news("gpu-0", number)))
+        in_time(helper.handles().update_request_metadata(&claim.reference(), "gpu", numbered_device("gpu-0", number)))
             .await
             .unwrap();
     }
     assert_eq!(node.metadata(&claim, "gpu")["metadata"]["generation"], 11);
     assert!(!calls[0].is_finished());
-    driver.door.add_permits(1);
+    driver.permits.add_permits(1);
     for call in calls {
         in_time(call).await.unwrap();
     }
@@ -331,7 +331,7 @@ async fn a_slow_claim_does_not_delay_other_claims_of_a_driver_that_is_not_serial
     assert!(node.is_prepared(&claim));
     in_time(kubelet.unprepare_one(&claim)).await.unwrap();
     assert!(!calls[0].is_finished());
-    driver.door.add_permits(1);
+    driver.permits.add_permits(1);
     for call in calls {
         in_time(call).await.unwrap();
     }
@@ -371,7 +371,7 @@ impl DraPlugin for UpdatesAnother {
             && claim.reference().name.as_str() == "a"
         {
             self.1.notify_one();
-            updater.update_request_metadata(other, "gpu", news("gpu-1", 7)).await?;
+            updater.update_request_metadata(other, "gpu", numbered_device("gpu-1", 7)).await?;
         }
         Ok(claim.results().map(Device::from).collect())
     }

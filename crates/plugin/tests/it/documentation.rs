@@ -1,9 +1,9 @@
-//! docs/driver-authors.md and docs/go-gaps.md tell the truth: flags, manifests, tests that are named, links.
+//! Tests that docs/driver-authors.md and docs/go-gaps.md match the code: flags, manifests, names of tests, links.
 //!
-//! The snippets in Rust are compiled as documentation tests (the end of `src/lib.rs`). The driver and its tests, which
-//! those would leave out, are [`guide`], and run here.
+//! The Rust snippets are compiled as documentation tests (the end of `src/lib.rs`). Those do not run `#[cfg(test)]` code, so the
+//! first driver and its tests are also in [`guide`], and run here.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a panic fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -31,28 +31,28 @@ fn page(name: &str) -> String {
     std::fs::read_to_string(repository().join("docs").join(name)).unwrap()
 }
 
-/// The code of all snippets in a language, such as `yaml` or `rust,no_run`.
+/// Returns the code of all snippets in a language, such as `yaml` or `rust,no_run`.
 fn snippets(page: &str, language: &str) -> Vec<String> {
     let mut snippets = Vec::new();
     let mut lines = page.lines();
     while let Some(line) = lines.next() {
-        let Some(of) = line.strip_prefix("```") else { continue };
+        let Some(info) = line.strip_prefix("```") else { continue };
         let code: String = lines.by_ref().take_while(|line| *line != "```").flat_map(|line| [line, "\n"]).collect();
-        if of == language {
+        if info == language {
             snippets.push(code);
         }
     }
     snippets
 }
 
-/// The cells of the rows of all tables.
+/// Returns the rows of all tables, as cells.
 fn rows(page: &str) -> impl Iterator<Item = Vec<&str>> {
     let rows = page.lines().filter_map(|line| line.strip_prefix('|')?.strip_suffix('|'));
     rows.map(|row| row.split('|').map(str::trim).collect())
 }
 
 #[test]
-fn the_first_driver_and_its_tests_are_those_that_are_run_here() {
+fn the_first_driver_and_its_tests_are_compiled_and_run() {
     let page = page("driver-authors.md");
     let tests = snippets(&page, "rust").into_iter().find(|snippet| snippet.starts_with("#[cfg(test)]")).unwrap();
     let program = [snippets(&page, "rust,no_run")[0].clone(), tests].join("\n");
@@ -60,13 +60,13 @@ fn the_first_driver_and_its_tests_are_those_that_are_run_here() {
 }
 
 #[test]
-fn the_network_driver_is_the_one_that_is_run_here() {
+fn the_network_driver_is_compiled_and_run() {
     let page = page("driver-authors.md");
     let program = include_str!("documentation/network.rs").split("\n#[cfg(test)]").next().unwrap();
     assert_eq!(snippets(&page, "rust,no_run")[1], program);
 }
 
-/// The front pages of the crate and of the project show the driver of the guide.
+/// The README of the crate shows the driver of the guide.
 #[test]
 fn the_driver_of_the_readme_is_the_one_of_the_guide() {
     let readme = std::fs::read_to_string(repository().join("crates/plugin/README.md")).unwrap();
@@ -75,7 +75,7 @@ fn the_driver_of_the_readme_is_the_one_of_the_guide() {
 }
 
 #[test]
-fn the_table_of_flags_has_every_flag_with_its_variable_and_default_and_no_other() {
+fn the_table_of_flags_has_exactly_the_flags_with_variable_and_default() {
     let command = <Flags as clap::Args>::augment_args(clap::Command::new("driver"));
     let mut flags = BTreeMap::new();
     for flag in command.get_arguments() {
@@ -92,7 +92,7 @@ fn the_table_of_flags_has_every_flag_with_its_variable_and_default_and_no_other(
     assert_eq!(documented, flags);
 }
 
-/// What the API server would make of a manifest: fields that it does not know are mistakes.
+/// Decodes a manifest, and fails the test if it has unknown fields.
 fn strict<T: DeserializeOwned + Serialize>(manifest: &Value) -> T {
     let object: T = serde_json::from_value(manifest.clone()).unwrap();
     let mut known = serde_json::to_value(&object).unwrap();
@@ -103,6 +103,7 @@ fn strict<T: DeserializeOwned + Serialize>(manifest: &Value) -> T {
     object
 }
 
+/// Returns the manifests of the guide, by kind.
 fn manifests() -> BTreeMap<String, Value> {
     let page = page("driver-authors.md");
     let documents = snippets(&page, "yaml").into_iter().flat_map(|yaml| {
@@ -113,7 +114,7 @@ fn manifests() -> BTreeMap<String, Value> {
 }
 
 #[test]
-fn every_manifest_is_one_that_an_api_server_understands() {
+fn every_manifest_is_valid() {
     let manifests = manifests();
     let kinds: Vec<&str> = manifests.keys().map(String::as_str).collect();
     assert_eq!(kinds, ["ClusterRole", "ClusterRoleBinding", "DaemonSet", "DeviceClass", "ResourceSlice"]);
@@ -124,7 +125,7 @@ fn every_manifest_is_one_that_an_api_server_understands() {
     assert_eq!(slice.spec.driver, DRIVER);
 }
 
-/// The manifest with which the end-to-end tests deploy their driver on a real node.
+/// Returns the manifests with which the end-to-end tests deploy their driver, by kind.
 fn tested_manifests() -> BTreeMap<String, Value> {
     let yaml = std::fs::read_to_string(repository().join("e2e/manifests/driver.yaml")).unwrap();
     let documents: Vec<Value> = serde_saphyr::from_multiple(&yaml).unwrap();
@@ -132,7 +133,7 @@ fn tested_manifests() -> BTreeMap<String, Value> {
 }
 
 #[test]
-fn the_daemon_set_runs_with_the_privileges_that_the_end_to_end_tests_run_with_and_has_none_to_spare() {
+fn the_daemon_set_has_the_least_privileges_and_those_of_the_end_to_end_tests() {
     let context = |manifests: &BTreeMap<String, Value>| {
         manifests["DaemonSet"].pointer("/spec/template/spec/containers/0/securityContext").unwrap().clone()
     };
@@ -145,7 +146,7 @@ fn the_daemon_set_runs_with_the_privileges_that_the_end_to_end_tests_run_with_an
 }
 
 #[test]
-fn the_permissions_are_those_that_the_end_to_end_tests_run_with() {
+fn the_permissions_are_those_of_the_end_to_end_tests() {
     let verbs_of = |rules: &Value| -> BTreeMap<String, BTreeSet<String>> {
         let rules = rules["rules"].as_array().unwrap().iter();
         let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -158,7 +159,7 @@ fn the_permissions_are_those_that_the_end_to_end_tests_run_with() {
         let resource = row[2].trim_start_matches('`').split('`').next().unwrap();
         let known = ["resourceslices", "nodes", "resourceclaims/status", "resourceclaims/driver"];
         if known.contains(&resource) {
-            // What comes after a semicolon is for other drivers than those that are deployed there.
+            // Verbs after a semicolon are for drivers that the end-to-end tests do not deploy.
             let verbs = row[3].split(';').next().unwrap().split(", ").map(str::to_owned).collect();
             documented.insert(resource.to_owned(), verbs);
         }
@@ -167,7 +168,7 @@ fn the_permissions_are_those_that_the_end_to_end_tests_run_with() {
 }
 
 #[test]
-fn the_daemon_set_mounts_what_the_driver_needs_under_the_same_path_and_sets_only_flags_that_there_are() {
+fn the_daemon_set_mounts_the_needed_directories_under_their_host_paths_and_sets_existing_flags() {
     let set: DaemonSet = strict(&manifests()["DaemonSet"]);
     let pod = set.spec.template.spec.unwrap();
     let [driver] = &pod.containers[..] else { panic!("one container") };
@@ -215,7 +216,7 @@ fn the_tests_that_the_rows_name_exist() {
                 let path = repository().join("crates").join(name);
                 source = Some(std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{gap}: {name}: {error}")));
             } else {
-                let source = source.as_ref().unwrap_or_else(|| panic!("{gap}: {name} of which file?"));
+                let source = source.as_ref().unwrap_or_else(|| panic!("{gap}: {name} has no file before it"));
                 assert!(source.contains(&format!("fn {name}(")), "{gap}: there is no test {name}");
             }
             checked += 1;
@@ -225,7 +226,7 @@ fn the_tests_that_the_rows_name_exist() {
 }
 
 #[test]
-fn links_lead_to_files_and_headings_that_are_there() {
+fn links_lead_to_existing_files_and_headings() {
     for name in ["driver-authors.md", "go-gaps.md"] {
         let page = page(name);
         let targets = page.split("](").skip(1).filter_map(|rest| rest.split(')').next());
@@ -241,7 +242,7 @@ fn links_lead_to_files_and_headings_that_are_there() {
     }
 }
 
-/// The name by which a heading can be linked to.
+/// Returns the anchor of a heading.
 fn anchor(line: &str) -> Option<String> {
     let heading = line.strip_prefix('#')?.trim_start_matches('#').trim().to_lowercase();
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));

@@ -7,39 +7,15 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use drakkar_node::kubelet::Device as KubeletDevice;
-use drakkar_plugin::{
-    Batch, BoxError, Claim, ClaimRef, Device, DeviceMetadata, DraPlugin, Helper, Outcomes, PluginBuilder,
-};
+use drakkar_plugin::{Batch, BoxError, Claim, ClaimRef, Device, DeviceMetadata, DraPlugin, Outcomes};
 use serde_json::{Value, json};
 
 use crate::support::{
-    DRIVER, Kubelet, Line, Node, Ongoing, PATIENCE, TestClaim, TestDriver, cdi_devices, eventually, in_time,
+    DRIVER, Fixture, InFlight, Kubelet, Node, SocketProxy, TIMEOUT, TestClaim, TestDriver, cdi_devices, eventually,
+    in_time,
 };
 
-/// A node, a driver on it, and its kubelet.
-struct Scene {
-    node: Node,
-    helper: Helper,
-    kubelet: Kubelet,
-}
-
-impl Scene {
-    async fn new(driver: impl DraPlugin) -> Self {
-        Self::with(driver, |builder| builder).await
-    }
-
-    async fn with(driver: impl DraPlugin, set: impl FnOnce(PluginBuilder) -> PluginBuilder) -> Self {
-        let node = Node::default();
-        let helper = set(node.builder()).start(driver).await.unwrap();
-        let kubelet = Kubelet::of(&helper).await;
-        Self { node, helper, kubelet }
-    }
-
-    /// Creates a claim with a device of its own.
-    fn claim(&self, name: &str) -> TestClaim {
-        self.node.claim(TestClaim::new(name, &format!("uid-of-{name}")).device("gpu", &format!("gpu-{name}")))
-    }
-
+impl Fixture {
     /// Whether there are files of any claim.
     fn has_files(&self) -> bool {
         self.node.files().iter().any(|file| file.ends_with(".json"))
@@ -126,29 +102,29 @@ async fn a_batch_has_one_response_for_each_claim_whatever_the_driver_returns() {
             outcomes
         },
     };
-    let scene = Scene::new(driver).await;
-    let one = scene.claim("one");
-    let two = scene.claim("two");
-    let forgotten = scene.claim("forgotten");
+    let fixture = Fixture::new(driver).await;
+    let one = fixture.node.named_claim("one");
+    let two = fixture.node.named_claim("two");
+    let forgotten = fixture.node.named_claim("forgotten");
 
-    let prepared = scene.kubelet.prepare(&[&one, &forgotten, &two]).await;
+    let prepared = fixture.kubelet.prepare(&[&one, &forgotten, &two]).await;
 
     assert_eq!(prepared.len(), 3, "{prepared:?}");
     assert!(prepared[one.uid()].is_ok() && prepared[two.uid()].is_ok());
     let error = prepared[forgotten.uid()].as_ref().unwrap_err();
     assert!(error.contains("returned no outcome for the claim"), "{error}");
-    assert!(!scene.node.metadata_file(&forgotten, "gpu").exists());
+    assert!(!fixture.node.metadata_file(&forgotten, "gpu").exists());
 
-    let unprepared = scene.kubelet.unprepare(&[&one, &two]).await;
+    let unprepared = fixture.kubelet.unprepare(&[&one, &two]).await;
 
     assert_eq!(unprepared.len(), 2, "{unprepared:?}");
     assert_eq!(unprepared[one.uid()], Ok(()));
     assert!(unprepared[two.uid()].as_ref().unwrap_err().contains("returned no outcome"));
-    assert!(!scene.node.metadata_file(&one, "gpu").exists());
-    assert!(scene.node.metadata_file(&two, "gpu").exists());
+    assert!(!fixture.node.metadata_file(&one, "gpu").exists());
+    assert!(fixture.node.metadata_file(&two, "gpu").exists());
     forgets.store(false, Ordering::SeqCst);
-    scene.kubelet.unprepare_one(&two).await.unwrap();
-    assert!(!scene.has_files());
+    fixture.kubelet.unprepare_one(&two).await.unwrap();
+    assert!(!fixture.has_files());
 }
 
 /// G19: a response that the kubelet could not use, or with devices of other claims, fails the claim. The error names the cause,
@@ -161,13 +137,13 @@ async fn an_invalid_driver_response_is_refused_and_leaves_no_files() {
         "bad" => Ok(vec![device(&["gpu/large"], "gpu-0"), current.lock().unwrap().clone()]),
         _ => Ok(allocated(claim)),
     });
-    let scene = Scene::new(driver).await;
+    let fixture = Fixture::new(driver).await;
     let shared = |share: &str| json!({"request": "gpu/large", "driver": DRIVER, "pool": "node-1", "device": "gpu-1", "shareID": share});
     let foreign = json!({"request": "nic", "driver": "nic.example.com", "pool": "node-1", "device": "nic-0"});
     let bad = TestClaim::new("bad", "uid-of-bad").device("gpu/large", "gpu-0").result(shared("s1")).result(foreign);
-    let bad = scene.node.claim(bad);
+    let bad = fixture.node.claim(bad);
     let next = TestClaim::new("next", "uid-of-next").device("gpu", "gpu-0").result(shared("s1"));
-    let next = scene.node.claim(next);
+    let next = fixture.node.claim(next);
     let good = || device(&["gpu"], "gpu-1");
     let id = |id: &str| Device { cdi_device_ids: vec![id.into()], ..good() };
     let pool = |pool: &str| Device { pool_name: pool.into(), ..good() };
@@ -198,15 +174,15 @@ async fn an_invalid_driver_response_is_refused_and_leaves_no_files() {
     ];
     for (wrong, expected) in cases {
         *response.lock().unwrap() = wrong;
-        let error = scene.kubelet.prepare_one(&bad).await.unwrap_err();
+        let error = fixture.kubelet.prepare_one(&bad).await.unwrap_err();
         assert!(error.contains(expected), "{expected:?} is not in {error:?}");
-        assert!(!scene.has_files(), "{expected}: {:?}", scene.node.files());
+        assert!(!fixture.has_files(), "{expected}: {:?}", fixture.node.files());
     }
     *response.lock().unwrap() = good();
-    scene.kubelet.prepare_one(&bad).await.unwrap();
-    scene.kubelet.prepare_one(&next).await.unwrap_err();
-    scene.kubelet.unprepare_one(&bad).await.unwrap();
-    scene.kubelet.prepare_one(&next).await.unwrap();
+    fixture.kubelet.prepare_one(&bad).await.unwrap();
+    fixture.kubelet.prepare_one(&next).await.unwrap_err();
+    fixture.kubelet.unprepare_one(&bad).await.unwrap();
+    fixture.kubelet.prepare_one(&next).await.unwrap();
 }
 
 /// G19: an invalid response fails only its claim.
@@ -216,11 +192,11 @@ async fn an_invalid_driver_response_for_one_claim_does_not_affect_the_others() {
         "bad" => Ok(vec![device(&["gpu"], "gpu-7")]),
         _ => Ok(allocated(claim)),
     });
-    let scene = Scene::new(driver).await;
-    let bad = scene.claim("bad");
-    let good = scene.claim("good");
+    let fixture = Fixture::new(driver).await;
+    let bad = fixture.node.named_claim("bad");
+    let good = fixture.node.named_claim("good");
 
-    let responses = scene.kubelet.prepare(&[&bad, &good]).await;
+    let responses = fixture.kubelet.prepare(&[&bad, &good]).await;
 
     assert!(responses[bad.uid()].is_err());
     assert_eq!(cdi_devices(responses[good.uid()].as_ref().unwrap()).len(), 2);
@@ -238,22 +214,22 @@ async fn a_panic_of_the_driver_is_the_error_of_that_claim() {
         _ => Ok(()),
     });
     for serialize in [true, false] {
-        let scene = Scene::with(driver.clone(), |builder| builder.serialize(serialize)).await;
-        let hot = scene.claim("hot");
-        let stuck = scene.claim("stuck");
-        let good = scene.claim("good");
+        let fixture = Fixture::with(driver.clone(), |builder| builder.serialize(serialize)).await;
+        let hot = fixture.node.named_claim("hot");
+        let stuck = fixture.node.named_claim("stuck");
+        let good = fixture.node.named_claim("good");
 
-        let prepared = scene.kubelet.prepare(&[&hot, &stuck, &good]).await;
+        let prepared = fixture.kubelet.prepare(&[&hot, &stuck, &good]).await;
         assert_eq!(prepared[hot.uid()], Err("the driver panicked: gpu is on fire".to_owned()));
         assert!(prepared[stuck.uid()].is_ok() && prepared[good.uid()].is_ok());
 
-        let unprepared = scene.kubelet.unprepare(&[&hot, &stuck, &good]).await;
+        let unprepared = fixture.kubelet.unprepare(&[&hot, &stuck, &good]).await;
         assert_eq!(unprepared[hot.uid()], Ok(()));
         assert_eq!(unprepared[stuck.uid()], Err("the driver panicked: gpu does not let go of stuck".to_owned()));
         assert_eq!(unprepared[good.uid()], Ok(()));
-        assert!(scene.node.metadata_file(&stuck, "gpu").exists());
-        assert!(!scene.node.metadata_file(&good, "gpu").exists());
-        scene.kubelet.prepare_one(&good).await.unwrap();
+        assert!(fixture.node.metadata_file(&stuck, "gpu").exists());
+        assert!(!fixture.node.metadata_file(&good, "gpu").exists());
+        fixture.kubelet.prepare_one(&good).await.unwrap();
     }
 }
 
@@ -279,18 +255,18 @@ impl DraPlugin for Hasty {
 /// G14: a driver's method may panic before it returns a future; that fails its claims, not the call.
 #[tokio::test]
 async fn a_panic_before_the_future_is_the_error_of_its_claims_too() {
-    let scene = Scene::new(Hasty).await;
-    let hot = scene.claim("hot");
-    let good = scene.claim("good");
+    let fixture = Fixture::new(Hasty).await;
+    let hot = fixture.node.named_claim("hot");
+    let good = fixture.node.named_claim("good");
 
-    let prepared = scene.kubelet.prepare(&[&hot, &good]).await;
+    let prepared = fixture.kubelet.prepare(&[&hot, &good]).await;
     assert!(prepared[hot.uid()].as_ref().unwrap_err().contains("too hasty"), "{prepared:?}");
     assert!(prepared[good.uid()].is_ok());
 
-    let unprepared = scene.kubelet.unprepare(&[&hot, &good]).await;
+    let unprepared = fixture.kubelet.unprepare(&[&hot, &good]).await;
     assert!(unprepared[hot.uid()].as_ref().unwrap_err().contains("too hasty with all"), "{unprepared:?}");
-    assert!(unprepared[good.uid()].is_err() && scene.node.metadata_file(&good, "gpu").exists());
-    scene.kubelet.unprepare_one(&good).await.unwrap();
+    assert!(unprepared[good.uid()].is_err() && fixture.node.metadata_file(&good, "gpu").exists());
+    fixture.kubelet.unprepare_one(&good).await.unwrap();
 }
 
 /// G14: a panic in the batch method fails the claims of the batch; claims that failed before keep their own errors, and the
@@ -310,23 +286,23 @@ async fn a_panic_for_the_whole_batch_is_the_error_of_its_claims() {
             claims.iter().map(|claim| (claim.uid.clone(), Ok(()))).collect()
         },
     };
-    let scene = Scene::new(driver).await;
-    let one = scene.claim("one");
-    let two = scene.claim("two");
+    let fixture = Fixture::new(driver).await;
+    let one = fixture.node.named_claim("one");
+    let two = fixture.node.named_claim("two");
     let unknown = TestClaim::new("unknown", "uid-of-unknown");
 
-    let prepared = scene.kubelet.prepare(&[&one, &two, &unknown]).await;
+    let prepared = fixture.kubelet.prepare(&[&one, &two, &unknown]).await;
     for claim in [&one, &two] {
         assert_eq!(prepared[claim.uid()], Err("the driver panicked: all gpus are on fire".to_owned()));
     }
     assert!(prepared[unknown.uid()].as_ref().unwrap_err().contains("does not exist"));
-    assert!(!scene.has_files());
-    let unprepared = scene.kubelet.unprepare(&[&one, &two]).await;
+    assert!(!fixture.has_files());
+    let unprepared = fixture.kubelet.unprepare(&[&one, &two]).await;
     assert!(unprepared.values().all(|response| response.as_ref().unwrap_err().contains("all gpus are stuck")));
 
     panics.store(false, Ordering::SeqCst);
-    assert!(scene.kubelet.prepare(&[&one, &two]).await.values().all(Result::is_ok));
-    assert!(scene.kubelet.unprepare(&[&one, &two]).await.values().all(Result::is_ok));
+    assert!(fixture.kubelet.prepare(&[&one, &two]).await.values().all(Result::is_ok));
+    assert!(fixture.kubelet.unprepare(&[&one, &two]).await.values().all(Result::is_ok));
 }
 
 /// G20: devices that a driver caches are not modified.
@@ -342,11 +318,11 @@ async fn devices_cached_by_the_driver_are_not_modified() {
         }
         Ok(cache.clone())
     });
-    let scene = Scene::new(driver).await;
-    let claim = scene.claim("one");
+    let fixture = Fixture::new(driver).await;
+    let claim = fixture.node.named_claim("one");
 
-    let first = scene.kubelet.prepare_one(&claim).await.unwrap();
-    let second = scene.kubelet.prepare_one(&claim).await.unwrap();
+    let first = fixture.kubelet.prepare_one(&claim).await.unwrap();
+    let second = fixture.kubelet.prepare_one(&claim).await.unwrap();
 
     assert_eq!(kept.lock().unwrap()[0].cdi_device_ids, ["gpu.example.com/gpu=gpu-one"]);
     assert_eq!(cdi_devices(&first), ["gpu.example.com/gpu=gpu-one", &metadata_id(&claim, "gpu")]);
@@ -357,22 +333,22 @@ async fn devices_cached_by_the_driver_are_not_modified() {
 #[tokio::test]
 async fn a_device_for_all_requests_is_in_the_file_of_each() {
     let driver = TestDriver::preparing(|_| Ok(vec![device(&[], "gpu-0")]));
-    let scene = Scene::new(driver).await;
+    let fixture = Fixture::new(driver).await;
     let foreign = json!({"request": "c", "driver": "nic.example.com", "pool": "node-1", "device": "nic-0"});
     let claim = TestClaim::new("one", "uid-1").device("a", "gpu-0").device("b/large", "gpu-0").result(foreign);
-    let claim = scene.node.claim(claim);
+    let claim = fixture.node.claim(claim);
 
-    let devices = scene.kubelet.prepare_one(&claim).await.unwrap();
+    let devices = fixture.kubelet.prepare_one(&claim).await.unwrap();
 
     for (request, reference) in [("a", "a"), ("b", "b/large")] {
-        let written = &scene.node.metadata(&claim, request)["requests"];
+        let written = &fixture.node.metadata(&claim, request)["requests"];
         assert_eq!(written, &json!([{"name": reference, "devices": [entry("gpu-0")]}]), "{request}");
         assert_eq!(
             cdi_devices_for(Some(request), &devices),
             ["gpu.example.com/gpu=gpu-0", &metadata_id(&claim, request)]
         );
     }
-    assert!(!scene.node.metadata_file(&claim, "c").exists());
+    assert!(!fixture.node.metadata_file(&claim, "c").exists());
     assert_eq!(cdi_devices_for(Some("c"), &devices), ["gpu.example.com/gpu=gpu-0"]);
 }
 
@@ -387,13 +363,13 @@ async fn references_to_one_request_share_a_file_with_an_entry_each() {
     let driver = TestDriver::preparing(|_| {
         Ok(vec![device(&["gpu"], "gpu-0"), device(&["gpu/large"], "gpu-1"), device(&["gpu"], "gpu-2")])
     });
-    let scene = Scene::new(driver).await;
+    let fixture = Fixture::new(driver).await;
     let claim = TestClaim::new("one", "uid-1").device("gpu/large", "gpu-0").device("gpu/large", "gpu-1");
-    let claim = scene.node.claim(claim.device("gpu/large", "gpu-2"));
+    let claim = fixture.node.claim(claim.device("gpu/large", "gpu-2"));
 
-    let devices = scene.kubelet.prepare_one(&claim).await.unwrap();
+    let devices = fixture.kubelet.prepare_one(&claim).await.unwrap();
 
-    let written = &scene.node.metadata(&claim, "gpu")["requests"];
+    let written = &fixture.node.metadata(&claim, "gpu")["requests"];
     let expected = json!([
         {"name": "gpu", "devices": [entry("gpu-0"), entry("gpu-2")]},
         {"name": "gpu/large", "devices": [entry("gpu-1")]},
@@ -415,12 +391,12 @@ async fn containers_of_requests_that_share_a_device_see_their_own_file_only() {
     let references = vec![device(&["a/x", "b"], "gpu-0")];
     for response in [both, all, each, references] {
         let returned = response.clone();
-        let scene = Scene::new(TestDriver::preparing(move |_| Ok(returned.clone()))).await;
-        let claim = scene.node.claim(TestClaim::new("one", "uid-1").device("a/x", "gpu-0").device("b", "gpu-0"));
+        let fixture = Fixture::new(TestDriver::preparing(move |_| Ok(returned.clone()))).await;
+        let claim = fixture.node.claim(TestClaim::new("one", "uid-1").device("a/x", "gpu-0").device("b", "gpu-0"));
         let of_a = metadata_id(&claim, "a");
         let of_b = metadata_id(&claim, "b");
 
-        let devices = scene.kubelet.prepare_one(&claim).await.unwrap();
+        let devices = fixture.kubelet.prepare_one(&claim).await.unwrap();
 
         for device in &devices {
             let carries_metadata = device.cdi_device_ids.iter().any(|id| id.contains("/metadata="));
@@ -445,11 +421,11 @@ async fn the_metadata_id_comes_once_and_after_the_drivers_own() {
         first.cdi_device_ids.push(format!("{DRIVER}/gpu=all"));
         Ok(vec![first, device(&["gpu/large"], "gpu-1")])
     });
-    let scene = Scene::new(driver).await;
+    let fixture = Fixture::new(driver).await;
     let claim = TestClaim::new("one", "uid-1").device("gpu/large", "gpu-0").device("gpu/large", "gpu-1");
-    let claim = scene.node.claim(claim);
+    let claim = fixture.node.claim(claim);
 
-    let devices = scene.kubelet.prepare_one(&claim).await.unwrap();
+    let devices = fixture.kubelet.prepare_one(&claim).await.unwrap();
 
     let id = metadata_id(&claim, "gpu");
     let first = ["gpu.example.com/gpu=gpu-0", "gpu.example.com/gpu=all", &id];
@@ -462,11 +438,11 @@ async fn the_metadata_id_comes_once_and_after_the_drivers_own() {
 #[tokio::test]
 async fn request_names_in_the_response_have_no_subrequests_and_no_duplicates() {
     let driver = TestDriver::preparing(|_| Ok(vec![device(&["gpu/large", "gpu", "nic/fast"], "gpu-0")]));
-    let scene = Scene::new(driver).await;
+    let fixture = Fixture::new(driver).await;
     let claim = TestClaim::new("one", "uid-1").device("gpu/large", "gpu-0").device("nic/fast", "gpu-0");
-    let claim = scene.node.claim(claim);
+    let claim = fixture.node.claim(claim);
 
-    let devices = scene.kubelet.prepare_one(&claim).await.unwrap();
+    let devices = fixture.kubelet.prepare_one(&claim).await.unwrap();
 
     assert_eq!(devices[0].request_names, ["gpu", "nic"]);
     assert_eq!(devices[0].cdi_device_ids, ["gpu.example.com/gpu=gpu-0"]);
@@ -485,31 +461,31 @@ async fn share_ids_are_passed_on_or_filled_in() {
         let given = Device { share_id: Some("s2".into()), ..device(&["b"], "gpu-1") };
         Ok(vec![device(&["a"], "gpu-0"), given, device(&["b"], "gpu-1"), device(&["c"], "gpu-2")])
     });
-    let scene = Scene::new(driver).await;
+    let fixture = Fixture::new(driver).await;
     let claim = TestClaim::new("one", "uid-1").result(share("a", "gpu-0", "s0")).result(share("b", "gpu-1", "s1"));
-    let claim = scene.node.claim(claim.result(share("b", "gpu-1", "s2")).device("c", "gpu-2"));
+    let claim = fixture.node.claim(claim.result(share("b", "gpu-1", "s2")).device("c", "gpu-2"));
 
-    let devices = scene.kubelet.prepare_one(&claim).await.unwrap();
+    let devices = fixture.kubelet.prepare_one(&claim).await.unwrap();
 
     let shares: Vec<Option<&str>> = devices.iter().map(|device| device.share_id.as_deref()).collect();
     assert_eq!(shares, [Some("s0"), Some("s2"), None, None], "the third could be either share: {devices:?}");
 
-    let older = scene.kubelet.older();
+    let v1beta1 = fixture.kubelet.v1beta1();
     let expected: Vec<KubeletDevice> =
         devices.into_iter().map(|device| KubeletDevice { share_id: None, ..device }).collect();
-    assert_eq!(older.prepare_one(&claim).await.unwrap(), expected);
-    older.unprepare_one(&claim).await.unwrap();
-    assert!(!scene.has_files());
+    assert_eq!(v1beta1.prepare_one(&claim).await.unwrap(), expected);
+    v1beta1.unprepare_one(&claim).await.unwrap();
+    assert!(!fixture.has_files());
 }
 
 /// Devices that the framework adds have the share IDs of the allocation.
 #[tokio::test]
 async fn a_device_that_the_driver_did_not_return_has_the_share_of_the_allocation() {
-    let scene = Scene::new(TestDriver::preparing(|_| Ok(vec![]))).await;
+    let fixture = Fixture::new(TestDriver::preparing(|_| Ok(vec![]))).await;
     let claim = TestClaim::new("one", "uid-1").result(share("a", "gpu-0", "s0")).result(share("a", "gpu-1", "s1"));
-    let claim = scene.node.claim(claim);
+    let claim = fixture.node.claim(claim);
 
-    let devices = scene.kubelet.prepare_one(&claim).await.unwrap();
+    let devices = fixture.kubelet.prepare_one(&claim).await.unwrap();
 
     let returned = |device: &KubeletDevice| (device.device_name.clone(), device.share_id.clone().unwrap());
     let expected = [("gpu-0".to_owned(), "s0".to_owned()), ("gpu-1".to_owned(), "s1".to_owned())];
@@ -520,22 +496,22 @@ async fn a_device_that_the_driver_did_not_return_has_the_share_of_the_allocation
 /// Errors of claims are returned in both versions of the kubelet's API.
 #[tokio::test]
 async fn errors_are_returned_in_v1beta1_too() {
-    let scene = Scene::new(TestDriver::default()).await;
-    let good = scene.claim("good");
+    let fixture = Fixture::new(TestDriver::default()).await;
+    let good = fixture.node.named_claim("good");
     let unknown = TestClaim::new("unknown", "uid-of-unknown");
 
-    let responses = scene.kubelet.older().prepare(&[&unknown, &good]).await;
+    let responses = fixture.kubelet.v1beta1().prepare(&[&unknown, &good]).await;
 
     assert!(responses[unknown.uid()].as_ref().unwrap_err().contains("does not exist"));
     assert_eq!(responses[good.uid()].as_ref().unwrap().len(), 1);
 }
 
 /// Creates the claims `one` and `two`, to which the same device is allocated, with these fields added to the results.
-fn rivals(scene: &Scene, one: &Value, two: &Value) -> (TestClaim, TestClaim) {
+fn rivals(fixture: &Fixture, one: &Value, two: &Value) -> (TestClaim, TestClaim) {
     let claim = |name: &str, more: &Value| {
         let mut result = json!({"request": "gpu", "driver": DRIVER, "pool": "node-1", "device": "gpu-0"});
         result.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        scene.node.claim(TestClaim::new(name, &format!("uid-of-{name}")).result(result))
+        fixture.node.claim(TestClaim::new(name, &format!("uid-of-{name}")).result(result))
     };
     (claim("one", one), claim("two", two))
 }
@@ -545,21 +521,21 @@ fn rivals(scene: &Scene, one: &Value, two: &Value) -> (TestClaim, TestClaim) {
 async fn a_device_of_another_claim_is_refused_until_that_claim_is_unprepared() {
     for metadata in [true, false] {
         let driver = TestDriver::default();
-        let scene = Scene::with(driver.clone(), |builder| builder.device_metadata(metadata)).await;
-        let (one, two) = rivals(&scene, &json!({}), &json!({}));
-        scene.kubelet.prepare_one(&one).await.unwrap();
+        let fixture = Fixture::with(driver.clone(), |builder| builder.device_metadata(metadata)).await;
+        let (one, two) = rivals(&fixture, &json!({}), &json!({}));
+        fixture.kubelet.prepare_one(&one).await.unwrap();
 
-        let error = scene.kubelet.prepare_one(&two).await.unwrap_err();
+        let error = fixture.kubelet.prepare_one(&two).await.unwrap_err();
 
         let expected = "device node-1/gpu-0 is still prepared for claim default/one (uid uid-of-one)";
         assert!(error.contains(expected) && error.contains("claim default/two (uid uid-of-two)"), "{error}");
         assert_eq!(driver.take_calls(), ["prepare one"], "the driver is not called");
-        assert!(!scene.node.metadata_file(&two, "gpu").exists());
-        let again = scene.kubelet.prepare_one(&one).await;
+        assert!(!fixture.node.metadata_file(&two, "gpu").exists());
+        let again = fixture.kubelet.prepare_one(&one).await;
         assert!(again.is_ok(), "the same claim again: {again:?}");
 
-        scene.kubelet.unprepare_one(&one).await.unwrap();
-        scene.kubelet.prepare_one(&two).await.unwrap();
+        fixture.kubelet.unprepare_one(&one).await.unwrap();
+        fixture.kubelet.prepare_one(&two).await.unwrap();
     }
 }
 
@@ -567,14 +543,14 @@ async fn a_device_of_another_claim_is_refused_until_that_claim_is_unprepared() {
 #[tokio::test]
 async fn a_prepare_waits_for_a_device_that_is_about_to_be_free() {
     let driver = TestDriver::default();
-    let scene = Scene::with(driver.clone(), |builder| builder.device_timeout(PATIENCE)).await;
-    let (one, two) = rivals(&scene, &json!({}), &json!({}));
-    scene.kubelet.prepare_one(&one).await.unwrap();
+    let fixture = Fixture::with(driver.clone(), |builder| builder.device_timeout(TIMEOUT)).await;
+    let (one, two) = rivals(&fixture, &json!({}), &json!({}));
+    fixture.kubelet.prepare_one(&one).await.unwrap();
 
-    let (prepared, ()) = tokio::join!(scene.kubelet.prepare_one(&two), async {
+    let (prepared, ()) = tokio::join!(fixture.kubelet.prepare_one(&two), async {
         // The first claim is fetched again when the second one has run into it.
-        eventually("the second claim waits", || (scene.node.api.gets(one.name()) >= 2).then_some(())).await;
-        scene.kubelet.unprepare_one(&one).await.unwrap();
+        eventually("the second claim waits", || (fixture.node.api.gets(one.name()) >= 2).then_some(())).await;
+        fixture.kubelet.unprepare_one(&one).await.unwrap();
     });
 
     assert_eq!(prepared.unwrap().len(), 1);
@@ -585,14 +561,14 @@ async fn a_prepare_waits_for_a_device_that_is_about_to_be_free() {
 #[tokio::test]
 async fn a_claim_that_is_deleted_while_it_waits_is_not_prepared() {
     let driver = TestDriver::default();
-    let scene = Scene::with(driver.clone(), |builder| builder.device_timeout(PATIENCE)).await;
-    let (one, two) = rivals(&scene, &json!({}), &json!({}));
-    scene.kubelet.prepare_one(&one).await.unwrap();
+    let fixture = Fixture::with(driver.clone(), |builder| builder.device_timeout(TIMEOUT)).await;
+    let (one, two) = rivals(&fixture, &json!({}), &json!({}));
+    fixture.kubelet.prepare_one(&one).await.unwrap();
 
-    let (refused, ()) = tokio::join!(scene.kubelet.prepare_one(&two), async {
-        eventually("the second claim waits", || (scene.node.api.gets(one.name()) >= 2).then_some(())).await;
-        scene.node.api.remove("default", two.name());
-        scene.kubelet.unprepare_one(&one).await.unwrap();
+    let (refused, ()) = tokio::join!(fixture.kubelet.prepare_one(&two), async {
+        eventually("the second claim waits", || (fixture.node.api.gets(one.name()) >= 2).then_some(())).await;
+        fixture.node.api.remove("default", two.name());
+        fixture.kubelet.unprepare_one(&one).await.unwrap();
     });
 
     assert!(refused.unwrap_err().contains("does not exist"));
@@ -602,20 +578,20 @@ async fn a_claim_that_is_deleted_while_it_waits_is_not_prepared() {
 /// The kubelet does not unprepare a claim before it has the response of the call, so waiting would be pointless.
 #[tokio::test]
 async fn claims_of_one_call_do_not_wait_for_each_other() {
-    let scene = Scene::with(TestDriver::default(), |builder| builder.device_timeout(10 * PATIENCE)).await;
-    let (one, two) = rivals(&scene, &json!({}), &json!({}));
-    let responses = in_time(scene.kubelet.prepare(&[&one, &two])).await;
+    let fixture = Fixture::with(TestDriver::default(), |builder| builder.device_timeout(10 * TIMEOUT)).await;
+    let (one, two) = rivals(&fixture, &json!({}), &json!({}));
+    let responses = in_time(fixture.kubelet.prepare(&[&one, &two])).await;
     assert!(responses[one.uid()].is_ok() != responses[two.uid()].is_ok(), "{responses:?}");
 }
 
 /// G21: two claims of one call cannot hold the same device either.
 #[tokio::test]
 async fn of_two_claims_of_one_call_with_the_same_device_one_is_refused() {
-    let scene = Scene::new(TestDriver::default()).await;
-    let (one, two) = rivals(&scene, &json!({}), &json!({}));
-    let other = scene.claim("other");
+    let fixture = Fixture::new(TestDriver::default()).await;
+    let (one, two) = rivals(&fixture, &json!({}), &json!({}));
+    let other = fixture.node.named_claim("other");
 
-    let responses = scene.kubelet.prepare(&[&one, &two, &other]).await;
+    let responses = fixture.kubelet.prepare(&[&one, &two, &other]).await;
 
     assert!(responses[one.uid()].is_ok() != responses[two.uid()].is_ok(), "{responses:?}");
     assert!(responses[other.uid()].is_ok());
@@ -638,10 +614,10 @@ async fn a_device_may_be_in_two_claims_with_admin_access_or_different_shares() {
         (json!({}), json!({"device": "gpu-1"}), true),
     ];
     for (of_one, of_two, fits) in cases {
-        let scene = Scene::new(TestDriver::default()).await;
-        let (one, two) = rivals(&scene, &of_one, &of_two);
-        scene.kubelet.prepare_one(&one).await.unwrap();
-        let outcome = scene.kubelet.prepare_one(&two).await;
+        let fixture = Fixture::new(TestDriver::default()).await;
+        let (one, two) = rivals(&fixture, &of_one, &of_two);
+        fixture.kubelet.prepare_one(&one).await.unwrap();
+        let outcome = fixture.kubelet.prepare_one(&two).await;
         assert_eq!(outcome.is_ok(), fits, "{of_one} and {of_two}: {outcome:?}");
     }
 }
@@ -649,10 +625,10 @@ async fn a_device_may_be_in_two_claims_with_admin_access_or_different_shares() {
 /// G21: a driver can turn the guard off.
 #[tokio::test]
 async fn without_the_guard_a_device_may_be_in_two_claims() {
-    let scene = Scene::with(TestDriver::default(), |builder| builder.double_allocation_guard(false)).await;
-    let (one, two) = rivals(&scene, &json!({}), &json!({}));
+    let fixture = Fixture::with(TestDriver::default(), |builder| builder.double_allocation_guard(false)).await;
+    let (one, two) = rivals(&fixture, &json!({}), &json!({}));
 
-    let responses = scene.kubelet.prepare(&[&one, &two]).await;
+    let responses = fixture.kubelet.prepare(&[&one, &two]).await;
 
     assert!(responses.values().all(Result::is_ok), "{responses:?}");
 }
@@ -664,18 +640,18 @@ async fn a_failed_unprepare_keeps_the_files_and_the_device() {
     let is_stuck = stuck.clone();
     let driver = TestDriver::default()
         .unpreparing(move |_| if is_stuck.load(Ordering::SeqCst) { Err("gpu does not let go".into()) } else { Ok(()) });
-    let scene = Scene::new(driver).await;
-    let (one, two) = rivals(&scene, &json!({}), &json!({}));
-    scene.kubelet.prepare_one(&one).await.unwrap();
+    let fixture = Fixture::new(driver).await;
+    let (one, two) = rivals(&fixture, &json!({}), &json!({}));
+    fixture.kubelet.prepare_one(&one).await.unwrap();
 
-    assert_eq!(scene.kubelet.unprepare_one(&one).await, Err("gpu does not let go".to_owned()));
+    assert_eq!(fixture.kubelet.unprepare_one(&one).await, Err("gpu does not let go".to_owned()));
 
-    assert!(scene.node.metadata_file(&one, "gpu").exists() && scene.node.spec_file(&one, "gpu").exists());
-    scene.kubelet.prepare_one(&two).await.unwrap_err();
+    assert!(fixture.node.metadata_file(&one, "gpu").exists() && fixture.node.spec_file(&one, "gpu").exists());
+    fixture.kubelet.prepare_one(&two).await.unwrap_err();
     stuck.store(false, Ordering::SeqCst);
-    scene.kubelet.unprepare_one(&one).await.unwrap();
-    assert!(!scene.has_files());
-    scene.kubelet.prepare_one(&two).await.unwrap();
+    fixture.kubelet.unprepare_one(&one).await.unwrap();
+    assert!(!fixture.has_files());
+    fixture.kubelet.prepare_one(&two).await.unwrap();
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -699,42 +675,42 @@ async fn the_drivers_error_is_returned_with_its_causes() {
         Err(error.into())
     });
     let driver = driver.unpreparing(|_| Err(layered(&["reset gpu-0", "timed out"]).into()));
-    let scene = Scene::new(driver).await;
-    let claim = scene.claim("one");
+    let fixture = Fixture::new(driver).await;
+    let claim = fixture.node.named_claim("one");
 
-    let prepared = scene.kubelet.prepare_one(&claim).await;
+    let prepared = fixture.kubelet.prepare_one(&claim).await;
     assert_eq!(prepared, Err("prepare gpu-0: bind vfio-pci: permission denied".to_owned()));
-    assert_eq!(scene.kubelet.unprepare_one(&claim).await, Err("reset gpu-0: timed out".to_owned()));
+    assert_eq!(fixture.kubelet.unprepare_one(&claim).await, Err("reset gpu-0: timed out".to_owned()));
 }
 
 /// Section 2.2: an empty text would mean success, so an error without a text gets one.
 #[tokio::test]
 async fn an_error_without_a_text_is_not_a_success() {
     let driver = TestDriver::preparing(|_| Err("".into())).unpreparing(|_| Err("".into()));
-    let scene = Scene::new(driver).await;
-    let claim = scene.claim("one");
+    let fixture = Fixture::new(driver).await;
+    let claim = fixture.node.named_claim("one");
 
-    assert!(!scene.kubelet.prepare_one(&claim).await.unwrap_err().is_empty());
-    assert!(!scene.kubelet.unprepare_one(&claim).await.unwrap_err().is_empty());
-    assert!(!scene.has_files());
+    assert!(!fixture.kubelet.prepare_one(&claim).await.unwrap_err().is_empty());
+    assert!(!fixture.kubelet.unprepare_one(&claim).await.unwrap_err().is_empty());
+    assert!(!fixture.has_files());
 }
 
 /// Section 2.1: the kubelet also unprepares claims that were never prepared.
 #[tokio::test]
 async fn unpreparing_an_unknown_claim_succeeds_and_can_be_repeated() {
     let driver = TestDriver::default();
-    let scene = Scene::new(driver.clone()).await;
-    let claim = scene.claim("one");
+    let fixture = Fixture::new(driver.clone()).await;
+    let claim = fixture.node.named_claim("one");
     let unknown = TestClaim::new("unknown", "uid-of-unknown");
-    scene.kubelet.prepare_one(&claim).await.unwrap();
-    scene.node.api.remove("default", "one");
+    fixture.kubelet.prepare_one(&claim).await.unwrap();
+    fixture.node.api.remove("default", "one");
 
     for _ in 0..2 {
-        let responses = scene.kubelet.unprepare(&[&unknown, &claim]).await;
+        let responses = fixture.kubelet.unprepare(&[&unknown, &claim]).await;
         assert_eq!(responses.len(), 2);
         assert!(responses.values().all(Result::is_ok), "{responses:?}");
     }
-    assert!(!scene.has_files());
+    assert!(!fixture.has_files());
     assert_eq!(driver.take_calls().len(), 5, "the driver is called each time: it may have something to undo");
 }
 
@@ -742,23 +718,23 @@ async fn unpreparing_an_unknown_claim_succeeds_and_can_be_repeated() {
 #[tokio::test]
 async fn a_call_without_claims_succeeds_without_calling_the_driver() {
     let driver = TestDriver::default();
-    let scene = Scene::new(driver.clone()).await;
+    let fixture = Fixture::new(driver.clone()).await;
 
-    assert!(scene.kubelet.prepare(&[]).await.is_empty());
-    assert!(scene.kubelet.unprepare(&[]).await.is_empty());
+    assert!(fixture.kubelet.prepare(&[]).await.is_empty());
+    assert!(fixture.kubelet.unprepare(&[]).await.is_empty());
     assert!(driver.take_calls().is_empty());
 }
 
 /// A driver that hangs while `hangs` is set.
 struct Hanging {
     hangs: Arc<AtomicBool>,
-    ongoing: Ongoing,
+    in_flight: InFlight,
 }
 
 impl Hanging {
     async fn maybe_hang(&self) {
         if self.hangs.load(Ordering::SeqCst) {
-            let _one = self.ongoing.one();
+            let _guard = self.in_flight.enter();
             std::future::pending::<()>().await;
         }
     }
@@ -786,29 +762,29 @@ impl DraPlugin for Hanging {
 async fn a_driver_that_hangs_is_cancelled_at_the_kubelets_deadline() {
     for serialize in [true, false] {
         let hangs = Arc::new(AtomicBool::new(true));
-        let ongoing = Ongoing::default();
-        let driver = Hanging { hangs: hangs.clone(), ongoing: ongoing.clone() };
-        let scene = Scene::with(driver, |builder| builder.serialize(serialize)).await;
-        let (one, two) = rivals(&scene, &json!({}), &json!({}));
-        let line = Line::to(&scene.node, &scene.helper);
-        let muted = Kubelet::at(&line.socket).await;
+        let in_flight = InFlight::default();
+        let driver = Hanging { hangs: hangs.clone(), in_flight: in_flight.clone() };
+        let fixture = Fixture::with(driver, |builder| builder.serialize(serialize)).await;
+        let (one, two) = rivals(&fixture, &json!({}), &json!({}));
+        let proxy = SocketProxy::to(&fixture.node, &fixture.helper);
+        let kubelet = Kubelet::at(&proxy.socket).await;
         let deadline = Duration::from_millis(500);
         let started = Instant::now();
         let claim = TestClaim { object: one.object.clone() };
 
-        let call = tokio::spawn(async move { muted.prepare_within(deadline, &claim).await });
-        ongoing.wait_for(1).await;
-        line.mute();
+        let call = tokio::spawn(async move { kubelet.prepare_within(deadline, &claim).await });
+        in_flight.wait_for(1).await;
+        proxy.stop_forwarding();
         assert!(call.await.unwrap().is_err());
-        ongoing.wait_for(0).await;
+        in_flight.wait_for(0).await;
 
         assert!(started.elapsed() >= deadline);
-        assert!(!scene.has_files());
+        assert!(!fixture.has_files());
         hangs.store(false, Ordering::SeqCst);
-        scene.kubelet.prepare_one(&one).await.unwrap();
-        assert_eq!(scene.node.metadata(&one, "gpu")["metadata"]["generation"], 1);
-        scene.kubelet.unprepare_one(&one).await.unwrap();
-        scene.kubelet.prepare_one(&two).await.unwrap();
+        fixture.kubelet.prepare_one(&one).await.unwrap();
+        assert_eq!(fixture.node.metadata(&one, "gpu")["metadata"]["generation"], 1);
+        fixture.kubelet.unprepare_one(&one).await.unwrap();
+        fixture.kubelet.prepare_one(&two).await.unwrap();
     }
 }
 
@@ -816,20 +792,20 @@ async fn a_driver_that_hangs_is_cancelled_at_the_kubelets_deadline() {
 #[tokio::test]
 async fn an_unprepare_that_hangs_leaves_the_claim_prepared() {
     let hangs = Arc::new(AtomicBool::new(false));
-    let ongoing = Ongoing::default();
-    let driver = Hanging { hangs: hangs.clone(), ongoing: ongoing.clone() };
-    let scene = Scene::new(driver).await;
-    let claim = scene.claim("one");
-    scene.kubelet.prepare_one(&claim).await.unwrap();
+    let in_flight = InFlight::default();
+    let driver = Hanging { hangs: hangs.clone(), in_flight: in_flight.clone() };
+    let fixture = Fixture::new(driver).await;
+    let claim = fixture.node.named_claim("one");
+    fixture.kubelet.prepare_one(&claim).await.unwrap();
     hangs.store(true, Ordering::SeqCst);
 
-    assert!(scene.kubelet.0.unprepare_with_timeout(Duration::from_millis(300), [&claim]).await.is_err());
-    ongoing.wait_for(0).await;
+    assert!(fixture.kubelet.0.unprepare_with_timeout(Duration::from_millis(300), [&claim]).await.is_err());
+    in_flight.wait_for(0).await;
 
-    assert!(scene.node.metadata_file(&claim, "gpu").exists());
+    assert!(fixture.node.metadata_file(&claim, "gpu").exists());
     hangs.store(false, Ordering::SeqCst);
-    scene.kubelet.unprepare_one(&claim).await.unwrap();
-    assert!(!scene.has_files());
+    fixture.kubelet.unprepare_one(&claim).await.unwrap();
+    assert!(!fixture.has_files());
 }
 
 /// G19: gpu-0 is allocated for a, gpu-1 for b, and the driver swaps them.

@@ -1,4 +1,4 @@
-//! The minimal example as a process, on a node.
+//! Tests of the minimal example as a process on a node.
 
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -15,7 +15,8 @@ use crate::support::{
     self, DRIVER, Kubelet, TestClaim, eventually, http_get, in_time, one_gpu, pod_with, read_metadata,
 };
 
-/// Where the example is. `cargo test` builds it; a run of these tests alone does not, and then it is built here.
+/// Returns the path of the example. `cargo test` builds it; `cargo test --test it` does not, so it is built here if it is
+/// missing.
 fn example() -> PathBuf {
     // target/PROFILE/deps/it-HASH
     let profile = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
@@ -23,26 +24,27 @@ fn example() -> PathBuf {
     static BUILDING: Mutex<()> = Mutex::new(());
     let _building = BUILDING.lock().unwrap();
     if !example.exists() {
-        let name = match profile.file_name().unwrap().to_str().unwrap() {
+        let profile_name = match profile.file_name().unwrap().to_str().unwrap() {
+            // The profile `dev` has another name as a directory.
             "debug" => "dev",
             name => name,
         };
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--offline", "--example=minimal", "--profile", name, "--target-dir"]);
+        cargo.args(["build", "--quiet", "--offline", "--example=minimal", "--profile", profile_name, "--target-dir"]);
         let built = cargo.arg(profile.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
-        assert!(built.success() && example.exists(), "the example cannot be built");
+        assert!(built.success() && example.exists(), "building the example failed");
     }
     example
 }
 
-/// The example with nothing in its environment but what a test gives it.
+/// Returns a command that runs the example with an empty environment.
 pub fn command() -> Command {
     let mut command = Command::new(example());
     command.env_clear().env("NO_COLOR", "1").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-/// The example, running. It ends with the test.
+/// A running process, killed when it is dropped.
 struct Process(Child);
 
 impl Process {
@@ -62,17 +64,18 @@ impl Drop for Process {
     }
 }
 
-/// What a process that ends by itself has said.
+/// Runs a command to its end, and returns its output.
 async fn output(mut command: Command) -> Output {
     let mut process = Process::start(&mut command);
     let status = process.exit().await;
-    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let mut stdout = Vec::new();
+    let mut stderr = Vec::new();
     process.0.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();
     process.0.stderr.take().unwrap().read_to_end(&mut stderr).unwrap();
     Output { status, stdout, stderr }
 }
 
-/// The whole life of a driver on a node: found, registered, used by a pod, ended.
+/// The example is registered, serves a pod, and ends without leftovers on SIGTERM and SIGINT.
 #[rstest::rstest]
 #[case::term(Signal::TERM)]
 #[case::interrupt(Signal::INT)]
@@ -115,7 +118,7 @@ async fn the_example_serves_a_kubelet_from_registration_to_its_end(#[case] signa
     assert_eventually!(node.registered().await.is_empty());
 }
 
-/// A `DaemonSet` sets variables rather than flags: each does what its flag does. Those of the node are set by it.
+/// A `DaemonSet` sets variables rather than flags. The embedded node sets those for its directories and its name.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_flag_can_be_set_by_its_variable() {
     let node = Node::builder().name("node-7").start().await.unwrap();
@@ -181,7 +184,7 @@ async fn the_help_of_the_example_has_every_flag() {
 }
 
 #[tokio::test]
-async fn a_wrong_flag_or_variable_is_an_error_of_usage() {
+async fn an_invalid_flag_or_variable_is_a_usage_error() {
     let mut flag = command();
     flag.arg("--enable-device-metdata");
     let mut value = command();
@@ -198,9 +201,9 @@ async fn a_wrong_flag_or_variable_is_an_error_of_usage() {
     }
 }
 
-/// What goes wrong at the start is told in words, with what to do, and leaves nothing.
+/// The error of a failed start says what to do, and no socket is left.
 #[tokio::test]
-async fn a_start_that_fails_is_told_in_words() {
+async fn a_failed_start_has_an_error_with_the_remedy() {
     let node = support::Node::default();
     let mut command = command();
     command.arg(format!("--kubelet-root-dir={}", node.root.path().display())).env("HOME", "/nonexistent");

@@ -15,40 +15,13 @@ use drakkar_plugin::{
 };
 use serde_json::{Value, json};
 
-use crate::support::{DRIVER, Kubelet, Node, TestClaim, TestDriver, cdi_devices};
+use crate::support::{DRIVER, Fixture, Kubelet, Node, TestClaim, TestDriver, cdi_devices};
 
 const UID: &str = "1234-claim-uid";
 const RELEASED: &str = "/var/run/kubernetes.io/dra-device-attributes";
 const KEP: &str = "/var/run/dra-device-attributes";
 
-/// A node, a driver on it, and its kubelet.
-struct Scene {
-    node: Node,
-    helper: Helper,
-    kubelet: Kubelet,
-}
-
-impl Scene {
-    async fn new(driver: &TestDriver) -> Self {
-        Self::with(driver, |builder| builder).await
-    }
-
-    async fn with(driver: &TestDriver, set: impl FnOnce(PluginBuilder) -> PluginBuilder) -> Self {
-        let node = Node::default();
-        let helper = set(node.builder()).start(driver.clone()).await.unwrap();
-        let kubelet = Kubelet::of(&helper).await;
-        Self { node, helper, kubelet }
-    }
-
-    /// Restarts the driver with other settings.
-    async fn restart(self, driver: &TestDriver, set: impl FnOnce(PluginBuilder) -> PluginBuilder) -> Self {
-        let Self { node, helper, .. } = self;
-        helper.stop().await.unwrap();
-        let helper = set(node.builder()).start(driver.clone()).await.unwrap();
-        let kubelet = Kubelet::of(&helper).await;
-        Self { node, helper, kubelet }
-    }
-
+impl Fixture {
     /// Prepares a claim, and returns it with its devices.
     async fn prepare(&self, claim: TestClaim) -> (TestClaim, Vec<KubeletDevice>) {
         let claim = self.node.claim(claim);
@@ -289,7 +262,7 @@ async fn a_subrequest_is_in_the_document_only() {
 /// A.1: a claim from a template is mounted under the name of the pod's entry.
 #[tokio::test]
 async fn a_claim_from_a_template_is_mounted_under_the_name_of_the_pods_entry() {
-    let claim = TestClaim::new("my-claim", UID).of_template("my-gpu");
+    let claim = TestClaim::new("my-claim", UID).made_from_template("my-gpu");
     let pinned = Pinned::of(claim, &["gpu-request"], None).await;
 
     pinned.prepare().await;
@@ -356,10 +329,10 @@ async fn a_driver_does_not_start_without_a_version_or_with_a_duplicate() {
 #[tokio::test]
 async fn versions_are_written_as_a_stream_in_their_order() {
     for versions in [[Version::V1Beta1, Version::V1Alpha1], [Version::V1Alpha1, Version::V1Beta1]] {
-        let scene = Scene::with(&knowing("m1"), |builder| builder.metadata_versions(versions)).await;
-        let (claim, _) = scene.prepare(one_gpu()).await;
+        let fixture = Fixture::with(knowing("m1"), |builder| builder.metadata_versions(versions)).await;
+        let (claim, _) = fixture.prepare(one_gpu()).await;
         let documents = || -> Vec<Value> {
-            let bytes = std::fs::read(scene.node.metadata_file(&claim, "gpu")).unwrap();
+            let bytes = std::fs::read(fixture.node.metadata_file(&claim, "gpu")).unwrap();
             serde_json::Deserializer::from_slice(&bytes).into_iter().map(Result::unwrap).collect()
         };
         let check = |mut documents: Vec<Value>, generation: i64| {
@@ -374,7 +347,7 @@ async fn versions_are_written_as_a_stream_in_their_order() {
 
         check(documents(), 1);
         let update = vec![known("gpu-0", "m2")];
-        scene.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap();
+        fixture.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap();
         check(documents(), 2);
     }
 }
@@ -394,12 +367,12 @@ async fn containers_see_the_file_in_both_layouts_or_in_the_configured_one() {
             Some(layout) => builder.metadata_layout([layout]),
             None => builder,
         };
-        let scene = Scene::with(&TestDriver::default(), set).await;
-        let (claim, _) = scene.prepare(one_gpu()).await;
+        let fixture = Fixture::with(TestDriver::default(), set).await;
+        let (claim, _) = fixture.prepare(one_gpu()).await;
 
-        assert_eq!(scene.container_paths(&claim, "gpu"), expected);
-        let file = scene.node.metadata_file(&claim, "gpu");
-        let spec = scene.spec(&claim, "gpu");
+        assert_eq!(fixture.container_paths(&claim, "gpu"), expected);
+        let file = fixture.node.metadata_file(&claim, "gpu");
+        let spec = fixture.spec(&claim, "gpu");
         assert_eq!(spec["devices"].as_array().unwrap().len(), 1);
         for mount in spec["devices"][0]["containerEdits"]["mounts"].as_array().unwrap() {
             assert_eq!(mount["hostPath"], file.to_str().unwrap());
@@ -411,57 +384,57 @@ async fn containers_see_the_file_in_both_layouts_or_in_the_configured_one() {
 /// D1: in the KEP's layout, a claim from a template is mounted under its own name.
 #[tokio::test]
 async fn a_claim_from_a_template_has_both_paths_too() {
-    let scene = Scene::new(&TestDriver::default()).await;
-    let (claim, _) = scene.prepare(one_gpu().of_template("gpus")).await;
+    let fixture = Fixture::new(TestDriver::default()).await;
+    let (claim, _) = fixture.prepare(one_gpu().made_from_template("gpus")).await;
 
     let kep = format!("{KEP}/my-claim/gpu/{DRIVER}-metadata.json");
     let released = format!("{RELEASED}/resourceclaimtemplates/gpus/gpu/{DRIVER}-metadata.json");
-    assert_eq!(scene.container_paths(&claim, "gpu"), [kep, released]);
+    assert_eq!(fixture.container_paths(&claim, "gpu"), [kep, released]);
 }
 
 /// Section 5.1: a claim that the scheduler created for extended resources has no entry in the pod.
 #[tokio::test]
 async fn a_claim_for_extended_resources_is_mounted_under_its_own_name() {
-    let scene = Scene::new(&TestDriver::default()).await;
+    let fixture = Fixture::new(TestDriver::default()).await;
     let claim = TestClaim::new("pod-extended-resources-x7k2p", UID).device("container-0-request-0", "gpu-0");
     let claim = claim.annotated("resource.kubernetes.io/extended-resource-claim", "true");
-    let (claim, _) = scene.prepare(claim).await;
+    let (claim, _) = fixture.prepare(claim).await;
 
     let request = "container-0-request-0";
     let name = format!("pod-extended-resources-x7k2p/{request}/{DRIVER}-metadata.json");
     let expected = [format!("{KEP}/{name}"), format!("{RELEASED}/resourceclaims/{name}")];
-    assert_eq!(scene.container_paths(&claim, request), expected);
-    assert!(scene.node.metadata(&claim, request).get("podClaimName").is_none());
+    assert_eq!(fixture.container_paths(&claim, request), expected);
+    assert!(fixture.node.metadata(&claim, request).get("podClaimName").is_none());
 }
 
 /// D5: for a request without devices the framework returns the allocated ones, and containers see an empty file until the first
 /// update, which is generation 1.
 #[tokio::test]
 async fn a_request_without_devices_has_an_empty_file_until_its_first_update() {
-    let scene = Scene::new(&TestDriver::preparing(|_| Ok(vec![]))).await;
+    let fixture = Fixture::new(TestDriver::preparing(|_| Ok(vec![]))).await;
     let claim = TestClaim::new("my-claim", UID).device("net/fast", "nic-0").device("net/fast", "nic-1");
-    let (claim, devices) = scene.prepare(claim).await;
+    let (claim, devices) = fixture.prepare(claim).await;
 
     let returned: Vec<_> = devices.iter().map(|device| (device.device_name.as_str(), &*device.request_names)).collect();
     assert_eq!(returned, [("nic-0", &["net".to_owned()][..]), ("nic-1", &["net".to_owned()][..])]);
     assert_eq!(cdi_devices(&devices), ["gpu.example.com/metadata=1234-claim-uid_net"]);
-    let file = scene.node.metadata_file(&claim, "net");
+    let file = fixture.node.metadata_file(&claim, "net");
     assert_eq!(std::fs::read(&file).unwrap(), b"");
-    assert!(scene.node.spec_file(&claim, "net").exists(), "a container can be created");
-    let again = scene.kubelet.prepare_one(&claim).await.unwrap();
+    assert!(fixture.node.spec_file(&claim, "net").exists(), "a container can be created");
+    let again = fixture.kubelet.prepare_one(&claim).await.unwrap();
     assert_eq!(again, devices);
     assert_eq!(std::fs::read(&file).unwrap(), b"");
 
     let update = vec![known("nic-1", "fast"), known("nic-0", "fast")];
-    let generation = scene.helper.handles().update_request_metadata(&claim.reference(), "net", update).await.unwrap();
+    let generation = fixture.helper.handles().update_request_metadata(&claim.reference(), "net", update).await.unwrap();
 
     assert_eq!(generation, 1);
-    let metadata = scene.node.metadata(&claim, "net");
+    let metadata = fixture.node.metadata(&claim, "net");
     assert_eq!((&metadata["metadata"]["generation"], model(&metadata)), (&json!(1), "fast"));
     assert_eq!(metadata["requests"][0]["name"], "net/fast");
     assert_eq!(metadata["requests"][0]["devices"].as_array().unwrap().len(), 2);
-    scene.kubelet.prepare_one(&claim).await.unwrap();
-    assert_eq!(scene.node.metadata(&claim, "net"), metadata, "a prepare does not undo an update");
+    fixture.kubelet.prepare_one(&claim).await.unwrap();
+    assert_eq!(fixture.node.metadata(&claim, "net"), metadata, "a prepare does not undo an update");
 }
 
 /// D5: the metadata of one request is written with the prepare, that of another request of the claim later.
@@ -471,11 +444,11 @@ async fn requests_with_immediate_and_deferred_metadata_can_be_in_one_claim() {
         let gpus = claim.results().filter(|result| result.request == "gpu");
         Ok(gpus.map(|result| Device { metadata: known("", "m1").metadata, ..result.into() }).collect())
     });
-    let scene = Scene::new(&driver).await;
-    let (claim, devices) = scene.prepare(one_gpu().device("net", "nic-0")).await;
+    let fixture = Fixture::new(driver.clone()).await;
+    let (claim, devices) = fixture.prepare(one_gpu().device("net", "nic-0")).await;
 
-    assert_eq!(model(&scene.node.metadata(&claim, "gpu")), "m1");
-    assert_eq!(std::fs::read(scene.node.metadata_file(&claim, "net")).unwrap(), b"");
+    assert_eq!(model(&fixture.node.metadata(&claim, "gpu")), "m1");
+    assert_eq!(std::fs::read(fixture.node.metadata_file(&claim, "net")).unwrap(), b"");
     let requests: Vec<_> = devices.iter().map(|device| device.request_names.join(",")).collect();
     assert_eq!(requests, ["gpu", "net"]);
 }
@@ -485,106 +458,106 @@ async fn requests_with_immediate_and_deferred_metadata_can_be_in_one_claim() {
 async fn with_the_gate_there_is_no_spec_before_the_first_update() {
     let driver = TestDriver::preparing(|_| Ok(vec![]));
     let gated = |builder: PluginBuilder| builder.deferred_metadata(DeferredMetadata::Gate);
-    let scene = Scene::with(&driver, gated).await;
-    let (claim, devices) = scene.prepare(TestClaim::new("my-claim", UID).device("net", "nic-0")).await;
-    let spec = scene.node.spec_file(&claim, "net");
+    let fixture = Fixture::with(driver.clone(), gated).await;
+    let (claim, devices) = fixture.prepare(TestClaim::new("my-claim", UID).device("net", "nic-0")).await;
+    let spec = fixture.node.spec_file(&claim, "net");
 
     assert_eq!(cdi_devices(&devices), ["gpu.example.com/metadata=1234-claim-uid_net"]);
     assert!(!spec.exists());
-    scene.kubelet.prepare_one(&claim).await.unwrap();
+    fixture.kubelet.prepare_one(&claim).await.unwrap();
     assert!(!spec.exists(), "a prepare does not open the gate");
-    let scene = scene.restart(&driver, gated).await;
+    let fixture = fixture.restart(driver.clone(), gated).await;
     assert!(!spec.exists(), "nor does a start");
     let refused = vec![known("nic-7", "fast")];
-    scene.helper.handles().update_request_metadata(&claim.reference(), "net", refused).await.unwrap_err();
+    fixture.helper.handles().update_request_metadata(&claim.reference(), "net", refused).await.unwrap_err();
     assert!(!spec.exists(), "nor does an update that is refused");
 
     let update = vec![known("nic-0", "fast")];
-    assert_eq!(scene.helper.handles().update_request_metadata(&claim.reference(), "net", update).await.unwrap(), 1);
+    assert_eq!(fixture.helper.handles().update_request_metadata(&claim.reference(), "net", update).await.unwrap(), 1);
 
-    assert_eq!(scene.container_paths(&claim, "net").len(), 2);
-    assert_eq!(model(&scene.node.metadata(&claim, "net")), "fast");
-    let scene = scene.restart(&driver, gated).await;
-    scene.kubelet.prepare_one(&claim).await.unwrap();
+    assert_eq!(fixture.container_paths(&claim, "net").len(), 2);
+    assert_eq!(model(&fixture.node.metadata(&claim, "net")), "fast");
+    let fixture = fixture.restart(driver.clone(), gated).await;
+    fixture.kubelet.prepare_one(&claim).await.unwrap();
     assert!(spec.exists(), "a gate that was opened stays open");
-    scene.kubelet.unprepare_one(&claim).await.unwrap();
+    fixture.kubelet.unprepare_one(&claim).await.unwrap();
     assert!(!spec.exists());
 }
 
 /// G22, D7: a claim whose metadata cannot be written fails with path and cause, and no files are left.
 #[tokio::test]
 async fn a_failed_metadata_write_fails_the_claim_and_leaves_no_files() {
-    let scene = Scene::new(&TestDriver::default()).await;
-    let cdi = scene.node.cdi_directory();
+    let fixture = Fixture::new(TestDriver::default()).await;
+    let cdi = fixture.node.cdi_directory();
     std::fs::write(&cdi, "not a directory").unwrap();
-    let one = scene.node.claim(one_gpu().device("net", "gpu-1"));
-    let two = scene.node.claim(TestClaim::new("two", "2").device("gpu", "gpu-0"));
+    let one = fixture.node.claim(one_gpu().device("net", "gpu-1"));
+    let two = fixture.node.claim(TestClaim::new("two", "2").device("gpu", "gpu-0"));
 
-    let error = scene.kubelet.prepare_one(&one).await.unwrap_err();
+    let error = fixture.kubelet.prepare_one(&one).await.unwrap_err();
 
     assert!(error.contains("claim default/my-claim (uid 1234-claim-uid)"), "{error}");
     assert!(error.contains(cdi.to_str().unwrap()), "{error}");
-    assert_eq!(scene.node.files(), ["plugins/gpu.example.com/dra-device-metadata"]);
+    assert_eq!(fixture.node.files(), ["plugins/gpu.example.com/dra-device-metadata"]);
 
     std::fs::remove_file(&cdi).unwrap();
-    scene.kubelet.prepare_one(&one).await.unwrap();
-    scene.kubelet.unprepare_one(&one).await.unwrap();
-    scene.kubelet.prepare_one(&two).await.unwrap();
+    fixture.kubelet.prepare_one(&one).await.unwrap();
+    fixture.kubelet.unprepare_one(&one).await.unwrap();
+    fixture.kubelet.prepare_one(&two).await.unwrap();
 }
 
 /// G22: of the claims of a call, only the one whose metadata cannot be written fails.
 #[tokio::test]
 async fn only_the_claim_that_cannot_be_written_fails() {
-    let scene = Scene::new(&TestDriver::default()).await;
-    let blocked = scene.node.claim(one_gpu());
-    let free = scene.node.claim(TestClaim::new("free", "2").device("gpu", "gpu-1"));
-    let claims = scene.node.plugin_directory().join("dra-device-metadata");
+    let fixture = Fixture::new(TestDriver::default()).await;
+    let blocked = fixture.node.claim(one_gpu());
+    let free = fixture.node.claim(TestClaim::new("free", "2").device("gpu", "gpu-1"));
+    let claims = fixture.node.plugin_directory().join("dra-device-metadata");
     std::fs::create_dir_all(&claims).unwrap();
     std::fs::write(claims.join("default_my-claim"), "not a directory").unwrap();
 
-    let responses = scene.kubelet.prepare(&[&blocked, &free]).await;
+    let responses = fixture.kubelet.prepare(&[&blocked, &free]).await;
 
     let error = responses[blocked.uid()].as_ref().unwrap_err();
     assert!(error.contains("dra-device-metadata/default_my-claim"), "{error}");
     assert!(responses[free.uid()].is_ok());
-    assert!(!scene.node.spec_file(&blocked, "gpu").exists());
+    assert!(!fixture.node.spec_file(&blocked, "gpu").exists());
 }
 
 /// D8: without the flag no files are written, and the driver's devices are returned to the kubelet unchanged.
 #[tokio::test]
 async fn without_the_flag_no_files_are_written() {
-    let scene = Scene::with(&knowing("m1"), |builder| builder.device_metadata(false)).await;
-    let (claim, devices) = scene.prepare(one_gpu()).await;
+    let fixture = Fixture::with(knowing("m1"), |builder| builder.device_metadata(false)).await;
+    let (claim, devices) = fixture.prepare(one_gpu()).await;
 
     assert_eq!((devices.len(), cdi_devices(&devices).len()), (1, 0));
-    assert_eq!(scene.node.files(), Vec::<String>::new());
-    assert!(!scene.node.cdi_directory().exists());
+    assert_eq!(fixture.node.files(), Vec::<String>::new());
+    assert!(!fixture.node.cdi_directory().exists());
     let update = vec![known("gpu-0", "m2")];
-    let error = scene.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap_err();
+    let error = fixture.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap_err();
     assert!(error.is_not_prepared(), "{error}");
-    scene.kubelet.unprepare_one(&claim).await.unwrap();
-    assert_eq!(scene.node.files(), Vec::<String>::new());
+    fixture.kubelet.unprepare_one(&claim).await.unwrap();
+    assert_eq!(fixture.node.files(), Vec::<String>::new());
 }
 
 /// D8: a claim that was prepared with the flag keeps its metadata until it is unprepared.
 #[tokio::test]
 async fn claims_that_were_prepared_before_the_flag_was_turned_off_keep_their_metadata() {
     let driver = knowing("m1");
-    let scene = Scene::new(&driver).await;
-    let (before, devices) = scene.prepare(one_gpu()).await;
-    let scene = scene.restart(&driver, |builder| builder.device_metadata(false)).await;
-    let (after, devices_after) = scene.prepare(TestClaim::new("after", "2").device("gpu", "gpu-1")).await;
+    let fixture = Fixture::new(driver.clone()).await;
+    let (before, devices) = fixture.prepare(one_gpu()).await;
+    let fixture = fixture.restart(driver.clone(), |builder| builder.device_metadata(false)).await;
+    let (after, devices_after) = fixture.prepare(TestClaim::new("after", "2").device("gpu", "gpu-1")).await;
 
     assert_eq!(cdi_devices(&devices_after).len(), 0);
-    assert!(!scene.node.metadata_file(&after, "gpu").exists());
-    assert_eq!(scene.kubelet.prepare_one(&before).await.unwrap(), devices);
+    assert!(!fixture.node.metadata_file(&after, "gpu").exists());
+    assert_eq!(fixture.kubelet.prepare_one(&before).await.unwrap(), devices);
     let update = vec![known("gpu-0", "m2")];
-    assert_eq!(scene.helper.handles().update_request_metadata(&before.reference(), "gpu", update).await.unwrap(), 2);
-    assert_eq!(model(&scene.node.metadata(&before, "gpu")), "m2");
+    assert_eq!(fixture.helper.handles().update_request_metadata(&before.reference(), "gpu", update).await.unwrap(), 2);
+    assert_eq!(model(&fixture.node.metadata(&before, "gpu")), "m2");
 
-    scene.kubelet.unprepare_one(&before).await.unwrap();
-    assert_eq!(scene.node.files(), ["plugins/gpu.example.com/dra-device-metadata"]);
-    let (_, devices) = scene.prepare(one_gpu()).await;
+    fixture.kubelet.unprepare_one(&before).await.unwrap();
+    assert_eq!(fixture.node.files(), ["plugins/gpu.example.com/dra-device-metadata"]);
+    let (_, devices) = fixture.prepare(one_gpu()).await;
     assert_eq!(cdi_devices(&devices).len(), 0, "after an unprepare it is prepared without metadata");
 }
 
@@ -592,26 +565,26 @@ async fn claims_that_were_prepared_before_the_flag_was_turned_off_keep_their_met
 #[tokio::test]
 async fn a_repeated_prepare_keeps_generation_data_and_inode() {
     let driver = knowing("m1");
-    let scene = Scene::new(&driver).await;
-    let (claim, devices) = scene.prepare(one_gpu()).await;
-    let file = scene.node.metadata_file(&claim, "gpu");
+    let fixture = Fixture::new(driver.clone()).await;
+    let (claim, devices) = fixture.prepare(one_gpu()).await;
+    let file = fixture.node.metadata_file(&claim, "gpu");
     let update = vec![known("gpu-0", "m2")];
-    scene.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap();
+    fixture.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap();
     let identity = |path: &PathBuf| {
         let status = std::fs::metadata(path).unwrap();
         (status.ino(), status.mtime(), status.mtime_nsec())
     };
-    let spec = scene.node.spec_file(&claim, "gpu");
+    let spec = fixture.node.spec_file(&claim, "gpu");
     let content = std::fs::read(&file).unwrap();
     let before = (identity(&file), identity(&spec));
 
-    assert_eq!(scene.kubelet.prepare_one(&claim).await.unwrap(), devices);
-    let scene = scene.restart(&driver, |builder| builder).await;
-    assert_eq!(scene.kubelet.prepare_one(&claim).await.unwrap(), devices);
+    assert_eq!(fixture.kubelet.prepare_one(&claim).await.unwrap(), devices);
+    let fixture = fixture.restart(driver.clone(), |builder| builder).await;
+    assert_eq!(fixture.kubelet.prepare_one(&claim).await.unwrap(), devices);
 
     assert_eq!(std::fs::read(&file).unwrap(), content);
     assert_eq!((identity(&file), identity(&spec)), before);
-    let metadata = scene.node.metadata(&claim, "gpu");
+    let metadata = fixture.node.metadata(&claim, "gpu");
     assert_eq!((&metadata["metadata"]["generation"], model(&metadata)), (&json!(2), "m2"));
 }
 
@@ -624,12 +597,12 @@ async fn a_repeated_prepare_with_other_devices_is_a_new_generation_of_the_same_f
         let wanted = if is_spare.load(Ordering::SeqCst) { "gpu-1" } else { "gpu-0" };
         Ok(claim.results().filter(|result| result.device == wanted).map(Device::from).collect())
     });
-    let scene = Scene::new(&driver).await;
-    let (claim, _) = scene.prepare(one_gpu().device("gpu", "gpu-1")).await;
-    let seen = File::open(scene.node.metadata_file(&claim, "gpu")).unwrap();
+    let fixture = Fixture::new(driver.clone()).await;
+    let (claim, _) = fixture.prepare(one_gpu().device("gpu", "gpu-1")).await;
+    let seen = File::open(fixture.node.metadata_file(&claim, "gpu")).unwrap();
 
     spare.store(true, Ordering::SeqCst);
-    scene.kubelet.prepare_one(&claim).await.unwrap();
+    fixture.kubelet.prepare_one(&claim).await.unwrap();
 
     let metadata = read(&seen);
     assert_eq!(metadata["metadata"]["generation"], 2);
@@ -646,18 +619,18 @@ fn read(file: &File) -> Value {
 /// G30, D6: containers that have the file open or mounted see an update; the file never shrinks.
 #[tokio::test]
 async fn an_update_is_visible_in_a_file_that_is_already_open_or_mounted() {
-    let scene = Scene::new(&knowing("a-model-with-a-long-name")).await;
-    let (claim, _) = scene.prepare(one_gpu()).await;
-    let file = scene.node.metadata_file(&claim, "gpu");
+    let fixture = Fixture::new(knowing("a-model-with-a-long-name")).await;
+    let (claim, _) = fixture.prepare(one_gpu()).await;
+    let file = fixture.node.metadata_file(&claim, "gpu");
     let open = File::open(&file).unwrap();
-    let link = scene.node.root.path().join("seen-in-a-container");
+    let link = fixture.node.root.path().join("seen-in-a-container");
     std::fs::hard_link(&file, &link).unwrap();
     let before = open.metadata().unwrap().len();
 
     for (number, model_now) in ["m2", "a-model-with-an-even-longer-name-than-before", "m3"].iter().enumerate() {
         let update = vec![known("gpu-0", model_now)];
         let generation =
-            scene.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap();
+            fixture.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap();
 
         assert_eq!(generation, i64::try_from(number).unwrap() + 2);
         for seen in [read(&open), read(&File::open(&link).unwrap())] {
@@ -672,26 +645,26 @@ async fn an_update_is_visible_in_a_file_that_is_already_open_or_mounted() {
 /// An update may contain fewer devices than the request has, or none.
 #[tokio::test]
 async fn an_update_writes_only_the_devices_that_it_contains() {
-    let scene = Scene::new(&knowing("m1")).await;
-    let (claim, _) = scene.prepare(one_gpu().device("gpu", "gpu-1")).await;
-    let written = |scene: &Scene| scene.node.metadata(&claim, "gpu")["requests"].clone();
-    assert_eq!(written(&scene)[0]["devices"].as_array().unwrap().len(), 2);
+    let fixture = Fixture::new(knowing("m1")).await;
+    let (claim, _) = fixture.prepare(one_gpu().device("gpu", "gpu-1")).await;
+    let written = |fixture: &Fixture| fixture.node.metadata(&claim, "gpu")["requests"].clone();
+    assert_eq!(written(&fixture)[0]["devices"].as_array().unwrap().len(), 2);
 
     let update = vec![known("gpu-1", "m2")];
-    scene.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap();
-    assert_eq!(written(&scene)[0]["devices"][0]["name"], "gpu-1");
-    assert_eq!(written(&scene)[0]["devices"].as_array().unwrap().len(), 1);
+    fixture.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap();
+    assert_eq!(written(&fixture)[0]["devices"][0]["name"], "gpu-1");
+    assert_eq!(written(&fixture)[0]["devices"].as_array().unwrap().len(), 1);
 
-    scene.helper.handles().update_request_metadata(&claim.reference(), "gpu", vec![]).await.unwrap();
-    assert_eq!(written(&scene), json!([{"name": "gpu"}]));
+    fixture.helper.handles().update_request_metadata(&claim.reference(), "gpu", vec![]).await.unwrap();
+    assert_eq!(written(&fixture), json!([{"name": "gpu"}]));
 }
 
 /// A.1, G28: an update for a claim, request or device that is not prepared is refused, and nothing changes.
 #[tokio::test]
 async fn an_update_for_something_that_is_not_prepared_is_refused() {
-    let scene = Scene::new(&knowing("m1")).await;
-    let (claim, _) = scene.prepare(one_gpu().device("net", "nic-0")).await;
-    let before = std::fs::read(scene.node.metadata_file(&claim, "gpu")).unwrap();
+    let fixture = Fixture::new(knowing("m1")).await;
+    let (claim, _) = fixture.prepare(one_gpu().device("net", "nic-0")).await;
+    let before = std::fs::read(fixture.node.metadata_file(&claim, "gpu")).unwrap();
     let unknown = TestClaim::new("unknown", UID).reference();
     let older = TestClaim::new("my-claim", "older-uid").reference();
     let this = claim.reference();
@@ -714,42 +687,42 @@ async fn an_update_for_something_that_is_not_prepared_is_refused() {
         (&this, "", known("gpu-0", "m2"), false, "request name \"\""),
     ];
     for (claim, request, device, is_not_prepared, expected) in cases {
-        let error = scene.helper.handles().update_request_metadata(claim, request, vec![device]).await.unwrap_err();
+        let error = fixture.helper.handles().update_request_metadata(claim, request, vec![device]).await.unwrap_err();
         assert!(error.to_string().contains(expected), "{expected:?} is not in {error}");
         assert_eq!(error.is_not_prepared(), is_not_prepared, "{error}");
     }
-    assert_eq!(std::fs::read(scene.node.metadata_file(&claim, "gpu")).unwrap(), before);
+    assert_eq!(std::fs::read(fixture.node.metadata_file(&claim, "gpu")).unwrap(), before);
 
-    scene.kubelet.unprepare_one(&claim).await.unwrap();
+    fixture.kubelet.unprepare_one(&claim).await.unwrap();
     let update = vec![known("gpu-0", "m2")];
-    let error = scene.helper.handles().update_request_metadata(&this, "gpu", update).await.unwrap_err();
+    let error = fixture.helper.handles().update_request_metadata(&this, "gpu", update).await.unwrap_err();
     assert!(error.is_not_prepared(), "{error}");
-    assert_eq!(scene.node.files(), ["plugins/gpu.example.com/dra-device-metadata"]);
+    assert_eq!(fixture.node.files(), ["plugins/gpu.example.com/dra-device-metadata"]);
 }
 
 /// G34: an update that would make the file invalid is refused, and the old content stays.
 #[tokio::test]
 async fn an_invalid_update_changes_nothing() {
-    let scene = Scene::new(&knowing("m1")).await;
-    let (claim, _) = scene.prepare(one_gpu()).await;
-    let before = std::fs::read(scene.node.metadata_file(&claim, "gpu")).unwrap();
+    let fixture = Fixture::new(knowing("m1")).await;
+    let (claim, _) = fixture.prepare(one_gpu()).await;
+    let before = std::fs::read(fixture.node.metadata_file(&claim, "gpu")).unwrap();
     let metadata = Some(too_many());
 
     let update = vec![Device { metadata, ..known("gpu-0", "") }];
-    let error = scene.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap_err();
+    let error = fixture.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap_err();
 
     assert!(error.to_string().contains("too many: 33") && !error.is_not_prepared(), "{error}");
-    assert_eq!(std::fs::read(scene.node.metadata_file(&claim, "gpu")).unwrap(), before);
+    assert_eq!(std::fs::read(fixture.node.metadata_file(&claim, "gpu")).unwrap(), before);
     let update = vec![known("gpu-0", "m2")];
-    assert_eq!(scene.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap(), 2);
+    assert_eq!(fixture.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap(), 2);
 }
 
 /// The NRI hook of a network driver uses the updater in its own task.
 #[tokio::test]
 async fn an_updater_works_in_another_task() {
-    let scene = Scene::new(&TestDriver::preparing(|_| Ok(vec![]))).await;
-    let updater: Arc<dyn MetadataUpdater> = scene.helper.handles().metadata_updater();
-    let (claim, _) = scene.prepare(TestClaim::new("my-claim", UID).device("net", "nic-0")).await;
+    let fixture = Fixture::new(TestDriver::preparing(|_| Ok(vec![]))).await;
+    let updater: Arc<dyn MetadataUpdater> = fixture.helper.handles().metadata_updater();
+    let (claim, _) = fixture.prepare(TestClaim::new("my-claim", UID).device("net", "nic-0")).await;
     let reference = claim.reference();
 
     let hook = tokio::spawn(async move {
@@ -761,16 +734,16 @@ async fn an_updater_works_in_another_task() {
     });
 
     assert_eq!(hook.await.unwrap().unwrap(), 1);
-    let device = &scene.node.metadata(&claim, "net")["requests"][0]["devices"][0];
+    let device = &fixture.node.metadata(&claim, "net")["requests"][0]["devices"][0];
     assert_eq!(device["networkData"], json!({"interfaceName": "net1", "ips": ["10.1.2.3/24"]}));
 }
 
 /// G29: no update from concurrent tasks is lost: each has its own generation.
 #[tokio::test]
 async fn concurrent_updates_have_a_generation_each() {
-    let scene = Scene::new(&knowing("m1")).await;
-    let (claim, _) = scene.prepare(one_gpu()).await;
-    let updater = scene.helper.handles().metadata_updater();
+    let fixture = Fixture::new(knowing("m1")).await;
+    let (claim, _) = fixture.prepare(one_gpu()).await;
+    let updater = fixture.helper.handles().metadata_updater();
     let updates = (0..20).map(|number| {
         let updater = updater.clone();
         let claim = claim.reference();
@@ -784,21 +757,21 @@ async fn concurrent_updates_have_a_generation_each() {
 
     generations.sort_unstable();
     assert_eq!(generations, (2..22).collect::<Vec<_>>());
-    assert_eq!(scene.node.metadata(&claim, "gpu")["metadata"]["generation"], 21);
+    assert_eq!(fixture.node.metadata(&claim, "gpu")["metadata"]["generation"], 21);
 }
 
 /// G33: an annotation that is not a valid path component fails its claim, and nothing is written anywhere.
 #[tokio::test]
 async fn a_hostile_annotation_fails_its_claim_and_writes_nothing() {
-    let scene = Scene::new(&TestDriver::default()).await;
+    let fixture = Fixture::new(TestDriver::default()).await;
     let long = "a".repeat(64);
-    let all = |scene: &Scene| -> usize { walk(scene.node.root.path()) };
-    let before = all(&scene);
+    let all = |fixture: &Fixture| -> usize { walk(fixture.node.root.path()) };
+    let before = all(&fixture);
     for hostile in ["..", ".", "a/b", "../../../etc", "/etc", "A", "a b", "a\0b", &long] {
-        let claim = scene.node.claim(one_gpu().of_template(hostile));
-        let error = scene.kubelet.prepare_one(&claim).await.unwrap_err();
+        let claim = fixture.node.claim(one_gpu().made_from_template(hostile));
+        let error = fixture.kubelet.prepare_one(&claim).await.unwrap_err();
         assert!(error.contains("annotation resource.kubernetes.io/pod-claim-name: pod claim name"), "{error}");
-        assert_eq!(all(&scene), before, "{hostile:?}");
+        assert_eq!(all(&fixture), before, "{hostile:?}");
     }
 }
 
@@ -811,12 +784,12 @@ fn walk(directory: &std::path::Path) -> usize {
 /// Section 5.1: an empty annotation counts as none.
 #[tokio::test]
 async fn an_empty_annotation_is_ignored() {
-    let scene = Scene::new(&TestDriver::default()).await;
-    let (claim, _) = scene.prepare(one_gpu().of_template("")).await;
+    let fixture = Fixture::new(TestDriver::default()).await;
+    let (claim, _) = fixture.prepare(one_gpu().made_from_template("")).await;
 
     let released = format!("{RELEASED}/resourceclaims/my-claim/gpu/{DRIVER}-metadata.json");
-    assert_eq!(scene.container_paths(&claim, "gpu")[1], released);
-    assert!(scene.node.metadata(&claim, "gpu").get("podClaimName").is_none());
+    assert_eq!(fixture.container_paths(&claim, "gpu")[1], released);
+    assert!(fixture.node.metadata(&claim, "gpu").get("podClaimName").is_none());
 }
 
 /// Returns one attribute more than a device may have.
@@ -834,9 +807,9 @@ async fn invalid_metadata_fails_its_claim_alone() {
         let metadata = is_bad.then(|| current.lock().unwrap().clone());
         Ok(claim.results().map(|result| Device { metadata: metadata.clone(), ..result.into() }).collect())
     });
-    let scene = Scene::new(&driver).await;
-    let bad = scene.node.claim(one_gpu());
-    let good = scene.node.claim(TestClaim::new("good", "2").device("gpu", "gpu-1"));
+    let fixture = Fixture::new(driver.clone()).await;
+    let bad = fixture.node.claim(one_gpu());
+    let good = fixture.node.claim(TestClaim::new("good", "2").device("gpu", "gpu-1"));
     let both = DeviceAttribute { int: Some(1), string: Some("one".into()), ..DeviceAttribute::default() };
     let network = |network_data: NetworkDeviceData| DeviceMetadata {
         network_data: Some(network_data),
@@ -851,11 +824,11 @@ async fn invalid_metadata_fails_its_claim_alone() {
     ];
     for (invalid, expected) in cases {
         *metadata.lock().unwrap() = invalid;
-        let responses = scene.kubelet.prepare(&[&bad, &good]).await;
+        let responses = fixture.kubelet.prepare(&[&bad, &good]).await;
         let error = responses[bad.uid()].as_ref().unwrap_err();
         assert!(error.contains(expected), "{expected:?} is not in {error}");
         assert!(error.contains("claim default/my-claim") && error.contains("request gpu"), "{error}");
-        assert!(!scene.node.metadata_file(&bad, "gpu").exists());
+        assert!(!fixture.node.metadata_file(&bad, "gpu").exists());
         assert!(responses[good.uid()].is_ok());
     }
 }
@@ -878,24 +851,24 @@ async fn a_driver_whose_name_starts_with_a_digit_is_refused_at_the_start() {
 #[tokio::test]
 async fn a_claim_with_the_longest_names_is_handled_like_any_other() {
     let driver = knowing("m1");
-    let scene = Scene::new(&driver).await;
+    let fixture = Fixture::new(driver.clone()).await;
     let name = format!("{}.{}", "c".repeat(200), "d".repeat(52));
-    let (claim, devices) = scene.prepare(TestClaim::new(&name, UID).device("gpu", "gpu-0")).await;
+    let (claim, devices) = fixture.prepare(TestClaim::new(&name, UID).device("gpu", "gpu-0")).await;
     assert_eq!(name.len(), 253);
 
     assert_eq!(cdi_devices(&devices), ["gpu.example.com/metadata=1234-claim-uid_gpu"]);
-    let spec = scene.spec(&claim, "gpu");
+    let spec = fixture.spec(&claim, "gpu");
     let mount = &spec["devices"][0]["containerEdits"]["mounts"][0];
     assert_eq!(mount["containerPath"], format!("{KEP}/{name}/gpu/{DRIVER}-metadata.json"));
     let host_file = PathBuf::from(mount["hostPath"].as_str().unwrap());
     let seen = File::open(&host_file).unwrap();
     assert_eq!(read(&seen)["metadata"]["name"], name);
-    let scene = scene.restart(&driver, |builder| builder).await;
+    let fixture = fixture.restart(driver.clone(), |builder| builder).await;
     let update = vec![known("gpu-0", "m2")];
-    assert_eq!(scene.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap(), 2);
-    assert_eq!(scene.kubelet.prepare_one(&claim).await.unwrap(), devices);
+    assert_eq!(fixture.helper.handles().update_request_metadata(&claim.reference(), "gpu", update).await.unwrap(), 2);
+    assert_eq!(fixture.kubelet.prepare_one(&claim).await.unwrap(), devices);
     assert_eq!(model(&read(&seen)), "m2");
 
-    scene.kubelet.unprepare_one(&claim).await.unwrap();
-    assert_eq!(scene.node.files(), ["plugins/gpu.example.com/dra-device-metadata"]);
+    fixture.kubelet.unprepare_one(&claim).await.unwrap();
+    assert_eq!(fixture.node.files(), ["plugins/gpu.example.com/dra-device-metadata"]);
 }

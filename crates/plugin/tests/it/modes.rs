@@ -9,7 +9,7 @@ use std::process::Command;
 
 use rustix::fs::Mode;
 
-use crate::support::{Kubelet, Node, TestClaim, TestDriver, news};
+use crate::support::{Kubelet, Node, TestClaim, TestDriver, numbered_device};
 
 /// The environment variable with the umask of the other process, in octal digits.
 const UMASK: &str = "DRAKKAR_TEST_UMASK";
@@ -46,7 +46,7 @@ async fn a_driver_in_a_process_of_its_own() {
     let builder = node.builder().cdi_directory(&cdi).rolling_update("ad4af911-5bcd-47c5-a554-f35cea869472");
     let helper = builder.start(TestDriver::default()).await.unwrap();
     Kubelet::of(&helper).await.prepare_one(&claim).await.unwrap();
-    helper.handles().update_request_metadata(&claim.reference(), "gpu", news("gpu-0", 1)).await.unwrap();
+    helper.handles().update_request_metadata(&claim.reference(), "gpu", numbered_device("gpu-0", 1)).await.unwrap();
 
     let mut found = Vec::new();
     for made in ["plugins", "plugins_registry", "run"] {

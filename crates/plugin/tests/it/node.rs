@@ -1,4 +1,4 @@
-//! A driver on a whole node: a kubelet finds it, pods use it, and either of them goes and comes back.
+//! Tests of a driver on an embedded node with a kubelet and pods, through restarts and updates of kubelet and driver.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,25 +21,25 @@ fn plugin(node: &Node) -> PluginBuilder {
     PluginBuilder::new(DRIVER).on(node.environment(DRIVER).unwrap())
 }
 
-/// Prepares what was allocated, with nothing for containers but metadata: the runtime resolves every CDI device.
+/// Returns a driver that prepares all allocated devices without CDI devices of its own, since the runtime resolves every one.
 fn driver() -> TestDriver {
     TestDriver::preparing(|claim| Ok(claim.results().map(Device::from).collect()))
 }
 
-/// An instance of a driver that is updated while it runs.
+/// Starts an instance of a driver with rolling updates.
 async fn instance(node: &Node, pod: &str, driver: &TestDriver) -> Helper {
     let builder = plugin(node).device_metadata(true).rolling_update(pod);
     builder.start(driver.clone()).await.unwrap()
 }
 
-/// The sockets of the instances that the kubelet knows.
+/// Returns the sockets of the registered instances, sorted.
 async fn endpoints(node: &Node) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = node.registered().await.into_iter().map(|plugin| plugin.endpoint).collect();
     found.sort();
     found
 }
 
-/// Claim and pod of the same name; the pod runs.
+/// Creates a claim and a pod of the same name, and waits until the pod runs.
 async fn run<'a>(node: &'a Node, name: &str) -> PodHandle<'a> {
     node.create(one_gpu(name)).await.unwrap();
     let pod = node.create_pod(pod_with(name, name)).await.unwrap();
@@ -47,14 +47,14 @@ async fn run<'a>(node: &'a Node, name: &str) -> PodHandle<'a> {
     pod
 }
 
-async fn nothing_is_left(node: &Node) {
+async fn assert_no_leftovers(node: &Node) {
     assert_eventually!(node.leftovers(DRIVER).await.unwrap().is_empty(), "{:?}", node.leftovers(DRIVER).await);
 }
 
-/// Whoever comes first, the kubelet or the driver: it is found, and found again by the next kubelet.
+/// A driver that starts before the kubelet is registered, and again after each restart of the kubelet or of the driver.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_kubelet_finds_the_driver() {
-    // Only kubelets make the directory in which they look for drivers.
+    // On a real node the kubelet creates the registry directory, so a kubelet has run before the driver starts.
     let node = Node::start().await.unwrap();
     node.stop_kubelet().await;
     let helper = plugin(&node).start(driver()).await.unwrap();
@@ -65,9 +65,10 @@ async fn every_kubelet_finds_the_driver() {
     assert_eventually!(endpoints(&node).await == [helper.dra_socket().unwrap()]);
 
     for restart in 0..3 {
-        match restart {
-            0 => node.stop_kubelet().await,
-            _ => node.kill_kubelet().await,
+        if restart == 0 {
+            node.stop_kubelet().await;
+        } else {
+            node.kill_kubelet().await;
         }
         node.start_kubelet().await.unwrap();
         node.wait_registered(DRIVER).await.unwrap();
@@ -82,45 +83,47 @@ async fn every_kubelet_finds_the_driver() {
     again.stop().await.unwrap();
 }
 
-/// G7: an update of the driver as a `DaemonSet` with `maxSurge` does it. Pods run on, new ones start before, while and after
-/// both instances are there, and slices stay.
+/// G7: a rolling update, as of a `DaemonSet` with `maxSurge`. Pods keep running, new ones start before, during and after the
+/// time with two instances, and slices are not deleted.
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_run_on_and_new_ones_start_while_the_driver_is_updated() {
+async fn pods_keep_running_and_new_ones_start_during_a_rolling_update() {
     let node = Node::start().await.unwrap();
-    let (by_old, by_new) = (driver(), driver());
-    let old = instance(&node, "pod-old", &by_old).await;
+    let old_driver = driver();
+    let new_driver = driver();
+    let old = instance(&node, "pod-old", &old_driver).await;
     node.wait_registered(DRIVER).await.unwrap();
     node.publish(DRIVER, &["gpu-0", "gpu-1", "gpu-2"]).await.unwrap();
     let slices: Vec<_> = node.slices(DRIVER).await.unwrap().into_iter().map(|slice| slice.metadata.uid).collect();
     let before = run(&node, "before").await;
-    let (process, told) = (before.process("main"), read_metadata(&before, "before").await);
+    let process = before.process("main");
+    let metadata = read_metadata(&before, "before").await;
 
-    let new = instance(&node, "pod-new", &by_new).await;
+    let new = instance(&node, "pod-new", &new_driver).await;
     let both = [new.dra_socket().unwrap(), old.dra_socket().unwrap()];
     assert_eventually!(endpoints(&node).await == both);
     let during = run(&node, "during").await;
-    assert_eq!(by_new.take_calls(), ["prepare during"], "a kubelet calls the newest");
-    assert_eq!(by_old.take_calls(), ["prepare before"]);
+    assert_eq!(new_driver.take_calls(), ["prepare during"], "the kubelet calls the newest instance");
+    assert_eq!(old_driver.take_calls(), ["prepare before"]);
 
     old.stop().await.unwrap();
     assert_eventually!(endpoints(&node).await == [new.dra_socket().unwrap()]);
     let after = run(&node, "after").await;
-    assert_eq!((before.process("main"), read_metadata(&before, "before").await), (process, told));
+    assert_eq!((before.process("main"), read_metadata(&before, "before").await), (process, metadata));
     for pod in [before, during, after] {
         pod.delete().await.unwrap();
     }
-    assert_eq!(by_new.take_calls(), ["prepare after", "unprepare before", "unprepare during", "unprepare after"]);
-    assert_eq!(by_old.take_calls(), [""; 0]);
-    nothing_is_left(&node).await;
-    let still: Vec<_> = node.slices(DRIVER).await.unwrap().into_iter().map(|slice| slice.metadata.uid).collect();
-    assert_eq!(still, slices, "the kubelet took the update for the end of the driver");
+    assert_eq!(new_driver.take_calls(), ["prepare after", "unprepare before", "unprepare during", "unprepare after"]);
+    assert_eq!(old_driver.take_calls(), [""; 0]);
+    assert_no_leftovers(&node).await;
+    let slices_after: Vec<_> = node.slices(DRIVER).await.unwrap().into_iter().map(|slice| slice.metadata.uid).collect();
+    assert_eq!(slices_after, slices, "the kubelet deleted slices during the update");
     new.stop().await.unwrap();
     assert_eq!(node.sockets().unwrap(), [""; 0]);
 }
 
-/// The same under load: pods come and go all the time, and one stays, through many updates.
+/// Many updates in a row, while pods are created and deleted all the time and one keeps running.
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_come_and_go_through_many_updates() {
+async fn pods_are_created_and_deleted_during_many_rolling_updates() {
     let node = Arc::new(Node::start().await.unwrap());
     let driver = driver();
     let mut current = instance(&node, "pod-0", &driver).await;
@@ -132,7 +135,8 @@ async fn pods_come_and_go_through_many_updates() {
     let (stop, stopped) = watch::channel(false);
     let users: Vec<_> = (0..2)
         .map(|user| {
-            let (node, stopped) = (node.clone(), stopped.clone());
+            let node = node.clone();
+            let stopped = stopped.clone();
             tokio::spawn(async move {
                 let mut pods = 0;
                 while !*stopped.borrow() {
@@ -155,35 +159,36 @@ async fn pods_come_and_go_through_many_updates() {
     }
     stop.send_replace(true);
     for user in users {
-        assert!(user.await.unwrap() > 0, "no pod came and went");
+        assert!(user.await.unwrap() > 0, "no pod was created and deleted");
     }
     assert_eq!(stays.process("main"), process);
     stays.delete().await.unwrap();
-    nothing_is_left(&node).await;
+    assert_no_leftovers(&node).await;
     assert_eq!(*driver.errors.lock().unwrap(), [""; 0]);
     current.stop().await.unwrap();
 }
 
-/// A kubelet that was restarted does not take its predecessor's word: it prepares again, and gets the same answer for what
-/// is in use.
+/// A restarted kubelet prepares claims in use again when the next pod uses them, and gets the same response.
 #[rstest]
 #[case::stopped(false)]
 #[case::killed(true)]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restarted_kubelet_prepares_again_and_gets_the_same_answer(#[case] killed: bool) {
+async fn a_restarted_kubelet_prepares_again_and_gets_the_same_response(#[case] killed: bool) {
     let node = Node::start().await.unwrap();
     let driver = driver();
     let helper = plugin(&node).device_metadata(true).start(driver.clone()).await.unwrap();
     node.wait_registered(DRIVER).await.unwrap();
     node.publish(DRIVER, &["gpu-0"]).await.unwrap();
     let first = run(&node, "train").await;
-    let (process, told) = (first.process("main"), read_metadata(&first, "train").await);
-    let answer = node.kubelet_claims().await[0].drivers.clone();
+    let process = first.process("main");
+    let metadata = read_metadata(&first, "train").await;
+    let response = node.kubelet_claims().await[0].drivers.clone();
     assert_eq!(driver.take_calls(), ["prepare train"]);
 
-    match killed {
-        true => node.kill_kubelet().await,
-        false => node.stop_kubelet().await,
+    if killed {
+        node.kill_kubelet().await;
+    } else {
+        node.stop_kubelet().await;
     }
     node.start_kubelet().await.unwrap();
     node.wait_registered(DRIVER).await.unwrap();
@@ -191,24 +196,24 @@ async fn a_restarted_kubelet_prepares_again_and_gets_the_same_answer(#[case] kil
     second.running().await.unwrap();
     assert_eq!(driver.take_calls(), ["prepare train"]);
     let known = node.kubelet_claims().await;
-    assert_eq!((known.len(), &known[0].drivers, known[0].pods.len()), (1, &answer, 2));
+    assert_eq!((known.len(), &known[0].drivers, known[0].pods.len()), (1, &response, 2));
     assert_eq!(first.process("main"), process);
     for pod in [&first, &second] {
-        assert_eq!(read_metadata(pod, "train").await, told, "neither file nor generation is new");
+        assert_eq!(read_metadata(pod, "train").await, metadata, "the file was written again");
     }
     first.delete().await.unwrap();
     assert_eq!(driver.take_calls(), [""; 0], "the claim is still in use");
     second.delete().await.unwrap();
     assert_eq!(driver.take_calls(), ["unprepare train"]);
-    nothing_is_left(&node).await;
+    assert_no_leftovers(&node).await;
     helper.stop().await.unwrap();
 }
 
-/// A driver that is killed costs no pod its devices. What a kubelet wants in the meantime waits, and is done by the next
-/// process, which knows what the last one prepared.
+/// While a killed driver is down, running pods keep their devices, and pods to start or delete wait. The next process serves
+/// them, since it recovers the claims that the killed one has prepared.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_driver_that_is_killed_is_back_for_the_pods_that_it_left() {
-    // Slices of the hand of a test do not come back with the driver.
+async fn a_killed_driver_resumes_with_its_pods_when_it_is_restarted() {
+    // The test publishes the slices, not the driver, so the kubelet must not delete them while the driver is down.
     let node = Node::builder().timing(Timing { slice_grace: Duration::from_secs(600), ..Timing::fast() });
     let node = node.start().await.unwrap();
     let start = || {
@@ -219,19 +224,21 @@ async fn a_driver_that_is_killed_is_back_for_the_pods_that_it_left() {
     let process = start();
     node.wait_registered(DRIVER).await.unwrap();
     node.publish(DRIVER, &["gpu-0", "gpu-1", "gpu-2"]).await.unwrap();
-    let (stays, goes) = (run(&node, "stays").await, run(&node, "goes").await);
-    let (container, told) = (stays.process("main"), read_metadata(&stays, "stays").await);
+    let stays = run(&node, "stays").await;
+    let deleted = run(&node, "deleted").await;
+    let container = stays.process("main");
+    let metadata = read_metadata(&stays, "stays").await;
 
     process.kill().await.unwrap();
     assert_eventually!(node.registered().await.iter().all(|plugin| !plugin.connected));
-    assert_eq!(read_metadata(&stays, "stays").await, told);
-    // A claim that is prepared needs no driver for one more pod.
+    assert_eq!(read_metadata(&stays, "stays").await, metadata);
+    // One more pod with a prepared claim does not need the driver.
     let shares = node.create_pod(pod_with("shares", "stays")).await.unwrap();
     shares.running().await.unwrap();
-    assert_eq!(read_metadata(&shares, "stays").await, told);
-    // Others wait for it, to come and to go.
-    goes.start_deletion().await.unwrap();
-    assert_eventually!(goes.process("main").is_none());
+    assert_eq!(read_metadata(&shares, "stays").await, metadata);
+    // Starting and deleting other pods needs it.
+    deleted.start_deletion().await.unwrap();
+    assert_eventually!(deleted.process("main").is_none());
     node.create(one_gpu("waits")).await.unwrap();
     let waits = node.create_pod(pod_with("waits", "waits")).await.unwrap();
     assert_eventually!(
@@ -239,26 +246,26 @@ async fn a_driver_that_is_killed_is_back_for_the_pods_that_it_left() {
         "{:?}",
         waits.events().await,
     );
-    assert!(goes.object().await.unwrap().is_some(), "gone, and its claim is still prepared");
+    assert!(deleted.object().await.unwrap().is_some(), "deleted while its claim is still prepared");
 
     let process = start();
     waits.running().await.unwrap();
-    goes.gone().await.unwrap();
-    assert_eq!((stays.process("main"), read_metadata(&stays, "stays").await), (container, told.clone()));
+    deleted.gone().await.unwrap();
+    assert_eq!((stays.process("main"), read_metadata(&stays, "stays").await), (container, metadata));
     assert_eq!(read_metadata(&waits, "waits").await["requests"][0]["devices"][0]["name"], "gpu-2");
     let next = run(&node, "next").await;
     for pod in [stays, shares, waits, next] {
         pod.delete().await.unwrap();
     }
-    nothing_is_left(&node).await;
+    assert_no_leftovers(&node).await;
     assert!(process.terminate().await.unwrap().success());
-    assert_eq!(node.sockets().unwrap(), [""; 0], "those of the killed process are gone too");
+    assert_eq!(node.sockets().unwrap(), [""; 0], "sockets of the killed process are left");
 }
 
-/// A driver whose devices are as a test says.
-struct Watched(watch::Sender<DeviceHealth>);
+/// A driver that reports the health that the test sets.
+struct HealthDriver(watch::Sender<DeviceHealth>);
 
-impl DraPlugin for Watched {
+impl DraPlugin for HealthDriver {
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, BoxError> {
         Ok(claim.results().map(Device::from).collect())
     }
@@ -279,8 +286,8 @@ impl DraPlugin for Watched {
     }
 }
 
-/// What the status of a pod says of its one device: health and message.
-async fn told_health(pod: &PodHandle<'_>) -> (Value, Value) {
+/// Returns health and message of a pod's only device in the pod's status.
+async fn reported_health(pod: &PodHandle<'_>) -> (Value, Value) {
     let pod = serde_json::to_value(pod.object().await.unwrap().unwrap()).unwrap();
     let all = &pod["status"]["containerStatuses"][0]["allocatedResourcesStatus"];
     assert_eq!((&all[0]["name"], &all[1]), (&json!("claim:gpus"), &Value::Null), "{all}");
@@ -288,8 +295,8 @@ async fn told_health(pod: &PodHandle<'_>) -> (Value, Value) {
     (device["health"].clone(), device["message"].clone())
 }
 
-/// A.6: what a driver reports is in the status of the pod that has the device, with kubelets of either generation; and
-/// nothing is known of a device whose driver is gone.
+/// A.6: the health that a driver reports is in the status of the pod with the device, with both versions of the service. It is
+/// unknown after the driver has stopped.
 #[rstest]
 #[case::v1(Release::V1_37, HealthVersion::V1)]
 #[case::v1alpha1(Release::V1_36, HealthVersion::V1alpha1)]
@@ -298,31 +305,31 @@ async fn health_reaches_the_status_of_the_pod(#[case] release: Release, #[case] 
     let node = Node::builder().release(release).start().await.unwrap();
     let (health, _) = watch::channel(DeviceHealth::healthy("node-1", "gpu-0"));
     let builder = plugin(&node).device_metadata(true);
-    let helper = builder.start(Watched(health.clone())).await.unwrap();
+    let helper = builder.start(HealthDriver(health.clone())).await.unwrap();
     node.wait_registered(DRIVER).await.unwrap();
     assert_eq!(node.registered().await[0].health, Some(version));
     node.publish(DRIVER, &["gpu-0"]).await.unwrap();
     let pod = run(&node, "train").await;
-    assert_eventually!(told_health(&pod).await.0 == "Healthy", "{:?}", told_health(&pod).await);
+    assert_eventually!(reported_health(&pod).await.0 == "Healthy", "{:?}", reported_health(&pod).await);
 
     health.send_replace(DeviceHealth::unhealthy("node-1", "gpu-0", "fell off the bus"));
     let unhealthy = (json!("Unhealthy"), json!("fell off the bus"));
-    assert_eventually!(told_health(&pod).await == unhealthy, "{:?}", told_health(&pod).await);
+    assert_eventually!(reported_health(&pod).await == unhealthy, "{:?}", reported_health(&pod).await);
     health.send_replace(DeviceHealth::healthy("node-1", "gpu-0"));
-    assert_eventually!(told_health(&pod).await.0 == "Healthy", "{:?}", told_health(&pod).await);
+    assert_eventually!(reported_health(&pod).await.0 == "Healthy", "{:?}", reported_health(&pod).await);
 
-    // A kubelet that comes back asks again.
+    // A restarted kubelet watches health again.
     health.send_replace(DeviceHealth::unhealthy("node-1", "gpu-0", "fell off the bus"));
     node.kill_kubelet().await;
     node.start_kubelet().await.unwrap();
-    assert_eventually!(told_health(&pod).await == unhealthy, "{:?}", told_health(&pod).await);
+    assert_eventually!(reported_health(&pod).await == unhealthy, "{:?}", reported_health(&pod).await);
     helper.stop().await.unwrap();
-    assert_eventually!(told_health(&pod).await.0 == "Unknown", "{:?}", told_health(&pod).await);
+    assert_eventually!(reported_health(&pod).await.0 == "Unknown", "{:?}", reported_health(&pod).await);
 }
 
-/// Section 1.2: a kubelet before 1.34 knows v1beta1 of the service, and everything works with that.
+/// Section 1.2: kubelets before 1.34 know only v1beta1 of the service.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kubelet_that_knows_only_v1beta1_goes_the_whole_way() {
+async fn a_pod_runs_with_a_kubelet_that_knows_only_v1beta1() {
     let node = Node::builder().release(Release::V1_33).start().await.unwrap();
     let driver = driver();
     let builder = plugin(&node).device_metadata(true);
@@ -337,13 +344,13 @@ async fn a_kubelet_that_knows_only_v1beta1_goes_the_whole_way() {
     node.wait_registered(DRIVER).await.unwrap();
     pod.delete().await.unwrap();
     assert_eq!(driver.take_calls(), ["prepare train", "unprepare train"]);
-    nothing_is_left(&node).await;
+    assert_no_leftovers(&node).await;
     helper.stop().await.unwrap();
 }
 
-/// A driver that has nothing to offer to a kubelet hears why it is not taken.
+/// The registration of a driver that serves no version that the kubelet knows fails with the reason.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_driver_without_a_service_of_the_kubelet_hears_why() {
+async fn a_driver_without_a_version_that_the_kubelet_knows_gets_the_registration_error() {
     let node = Node::builder().release(Release::V1_33).start().await.unwrap();
     let helper = plugin(&node).services(Services::default().dra_v1beta1(false)).start(driver()).await.unwrap();
     let mut status = helper.registration_status();

@@ -15,7 +15,9 @@ use http::StatusCode;
 use rstest::rstest;
 use serde_json::Value;
 
-use crate::support::{ApiServer, DRIVER, Kubelet, Node, Random, TestClaim, TestDriver, cdi_devices, eventually, news};
+use crate::support::{
+    ApiServer, DRIVER, Kubelet, Node, Random, TestClaim, TestDriver, cdi_devices, eventually, numbered_device,
+};
 
 /// Returns a node with a prepared claim on which the driver has stopped.
 async fn node_with(claim: TestClaim) -> (Node, TestClaim) {
@@ -355,7 +357,10 @@ async fn claims_that_a_go_driver_prepared_are_adopted() {
         3,
         "the adopted claim starts again at generation 1"
     );
-    assert_eq!(helper.handles().update_request_metadata(&claim.reference(), "gpu", news("gpu-0", 1)).await.unwrap(), 4);
+    assert_eq!(
+        helper.handles().update_request_metadata(&claim.reference(), "gpu", numbered_device("gpu-0", 1)).await.unwrap(),
+        4
+    );
 
     kubelet.unprepare_one(&claim).await.unwrap();
     assert!(!node.is_prepared(&claim));
@@ -434,7 +439,7 @@ async fn a_planted_link_is_not_followed(
         if let Err(error) = kubelet.prepare_one(&claim).await {
             assert!(error.contains("default/train") && error.contains(node.root.path().to_str().unwrap()), "{error}");
         }
-        let _ = helper.handles().update_request_metadata(&claim.reference(), "gpu", news("gpu-0", 1)).await;
+        let _ = helper.handles().update_request_metadata(&claim.reference(), "gpu", numbered_device("gpu-0", 1)).await;
     }
     // Only files that are reached without following a link out of the node's directory.
     for path in [node.metadata_file(&claim, "gpu"), node.spec_file(&claim, "gpu")] {
@@ -512,8 +517,8 @@ async fn work_until_killed(root: &Path, round: u64) {
                 2 | 3 => {
                     let number = i64::try_from(round).unwrap() * 1_000_000 + step;
                     log(format!("begin update {number}"));
-                    let news = news(&format!("gpu-{index}"), number);
-                    match helper.handles().update_request_metadata(&claim.reference(), "gpu", news).await {
+                    let devices = numbered_device(&format!("gpu-{index}"), number);
+                    match helper.handles().update_request_metadata(&claim.reference(), "gpu", devices).await {
                         Ok(_) => log("end update".into()),
                         Err(error) if error.is_not_prepared() => log("end nothing".into()),
                         Err(error) => panic!("{error}"),

@@ -14,7 +14,8 @@ use rstest::rstest;
 use tonic::Code;
 
 use crate::support::{
-    Kubelet, Node, PATIENCE, SlowDriver, TestClaim, TestDriver, eventually, http_get, in_time, info, news, notify,
+    Kubelet, Node, SlowDriver, TIMEOUT, TestClaim, TestDriver, eventually, http_get, in_time, info, notify,
+    numbered_device,
 };
 
 const OLD: &str = "ad4af911-5bcd-47c5-a554-f35cea869472";
@@ -85,7 +86,10 @@ async fn the_new_instance_takes_over_before_the_old_one_stops() {
     assert!(node.is_prepared(&claim), "claims stay prepared when an instance stops");
     let kubelet = Kubelet::of(&new).await;
     kubelet.prepare_one(&claim).await.unwrap();
-    assert_eq!(new.handles().update_request_metadata(&claim.reference(), "gpu", news("gpu-0", 1)).await.unwrap(), 2);
+    assert_eq!(
+        new.handles().update_request_metadata(&claim.reference(), "gpu", numbered_device("gpu-0", 1)).await.unwrap(),
+        2
+    );
     kubelet.unprepare_one(&claim).await.unwrap();
     assert!(!node.is_prepared(&claim));
     new.stop().await.unwrap();
@@ -208,7 +212,7 @@ async fn a_go_instance_waits_for_a_prepare() {
     let prepare = tokio::spawn(async move { kubelet.prepare_one(&claim).await });
     driver.wait_for(1).await;
     assert_eq!(go.lock(), Err(Errno::EAGAIN));
-    driver.door.add_permits(1);
+    driver.permits.add_permits(1);
     in_time(prepare).await.unwrap().unwrap();
     go.lock().unwrap();
     go.unlock();
@@ -246,7 +250,7 @@ async fn a_prepare_that_waits_for_another_instance_ends_at_the_deadline() {
 #[tokio::test]
 async fn a_prepare_waits_for_a_device_that_the_other_instance_unprepares() {
     let node = Node::default();
-    let builder = || node.builder().device_timeout(PATIENCE);
+    let builder = || node.builder().device_timeout(TIMEOUT);
     let old = builder().rolling_update(OLD).start(TestDriver::default()).await.unwrap();
     let new = builder().rolling_update(NEW).start(TestDriver::default()).await.unwrap();
     let first = node.claim(train());
@@ -326,12 +330,12 @@ async fn driver_calls_of_two_instances_are_serialized() {
     }
     for _ in 0..4 {
         driver.wait_for(1).await;
-        driver.door.add_permits(1);
+        driver.permits.add_permits(1);
     }
     for call in calls {
         in_time(call).await.unwrap().unwrap();
     }
-    assert_eq!(driver.most.load(std::sync::atomic::Ordering::SeqCst), 1);
+    assert_eq!(driver.max_in_flight.load(std::sync::atomic::Ordering::SeqCst), 1);
     old.stop().await.unwrap();
     new.stop().await.unwrap();
 }
@@ -353,7 +357,9 @@ async fn an_update_in_one_instance_and_an_unprepare_in_the_other_exclude_each_ot
                 let old = old.clone();
                 let reference = claim.reference();
                 tokio::spawn(async move {
-                    old.handles().update_request_metadata(&reference, "gpu", news("gpu-0", round * 10 + number)).await
+                    old.handles()
+                        .update_request_metadata(&reference, "gpu", numbered_device("gpu-0", round * 10 + number))
+                        .await
                 })
             })
             .collect();
@@ -404,7 +410,10 @@ async fn a_claim_that_a_concurrent_go_instance_has_prepared_is_adopted() {
     let kubelet = Kubelet::of(&new).await;
     let error = kubelet.prepare_one(&rival).await.unwrap_err();
     assert!(error.contains("is still prepared for claim default/x"), "{error}");
-    assert_eq!(new.handles().update_request_metadata(&claim.reference(), "gpu", news("gpu-0", 1)).await.unwrap(), 2);
+    assert_eq!(
+        new.handles().update_request_metadata(&claim.reference(), "gpu", numbered_device("gpu-0", 1)).await.unwrap(),
+        2
+    );
     kubelet.prepare_one(&claim).await.unwrap();
     let after = std::fs::metadata(node.metadata_file(&claim, "gpu")).unwrap().ino();
     assert_eq!(inode, after, "a file in use was replaced");

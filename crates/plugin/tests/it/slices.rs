@@ -42,7 +42,7 @@ async fn the_first_publish_creates_a_slice_with_its_owner_and_the_same_again_wri
     let cluster = Cluster::new().await;
     let helper = cluster.start(&TestDriver::default()).await;
     assert_eq!(*helper.handles().publisher().status().borrow(), PublishStatus::Nothing);
-    assert_eq!(cluster.take_requests(), [""; 0], "no requests before the first publish");
+    assert_eq!(cluster.take_slice_verbs(), [""; 0], "no requests before the first publish");
 
     publish(&helper, resources(gpus(2))).await;
     let slices = cluster.slices().await;
@@ -56,18 +56,19 @@ async fn the_first_publish_creates_a_slice_with_its_owner_and_the_same_again_wri
     let [owner] = owners else { panic!("{owners:?}") };
     assert_eq!((owner.api_version.as_str(), owner.kind.as_str(), owner.name.as_str()), ("v1", "Node", node));
     assert_eq!((&owner.uid, owner.controller), (&cluster.node_uid, Some(true)));
-    let asked = cluster.wire.asked();
-    let media: Vec<_> = asked.iter().filter(|asked| asked.verb == "create").map(|asked| asked.media.as_str()).collect();
+    let requests = cluster.proxy.requests();
+    let media: Vec<_> =
+        requests.iter().filter(|request| request.verb == "create").map(|request| request.media.as_str()).collect();
     assert_eq!(media, ["application/vnd.kubernetes.protobuf"], "and the server accepted it");
-    assert_eq!(cluster.take_requests(), ["list", "create"]);
+    assert_eq!(cluster.take_slice_verbs(), ["list", "create"]);
 
     publish(&helper, resources(gpus(2))).await;
-    assert_eq!(cluster.take_requests(), [""; 0], "the same again");
+    assert_eq!(cluster.take_slice_verbs(), [""; 0], "the same again");
     helper.stop().await.unwrap();
 
     let helper = cluster.start(&TestDriver::default()).await;
     publish(&helper, resources(gpus(2))).await;
-    assert_eq!(cluster.take_requests(), ["list"], "the same from a new process");
+    assert_eq!(cluster.take_slice_verbs(), ["list"], "the same from a new process");
     helper.stop().await.unwrap();
     assert_eq!(cluster.slices().await.len(), 1, "slices outlive the driver");
 }
@@ -82,7 +83,7 @@ async fn the_node_is_not_looked_up_if_its_uid_is_configured() {
         }
         let helper = builder.start(TestDriver::default()).await.unwrap();
         publish(&helper, resources(gpus(2))).await;
-        assert_eq!(cluster.wire.asked().iter().filter(|asked| asked.is_about("nodes")).count(), expected);
+        assert_eq!(cluster.proxy.requests().iter().filter(|request| request.is_about("nodes")).count(), expected);
         let owners = cluster.slices().await.remove(0).metadata.owner_references.unwrap();
         assert_eq!(owners[0].uid, cluster.node_uid);
         helper.stop().await.unwrap();
@@ -159,9 +160,9 @@ async fn every_field_of_a_device_is_stored() {
     assert_eq!(devices[0]["bindingFailureConditions"], json!(["Broken"]));
     assert_eq!(slices[1].spec.skip_node_operations.as_deref(), Some(&["*".to_owned()][..]));
 
-    cluster.take_requests();
+    cluster.take_slice_verbs();
     publish(&helper, resources(pool)).await;
-    assert_eq!(cluster.take_requests(), [""; 0], "another form of the same value is no change");
+    assert_eq!(cluster.take_slice_verbs(), [""; 0], "another form of the same value is no change");
 }
 
 /// G56: the framework splits the pool; any change of one device is one write.
@@ -181,10 +182,10 @@ async fn one_device_of_a_thousand_is_one_write() {
     more.devices.insert(300, gpu("late"));
     let mut less = more.clone();
     less.devices.remove(700);
-    cluster.take_requests();
+    cluster.take_slice_verbs();
     for (what, pool) in [("changed", changed), ("added", more), ("removed", less)] {
         publish(&helper, resources(pool)).await;
-        assert_eq!(cluster.take_requests(), ["update"], "{what}");
+        assert_eq!(cluster.take_slice_verbs(), ["update"], "{what}");
     }
     helper.stop().await.unwrap();
     let helper = cluster.start(&TestDriver::default()).await;
@@ -193,7 +194,7 @@ async fn one_device_of_a_thousand_is_one_write() {
     again.devices.insert(300, gpu("late"));
     again.devices.remove(700);
     publish(&helper, resources(again)).await;
-    assert_eq!(cluster.take_requests(), ["list"], "a new process leaves devices in their slices");
+    assert_eq!(cluster.take_slice_verbs(), ["list"], "a new process leaves devices in their slices");
 }
 
 #[tokio::test]
@@ -275,15 +276,15 @@ async fn the_first_taint_writes_all_slices_and_further_ones_write_one() {
         resources(pool)
     };
     publish(&helper, tainted(&[])).await;
-    assert_eq!(cluster.take_requests(), ["list", "create", "create", "create"]);
+    assert_eq!(cluster.take_slice_verbs(), ["list", "create", "create", "create"]);
     publish(&helper, tainted(&[7])).await;
-    assert_eq!(cluster.take_requests(), ["update", "update", "update", "create", "create"]);
+    assert_eq!(cluster.take_slice_verbs(), ["update", "update", "update", "create", "create"]);
     publish(&helper, tainted(&[7, 299])).await;
-    assert_eq!(cluster.take_requests(), ["update"]);
+    assert_eq!(cluster.take_slice_verbs(), ["update"]);
     publish(&helper, tainted(&[150, 299])).await;
-    assert_eq!(cluster.take_requests().len(), 5, "two slices are a new generation");
+    assert_eq!(cluster.take_slice_verbs().len(), 5, "two slices are a new generation");
     publish(&helper, tainted(&[150])).await;
-    assert_eq!(cluster.take_requests(), ["update"]);
+    assert_eq!(cluster.take_slice_verbs(), ["update"]);
     helper.stop().await.unwrap();
 }
 
@@ -319,9 +320,9 @@ async fn taints_keep_their_times() {
     cluster.wipe().await;
     cluster.until("the slice is back", |slices| slices.len() == 1).await;
     assert_eq!(times().await, first, "a wipe");
-    cluster.take_requests();
+    cluster.take_slice_verbs();
     publish(&helper, resources(Pool::default().device(sick).device(gpu("gpu-1")))).await;
-    assert_eq!(cluster.take_requests(), [""; 0], "a missing time is no change");
+    assert_eq!(cluster.take_slice_verbs(), [""; 0], "a missing time is no change");
 }
 
 /// The garbage collector deletes slices whose owner is gone: after a node was recreated, they need its new UID.
@@ -349,12 +350,12 @@ async fn slices_are_written_in_older_versions_of_the_api(#[case] version: DraVer
     publish(&helper, resources(Pool::default().device(sick()))).await;
     publish(&helper, resources(Pool::default().device(sick().attribute("model", "m2")))).await;
     assert_eq!(*driver.errors.lock().unwrap(), [""; 0]);
-    assert_eq!(cluster.take_requests(), ["list", "list", "create", "update"], "v1 is tried once");
+    assert_eq!(cluster.take_slice_verbs(), ["list", "list", "create", "update"], "v1 is tried once");
     publish(&helper, resources(Pool::default().device(sick().attribute("model", "m2")))).await;
-    assert_eq!(cluster.take_requests(), [""; 0]);
-    cluster.wire.drop_watches();
+    assert_eq!(cluster.take_slice_verbs(), [""; 0]);
+    cluster.proxy.drop_watches();
     publish(&helper, DriverResources::default()).await;
-    assert_eq!(cluster.take_requests(), ["delete"]);
+    assert_eq!(cluster.take_slice_verbs(), ["delete"]);
 }
 
 fn selector() -> NodeSelector {
@@ -387,7 +388,7 @@ async fn a_pool_for_other_nodes_is_the_only_one_that_may_be_published() {
         assert_eq!((slice.spec.node_name.as_deref(), slice.spec.pool.generation), (None, 1));
         assert_eq!(slice.metadata.owner_references.as_ref().unwrap()[0].uid, cluster.node_uid);
     }
-    assert_eq!(cluster.take_requests(), ["list", "create", "update", "update"]);
+    assert_eq!(cluster.take_slice_verbs(), ["list", "create", "update", "update"]);
 
     let refused = helper.handles().publish_resources(rack(gpus(1)).pool("other", gpus(1)));
     assert!(matches!(&refused, Err(PublishError::OtherPool { pool, only }) if pool == "other" && only == "rack"));
@@ -424,7 +425,7 @@ async fn of_two_instances_the_newer_publishes_until_it_ends() {
     publish(&old, resources(gpus(1))).await;
     let new = start("pod-2").await;
     publish(&new, resources(gpus(2))).await;
-    cluster.take_requests();
+    cluster.take_slice_verbs();
 
     old.handles().publish_resources(resources(gpus(3))).unwrap();
     status(&old, |status| *status == PublishStatus::Standby).await;
@@ -432,7 +433,7 @@ async fn of_two_instances_the_newer_publishes_until_it_ends() {
     let slices = cluster.until("the newer repairs", |slices| slices.len() == 1).await;
     assert_eq!(names(&slices[0]).len(), 2);
     published(&new).await;
-    assert_eq!(cluster.take_requests(), ["create"], "the older stands by");
+    assert_eq!(cluster.take_slice_verbs(), ["create"], "the older stands by");
 
     new.stop().await.unwrap();
     cluster.until("the older takes over", |slices| slices.len() == 1 && names(&slices[0]).len() == 3).await;

@@ -1,8 +1,7 @@
-//! Starting and stopping: what is checked, and in which order things go.
+//! Tests of starting and stopping a driver: checks, order, and the services and pages that it has while it runs.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -25,15 +24,14 @@ use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use tonic::{Code, Status};
 
 use crate::support::{
-    DRIVER, Kubelet, Node, SlowDriver, TestClaim, TestDriver, channel, eventually, http_get, in_time, info, notify,
+    ANY_PORT, DRIVER, Kubelet, Node, SlowDriver, TestClaim, TestDriver, channel, eventually, http_get, in_time, info,
+    notify,
 };
 
-const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+/// A driver with a health monitor, which reports one healthy and one unhealthy device.
+struct HealthDriver;
 
-/// A driver whose first device works and whose second does not.
-struct WatchingDriver;
-
-impl DraPlugin for WatchingDriver {
+impl DraPlugin for HealthDriver {
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, BoxError> {
         Ok(claim.results().map(Device::from).collect())
     }
@@ -44,26 +42,26 @@ impl DraPlugin for WatchingDriver {
 
     fn health_monitor(&self) -> Option<HealthMonitor<Self>> {
         Some(HealthMonitor::new(|_, reports| async move {
-            let works = DeviceHealth::healthy("node-1", "gpu-0");
-            let broken = DeviceHealth::unhealthy("node-1", "gpu-1", "fell off the bus");
-            reports.report([works, broken.with_lease(Duration::from_secs(60))]).await;
+            let healthy = DeviceHealth::healthy("node-1", "gpu-0");
+            let unhealthy = DeviceHealth::unhealthy("node-1", "gpu-1", "fell off the bus");
+            reports.report([healthy, unhealthy.with_lease(Duration::from_secs(60))]).await;
             std::future::pending().await
         }))
     }
 }
 
-/// Everything that was created in or moved into a directory since the watch began, as a kubelet's watcher sees it.
-struct Arrivals(OwnedFd);
+/// Watches for files that are created in or moved into a directory, as the kubelet's plugin watcher does.
+struct DirectoryWatcher(OwnedFd);
 
-impl Arrivals {
-    fn in_directory(directory: &Path) -> Self {
+impl DirectoryWatcher {
+    fn new(directory: &Path) -> Self {
         let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
         inotify::add_watch(&watch, directory, WatchFlags::CREATE | WatchFlags::MOVED_TO).unwrap();
         Self(watch)
     }
 
-    /// Names without those that start with a dot, which kubelets ignore.
-    fn seen(&self) -> Vec<String> {
+    /// Returns the names of new files, without those that start with a dot, which the kubelet ignores.
+    fn take_names(&self) -> Vec<String> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = Reader::new(&self.0, &mut buffer);
         let mut names = Vec::new();
@@ -75,12 +73,12 @@ impl Arrivals {
     }
 }
 
-/// Starts what must not start, and gives the reason.
-async fn refused(builder: PluginBuilder) -> StartError {
-    builder.start(TestDriver::default()).await.expect_err("this must not start")
+/// Starts a driver that must not start, and returns the error.
+async fn start_error(builder: PluginBuilder) -> StartError {
+    builder.start(TestDriver::default()).await.expect_err("the driver started")
 }
 
-/// G9: what the Go framework takes and fails with later.
+/// G9: the Go framework accepts these names, and fails later.
 #[rstest]
 #[case::nothing("", "must not be empty")]
 #[case::slash("gpu/example.com", "must be letters, digits")]
@@ -88,10 +86,10 @@ async fn refused(builder: PluginBuilder) -> StartError {
 #[case::dash("-gpu.example.com", "must be letters, digits")]
 #[case::long(&"g".repeat(64), "must be no more than 63 bytes, has 64")]
 #[tokio::test]
-async fn a_name_that_no_driver_can_have_is_refused(#[case] name: &str, #[case] problem: &str) {
+async fn an_invalid_driver_name_is_refused(#[case] name: &str, #[case] problem: &str) {
     let node = Node::default();
     let builder = PluginBuilder::new(name).client(node.api.client()).kubelet_root(node.root.path());
-    let error = refused(builder).await;
+    let error = start_error(builder).await;
     assert!(matches!(error, StartError::DriverName(_)), "{error:?}");
     let text = error.to_string();
     assert!(text.contains(problem), "{text}");
@@ -99,15 +97,15 @@ async fn a_name_that_no_driver_can_have_is_refused(#[case] name: &str, #[case] p
         text.ends_with("; a driver's name is a domain name that its vendor owns, such as gpu.example.com"),
         "{text}"
     );
-    assert!(!node.root.path().join("plugins").exists(), "a name that was refused has become a path");
+    assert!(!node.root.path().join("plugins").exists(), "a directory was created for a refused name");
 }
 
-/// G35: a legal driver name can be an illegal CDI vendor, which matters only where CDI is used.
+/// G35: a valid driver name can be an invalid CDI vendor, which matters only with device metadata.
 #[tokio::test]
-async fn a_name_that_cdi_cannot_carry_is_refused_only_with_metadata() {
+async fn a_name_that_is_no_cdi_vendor_is_refused_only_with_metadata() {
     let node = Node::default();
     let builder = PluginBuilder::new("3d.example.com").client(node.api.client()).kubelet_root(node.root.path());
-    let error = refused(builder.clone().device_metadata(true)).await;
+    let error = start_error(builder.clone().device_metadata(true)).await;
     assert_eq!(
         error.to_string(),
         "driver name 3d.example.com: device metadata needs a name that CDI can carry as a vendor: CDI vendor \
@@ -122,9 +120,9 @@ async fn a_name_that_cdi_cannot_carry_is_refused_only_with_metadata() {
 #[case::nothing("")]
 #[case::dot(".hidden")]
 #[tokio::test]
-async fn a_pod_uid_that_cannot_be_part_of_a_file_name_is_refused(#[case] uid: &str) {
+async fn a_pod_uid_that_is_invalid_in_a_file_name_is_refused(#[case] uid: &str) {
     let node = Node::default();
-    let error = refused(node.builder().rolling_update(uid)).await;
+    let error = start_error(node.builder().rolling_update(uid)).await;
     let text = error.to_string();
     assert!(text.starts_with(&format!("pod UID {uid:?}: must be 1 to 128 letters")), "{text}");
     assert!(text.ends_with("use the pod's metadata.uid"), "{text}");
@@ -132,10 +130,10 @@ async fn a_pod_uid_that_cannot_be_part_of_a_file_name_is_refused(#[case] uid: &s
 }
 
 #[tokio::test]
-async fn a_registry_directory_that_is_not_there_is_told_with_what_to_check() {
+async fn a_missing_registry_directory_is_an_error_with_the_remedy() {
     let node = Node::default();
     let missing = node.root.path().join("elsewhere");
-    let error = refused(node.builder().registry_directory(&missing)).await;
+    let error = start_error(node.builder().registry_directory(&missing)).await;
     assert_eq!(
         error.to_string(),
         format!(
@@ -145,75 +143,75 @@ async fn a_registry_directory_that_is_not_there_is_told_with_what_to_check() {
         ),
     );
     std::fs::write(&missing, "a file").unwrap();
-    let text = refused(node.builder().registry_directory(&missing)).await.to_string();
+    let text = start_error(node.builder().registry_directory(&missing)).await.to_string();
     assert!(text.contains("elsewhere: not a directory"), "{text}");
-    // Where another process registers, nobody looks there.
+    // Without registration the directory is not checked.
     let builder = node.builder().registry_directory("/nonexistent").services(Services::default().registration(false));
     builder.start(TestDriver::default()).await.unwrap().stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_driver_directory_that_cannot_be_made_is_told_with_what_to_do() {
+async fn a_driver_directory_that_cannot_be_created_is_an_error_with_the_remedy() {
     let node = Node::default();
     let file = node.root.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let text = refused(node.builder().plugin_directory(file.join("plugin"))).await.to_string();
+    let text = start_error(node.builder().plugin_directory(file.join("plugin"))).await.to_string();
     assert!(text.starts_with(&format!("the driver's directory {}/plugin: ", file.display())), "{text}");
     assert!(text.ends_with("; mount it into the driver's container under the path that it has on the host"), "{text}");
 }
 
 #[tokio::test]
-async fn a_driver_without_any_version_of_the_service_is_refused() {
+async fn a_driver_without_any_version_of_the_dra_service_is_refused() {
     let node = Node::default();
-    let error = refused(node.builder().services(Services::default().dra_v1(false).dra_v1beta1(false))).await;
+    let error = start_error(node.builder().services(Services::default().dra_v1(false).dra_v1beta1(false))).await;
     assert_eq!(error.to_string(), "no version of the DRA service is enabled: enable v1, v1beta1 or both");
 }
 
 #[tokio::test]
 async fn metadata_without_layout_or_version_is_refused() {
     let node = Node::default();
-    let error = refused(node.builder().metadata_layout([])).await;
+    let error = start_error(node.builder().metadata_layout([])).await;
     assert_eq!(error.to_string(), "metadata layout: there is none; use kep, kubernetes or both");
-    let error = refused(node.builder().metadata_versions([])).await;
+    let error = start_error(node.builder().metadata_versions([])).await;
     assert_eq!(
         error.to_string(),
         "metadata versions: no metadata version given: name at least one of v1beta1 and v1alpha1"
     );
-    let error = refused(node.builder().metadata_versions([Version::V1Alpha1, Version::V1Alpha1])).await;
+    let error = start_error(node.builder().metadata_versions([Version::V1Alpha1, Version::V1Alpha1])).await;
     assert_eq!(error.to_string(), "metadata versions: metadata version v1alpha1 is named twice");
 }
 
-/// G5: a kubelet registers what it sees, so it must not see a driver that is not going to start.
+/// G5: the kubelet registers the drivers whose sockets it sees, so it must not see the socket of one that fails to start.
 #[tokio::test]
-async fn a_port_in_use_is_told_before_the_kubelet_sees_anything() {
+async fn a_port_in_use_is_an_error_before_the_kubelet_sees_a_socket() {
     let node = Node::default();
-    let taken = std::net::TcpListener::bind(ANY_PORT).unwrap();
-    let address = taken.local_addr().unwrap();
-    let arrivals = Arrivals::in_directory(&node.root.path().join("plugins_registry"));
-    let error = refused(node.builder().http_endpoint(address)).await;
+    let listener = std::net::TcpListener::bind(ANY_PORT).unwrap();
+    let address = listener.local_addr().unwrap();
+    let watcher = DirectoryWatcher::new(&node.root.path().join("plugins_registry"));
+    let error = start_error(node.builder().http_endpoint(address)).await;
     assert!(matches!(error, StartError::Http { .. }), "{error:?}");
     let text = error.to_string();
     assert!(text.starts_with(&format!("http endpoint {address}: Address already in use")), "{text}");
     assert!(text.ends_with("choose another port with --http-endpoint"), "{text}");
-    assert_eq!(arrivals.seen(), [""; 0], "the kubelet saw a socket");
+    assert_eq!(watcher.take_names(), [""; 0], "the kubelet saw a socket");
     assert_eq!(node.sockets(), [""; 0]);
-    // The watch does see a start that works.
+    // The watcher sees a start that succeeds.
     node.start(&TestDriver::default()).await.stop().await.unwrap();
-    assert_eq!(arrivals.seen(), ["gpu.example.com@reg.sock"]);
+    assert_eq!(watcher.take_names(), ["gpu.example.com@reg.sock"]);
 }
 
-/// G2, G3: with the numbers that say what would do.
+/// G2, G3: the error says how long the directory can be.
 #[rstest]
 #[case::dra(true, "DRA socket: ")]
 #[case::registration(false, "registration socket: ")]
 #[tokio::test]
-async fn a_directory_that_is_too_long_for_a_socket_is_told(#[case] is_plugin: bool, #[case] which: &str) {
+async fn a_directory_that_is_too_long_for_a_socket_is_refused(#[case] is_plugin: bool, #[case] which: &str) {
     let node = Node::default();
     let long = node.root.path().join("d".repeat(100));
     std::fs::create_dir(&long).unwrap();
     let builder = node.builder();
     let error =
-        refused(if is_plugin { builder.plugin_directory(&long) } else { builder.registry_directory(&long) }).await;
+        start_error(if is_plugin { builder.plugin_directory(&long) } else { builder.registry_directory(&long) }).await;
     let text = error.to_string();
     assert!(text.starts_with(&format!("{which}{}/", long.display())), "{text}");
     assert!(text.contains("bytes and a socket's path can have 107: use a directory of at most "), "{text}");
@@ -221,24 +219,24 @@ async fn a_directory_that_is_too_long_for_a_socket_is_told(#[case] is_plugin: bo
 }
 
 #[tokio::test]
-async fn a_directory_that_is_not_absolute_is_refused() {
+async fn a_relative_directory_is_refused() {
     let node = Node::default();
     let directory = tempfile::tempdir_in(".").unwrap();
     let relative = Path::new(".").join(directory.path().file_name().unwrap());
-    let text = refused(node.builder().registry_directory(&relative)).await.to_string();
+    let text = start_error(node.builder().registry_directory(&relative)).await.to_string();
     assert!(text.contains("must be an absolute path"), "{text}");
 }
 
-/// G5: the DRA server is up when the registration server fails, and goes with it.
+/// G5: the DRA server is already running when the registration server fails, and is stopped too.
 #[tokio::test]
 async fn a_start_that_fails_at_its_last_step_leaves_no_socket() {
     let node = Node::default();
     let registration = node.root.path().join("plugins_registry/gpu.example.com@reg.sock");
     std::fs::write(&registration, "not a socket").unwrap();
-    let error = refused(node.builder().http_endpoint(ANY_PORT)).await;
+    let error = start_error(node.builder().http_endpoint(ANY_PORT)).await;
     assert!(matches!(error, StartError::Socket(_)), "{error:?}");
     assert_eq!(error.to_string(), format!("{}: is a regular file, not a socket: move it away", registration.display()));
-    // The server's task lets go of its socket when it gets its turn.
+    // The server's task removes its socket asynchronously.
     eventually("no sockets", || node.sockets().is_empty().then_some(())).await;
     assert_eq!(std::fs::read_to_string(&registration).unwrap(), "not a socket");
     std::fs::remove_file(&registration).unwrap();
@@ -246,20 +244,20 @@ async fn a_start_that_fails_at_its_last_step_leaves_no_socket() {
 }
 
 #[tokio::test]
-async fn a_lock_file_that_is_none_is_refused() {
+async fn a_lock_file_that_is_no_regular_file_is_refused() {
     let node = Node::default();
     std::fs::create_dir_all(node.plugin_directory().join("serialize.lock")).unwrap();
-    let error = refused(node.builder().rolling_update("pod-1")).await;
+    let error = start_error(node.builder().rolling_update("pod-1")).await;
     assert!(matches!(error, StartError::Lock { .. }), "{error:?}");
     assert!(error.to_string().ends_with("serialize.lock: is a directory, not a regular file: move it away"), "{error}");
 }
 
 /// G8: a second instance does not steal the sockets of the first.
 #[tokio::test]
-async fn a_second_instance_without_a_pod_uid_is_refused_while_the_first_lives() {
+async fn a_second_instance_without_a_pod_uid_is_refused_while_the_first_runs() {
     let node = Node::default();
     let first = node.start(&TestDriver::default()).await;
-    let error = refused(node.builder()).await;
+    let error = start_error(node.builder()).await;
     assert_eq!(
         error.to_string(),
         format!(
@@ -275,14 +273,14 @@ async fn a_second_instance_without_a_pod_uid_is_refused_while_the_first_lives() 
     node.start(&TestDriver::default()).await.stop().await.unwrap();
 }
 
-/// G8: what a process that was killed has left is taken over.
+/// G8: a killed process leaves its sockets, and the next one replaces them.
 #[tokio::test]
-async fn the_sockets_of_a_dead_instance_are_taken_over() {
+async fn the_sockets_of_a_dead_instance_are_replaced() {
     let node = Node::default();
     std::fs::create_dir_all(node.plugin_directory()).unwrap();
     drop(UnixListener::bind(node.plugin_directory().join("dra@kubelet.sock")).unwrap());
     drop(UnixListener::bind(node.root.path().join("plugins_registry/gpu.example.com@reg.sock")).unwrap());
-    // As the same driver left it when it was built on Go.
+    // The name of the socket of the same driver built with the Go framework.
     drop(UnixListener::bind(node.root.path().join("plugins_registry/gpu.example.com-reg.sock")).unwrap());
     let helper = node.start(&TestDriver::default()).await;
     assert_eq!(node.sockets(), ["dra@kubelet.sock", "gpu.example.com@reg.sock"]);
@@ -291,40 +289,36 @@ async fn the_sockets_of_a_dead_instance_are_taken_over() {
     assert_eq!(node.sockets(), [""; 0]);
 }
 
-/// Section 1.1 and 1.2: what a kubelet is told, in the order that it goes by.
+/// Sections 1.1 and 1.2: the registration info, with the services in order of preference.
 #[tokio::test]
-async fn the_kubelet_learns_name_endpoint_and_services() {
+async fn the_registration_info_has_name_endpoint_and_services() {
     let node = Node::default();
     let helper = node.start(&TestDriver::default()).await;
-    let told = info(&helper).await.unwrap();
-    assert_eq!(told.kind, "DRAPlugin");
-    assert_eq!(told.name, DRIVER);
-    assert_eq!(told.endpoint, node.plugin_directory().join("dra@kubelet.sock").to_str().unwrap());
-    assert_eq!(told.supported_versions, ["v1.DRAPlugin", "v1beta1.DRAPlugin"]);
+    let registered = info(&helper).await.unwrap();
+    assert_eq!(registered.kind, "DRAPlugin");
+    assert_eq!(registered.name, DRIVER);
+    assert_eq!(registered.endpoint, node.plugin_directory().join("dra@kubelet.sock").to_str().unwrap());
+    assert_eq!(registered.supported_versions, ["v1.DRAPlugin", "v1beta1.DRAPlugin"]);
     helper.stop().await.unwrap();
 
-    let helper = node.builder().start(WatchingDriver).await.unwrap();
+    let helper = node.builder().start(HealthDriver).await.unwrap();
     let services = info(&helper).await.unwrap().supported_versions;
     assert_eq!(services, ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"]);
     helper.stop().await.unwrap();
 
-    let helper = node
-        .builder()
-        .services(Services::default().dra_v1(false).health_v1(false))
-        .start(WatchingDriver)
-        .await
-        .unwrap();
+    let helper =
+        node.builder().services(Services::default().dra_v1(false).health_v1(false)).start(HealthDriver).await.unwrap();
     let services = info(&helper).await.unwrap().supported_versions;
     assert_eq!(services, ["v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth"]);
     let kubelet = Kubelet::of(&helper).await;
     assert_eq!(kubelet.call().await.unwrap_err().code(), Code::Unimplemented);
-    kubelet.older().call().await.unwrap();
+    kubelet.v1beta1().call().await.unwrap();
     helper.stop().await.unwrap();
 }
 
-/// G1: what the kubelet says can be waited for.
+/// G1: the driver can wait until the kubelet has registered it, or has refused to.
 #[tokio::test]
-async fn what_became_of_the_registration_can_be_waited_for() {
+async fn the_registration_status_can_be_waited_for() {
     let node = Node::default();
     let helper = node.start(&TestDriver::default()).await;
     let mut status = helper.registration_status();
@@ -371,15 +365,15 @@ async fn registration_calls_fail_while_the_interceptor_refuses_them() {
     helper.stop().await.unwrap();
 }
 
-/// G6: the kubelet sees the driver leave while what it asked for is still being done, and gets the answer.
+/// G6: the kubelet sees that the driver is gone while a call is still in flight, and gets the response of that call.
 #[tokio::test]
 async fn a_stop_withdraws_the_registration_first_and_lets_calls_finish() {
     let node = Node::default();
     let driver = SlowDriver::default();
     let helper = node.builder().start(driver.clone()).await.unwrap();
     let claim = node.claim(TestClaim::new("slow", "uid-1").device("gpu", "gpu-0"));
-    let (dra, registration) =
-        (helper.dra_socket().unwrap().to_owned(), helper.registration_socket().unwrap().to_owned());
+    let dra = helper.dra_socket().unwrap().to_owned();
+    let registration = helper.registration_socket().unwrap().to_owned();
     let kubelet = Kubelet::of(&helper).await;
     let in_flight = tokio::spawn(async move { (kubelet.prepare_one(&claim).await, claim) });
     driver.wait_for(1).await;
@@ -388,19 +382,19 @@ async fn a_stop_withdraws_the_registration_first_and_lets_calls_finish() {
     eventually("registration withdrawn", || (!registration.exists()).then_some(())).await;
     eventually("no new callers", || (!dra.exists()).then_some(())).await;
     assert!(!in_flight.is_finished() && !stop.is_finished());
-    assert_eq!(*driver.inside.borrow(), 1, "the call goes on");
+    assert_eq!(*driver.in_flight.borrow(), 1, "the call continues");
 
-    driver.door.add_permits(1);
-    let (answer, claim) = in_time(in_flight).await.unwrap();
-    assert_eq!(answer.unwrap().len(), 1);
+    driver.permits.add_permits(1);
+    let (response, claim) = in_time(in_flight).await.unwrap();
+    assert_eq!(response.unwrap().len(), 1);
     in_time(stop).await.unwrap().unwrap();
-    assert!(node.is_prepared(&claim), "what was answered is on disk");
+    assert!(node.is_prepared(&claim), "the call succeeded, and its files are missing");
     assert_eq!(node.sockets(), [""; 0]);
 }
 
-/// G6: what does not end is ended, and told.
+/// G6: calls that do not end before the drain timeout are cancelled, and the stop reports it.
 #[tokio::test]
-async fn a_stop_does_not_wait_for_ever() {
+async fn a_stop_cancels_calls_at_the_drain_timeout() {
     let node = Node::default();
     let driver = SlowDriver::default();
     let helper = node.builder().drain_timeout(Duration::from_millis(50)).start(driver.clone()).await.unwrap();
@@ -417,7 +411,7 @@ async fn a_stop_does_not_wait_for_ever() {
     assert_eq!(node.sockets(), [""; 0]);
 }
 
-/// G5: RAII, also for a helper that its owner forgot to stop.
+/// G5: a helper that is dropped without a stop removes its sockets too.
 #[tokio::test]
 async fn a_helper_that_is_dropped_leaves_no_sockets() {
     let node = Node::default();
@@ -429,14 +423,14 @@ async fn a_helper_that_is_dropped_leaves_no_sockets() {
     eventually("a free port", || std::net::TcpListener::bind(address).ok()).await;
 }
 
-/// A.6: a helper without sockets starts and stops; what it can still do is update.
+/// A.6: a helper without sockets can still update metadata.
 #[tokio::test]
 async fn a_driver_without_services_starts_and_stops() {
     let node = Node::default();
     let builder = node.builder().services(Services::default().dra_socket(false).registration(false));
     // Faults can be injected although there is no registration server (G10).
     let faults = RegistrationFaults::default();
-    faults.lock().unwrap().insert(GET_INFO, "nobody asks");
+    faults.lock().unwrap().insert(GET_INFO, "never called");
     let builder = inject_registration_faults(builder, &faults);
     let helper = builder.start(TestDriver::default()).await.unwrap();
     assert_eq!((helper.dra_socket(), helper.registration_socket()), (None, None));
@@ -447,9 +441,9 @@ async fn a_driver_without_services_starts_and_stops() {
     helper.stop().await.unwrap();
 }
 
-/// A.6: either half of a split deployment, and what the registering half says is where the other half serves.
+/// A.6: in a split deployment, the process that registers reports the socket of the process that serves.
 #[tokio::test]
-async fn registration_and_service_can_be_in_two_processes() {
+async fn registration_and_dra_service_can_be_in_two_processes() {
     let node = Node::default();
     let service =
         node.builder().services(Services::default().registration(false)).start(TestDriver::default()).await.unwrap();
@@ -501,7 +495,7 @@ mod flags {
             assert!(help.contains(&format!("[env: {variable}=")), "{variable} in {help}");
         }
         let flags = Arguments::command().get_arguments().filter(|argument| argument.get_long().is_some()).count();
-        assert_eq!(flags, ALL.len(), "a flag that this test does not know");
+        assert_eq!(flags, ALL.len(), "a flag is missing in ALL");
     }
 
     #[test]
@@ -517,7 +511,7 @@ mod flags {
     }
 
     #[test]
-    fn every_flag_is_understood() {
+    fn every_flag_is_parsed() {
         let flags = parse(&[
             "--enable-device-metadata",
             "--metadata-versions=v1beta1,v1alpha1",
@@ -545,12 +539,12 @@ mod flags {
     #[case::layout(&["--metadata-layout=mine"], "mine")]
     #[case::address(&["--http-endpoint=9090"], "9090")]
     #[case::truth(&["--enable-device-metadata=perhaps"], "perhaps")]
-    fn a_wrong_value_is_told(#[case] arguments: &[&str], #[case] value: &str) {
+    fn an_invalid_value_is_an_error(#[case] arguments: &[&str], #[case] value: &str) {
         let error = parse(arguments).unwrap_err().to_string();
         assert!(error.contains(&format!("invalid value '{value}'")), "{error}");
     }
 
-    /// What the flags say is what the driver does, as far as it can be seen from outside.
+    /// Every setting of the flags that is visible from outside has its effect.
     #[tokio::test]
     async fn a_driver_starts_as_its_flags_say() {
         let node = Node::default();
@@ -581,11 +575,11 @@ mod flags {
     }
 }
 
-/// A.6: what the driver reports is what a kubelet of either generation hears.
+/// A.6: both versions of the health service stream what the driver reports.
 #[tokio::test]
-async fn health_arrives_in_both_versions_of_the_service() {
+async fn health_is_streamed_in_both_versions_of_the_service() {
     let node = Node::default();
-    let helper = node.builder().start(WatchingDriver).await.unwrap();
+    let helper = node.builder().start(HealthDriver).await.unwrap();
     let channel = channel(&helper).await;
 
     let mut client = HealthV1Client::new(channel.clone());
@@ -612,7 +606,7 @@ async fn health_arrives_in_both_versions_of_the_service() {
     assert_eq!(devices[0].health(), health_alpha::HealthStatus::Healthy);
     assert_eq!(devices[1].health(), health_alpha::HealthStatus::Unhealthy);
 
-    // A watch never ends by itself, and is no reason for a stop to wait.
+    // A watch never ends by itself, so a stop does not wait for it.
     in_time(helper.stop()).await.unwrap();
     let ended = loop {
         match in_time(stream.message()).await {
@@ -623,9 +617,9 @@ async fn health_arrives_in_both_versions_of_the_service() {
     assert_eq!(ended.unwrap_err().code(), Code::Unavailable);
 }
 
-/// A.6: not supported is said as gRPC says it.
+/// A.6: gRPC's status for a service that is not supported.
 #[tokio::test]
-async fn a_driver_that_does_not_watch_health_has_no_such_service() {
+async fn a_driver_without_a_health_monitor_has_no_health_service() {
     let node = Node::default();
     let helper = node.start(&TestDriver::default()).await;
     let channel = channel(&helper).await;
@@ -638,11 +632,11 @@ async fn a_driver_that_does_not_watch_health_has_no_such_service() {
     helper.stop().await.unwrap();
 }
 
-/// The pages tell what happens, from the first registration to the figures of a call.
+/// Health, readiness, metrics and status pages, before and after registration and calls.
 #[tokio::test]
-async fn the_http_endpoint_tells_what_happens() {
+async fn the_http_endpoint_has_health_metrics_and_status() {
     let node = Node::default();
-    let helper = node.builder().node_name("node-7").http_endpoint(ANY_PORT).start(WatchingDriver).await.unwrap();
+    let helper = node.builder().node_name("node-7").http_endpoint(ANY_PORT).start(HealthDriver).await.unwrap();
     let address = helper.http_address().unwrap();
     assert_eq!(http_get(address, "/healthz").await, (200, "ok".into()));
     let (status, body) = http_get(address, "/readyz").await;
@@ -677,12 +671,12 @@ async fn the_http_endpoint_tells_what_happens() {
     for expected in [DRIVER, "node-7", "registered", "v1.DRAPlugin", "on (v1alpha1; kep,kubernetes)", "nothing yet"] {
         assert!(page.contains(expected), "{expected} in {page}");
     }
-    assert!(!page.contains("train"), "pages name no claims: {page}");
+    assert!(!page.contains("train"), "the page names a claim: {page}");
     helper.stop().await.unwrap();
-    assert!(tokio::net::TcpStream::connect(address).await.is_err(), "the endpoint has ended");
+    assert!(tokio::net::TcpStream::connect(address).await.is_err(), "the endpoint is still open");
 }
 
-/// G13: each server has its own.
+/// G13: the DRA server and the registration server have separate interceptors.
 #[tokio::test]
 async fn an_interceptor_refuses_calls_on_its_own_socket_only() {
     let node = Node::default();
@@ -704,7 +698,7 @@ async fn an_interceptor_refuses_calls_on_its_own_socket_only() {
     DraPluginClient::new(kubelet.0.channel()).node_prepare_resources(request).await.unwrap();
     info(&helper).await.unwrap();
     let method = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources";
-    assert_eq!(*methods.lock().unwrap(), [method, method], "registration calls are none of its business");
+    assert_eq!(*methods.lock().unwrap(), [method, method], "registration calls are not intercepted");
     helper.stop().await.unwrap();
 
     let builder = node.builder().registration_interceptor(|_, _| Err(Status::unavailable("come back later")));

@@ -10,7 +10,7 @@ use drakkar_plugin::{
 use serde_json::{Value, json};
 
 use crate::support::{
-    Asked, Cluster, Kubelet, PATIENCE, POOL, SHARE, TestClaim, TestDriver, Times, Trouble, eventually, http_get,
+    Cluster, Fault, Kubelet, POOL, RecordedRequest, SHARE, TIMEOUT, TestClaim, TestDriver, Times, eventually, http_get,
 };
 
 /// A driver on a node of a cluster.
@@ -77,8 +77,8 @@ impl Fixture {
 
     /// Returns the paths of the driver's write requests.
     fn writes(&self) -> Vec<String> {
-        let lines = self.cluster.wire.asked().into_iter().filter(Asked::is_write);
-        lines.map(|asked| asked.path).collect()
+        let writes = self.cluster.proxy.requests().into_iter().filter(RecordedRequest::is_write);
+        writes.map(|request| request.path).collect()
     }
 }
 
@@ -99,7 +99,7 @@ fn numbered(device: u8, number: i64) -> DeviceStatus {
 }
 
 async fn until<T>(what: &str, mut poll: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     loop {
         if let Some(found) = poll().await {
             return found;
@@ -188,15 +188,15 @@ async fn a_restart_loses_nothing_and_a_transition_time_changes_only_with_the_sta
 async fn after_an_outage_the_last_report_is_delivered() {
     let fixture = Fixture::new().await;
     let claim = fixture.claim("one").await;
-    fixture.cluster.wire.stop().await;
+    fixture.cluster.proxy.stop().await;
     for number in 0..50 {
         fixture.report(&claim, numbered(0, number));
         fixture.report(&claim, numbered(1, number));
         tokio::task::yield_now().await;
     }
     fixture.counted("superseded", 98).await;
-    fixture.cluster.wire.take_asked();
-    fixture.cluster.wire.resume();
+    fixture.cluster.proxy.take_requests();
+    fixture.cluster.proxy.resume();
     fixture.until(&claim, "gpu-0", |entry| entry["data"]["number"] == 49).await;
     fixture.until(&claim, "gpu-1", |entry| entry["data"]["number"] == 49).await;
     assert_eq!(fixture.writes().len(), 1, "{:?}", fixture.writes());
@@ -207,10 +207,10 @@ async fn after_an_outage_the_last_report_is_delivered() {
 async fn transient_errors_are_retried() {
     let fixture = Fixture::new().await;
     let claim = fixture.claim("one").await;
-    let wire = &fixture.cluster.wire;
-    wire.fail("get", "resourceclaims", Trouble::TooManyRequests(1), Times::Next(1));
-    wire.fail("patch", "resourceclaims", Trouble::Unavailable, Times::Next(1));
-    wire.fail("patch", "resourceclaims", Trouble::LostAnswer, Times::Next(1));
+    let proxy = &fixture.cluster.proxy;
+    proxy.fail("get", "resourceclaims", Fault::TooManyRequests(1), Times::Next(1));
+    proxy.fail("patch", "resourceclaims", Fault::Unavailable, Times::Next(1));
+    proxy.fail("patch", "resourceclaims", Fault::LostResponse, Times::Next(1));
     fixture.report(&claim, numbered(0, 1));
     fixture.counted("delivered", 1).await;
     assert_eq!(fixture.entry(&claim, "gpu-0").await.unwrap()["data"], json!({"number": 1}));
@@ -222,14 +222,15 @@ async fn transient_errors_are_retried() {
 async fn retry_after_is_respected_for_all_claims() {
     let fixture = Fixture::new().await;
     let claims = [fixture.claim("one").await, fixture.claim("two").await];
-    let wire = &fixture.cluster.wire;
-    wire.fail("get", "resourceclaims", Trouble::TooManyRequests(2), Times::Next(1));
-    wire.take_asked();
+    let proxy = &fixture.cluster.proxy;
+    proxy.fail("get", "resourceclaims", Fault::TooManyRequests(2), Times::Next(1));
+    proxy.take_requests();
     claims.iter().for_each(|claim| fixture.report(claim, numbered(0, 1)));
     fixture.counted("delivered", 2).await;
-    let requests: Vec<_> = wire.take_asked().into_iter().filter(|asked| asked.is_about("resourceclaims")).collect();
-    let asked: Vec<_> = requests.iter().map(|asked| asked.verb).collect();
-    assert_eq!(asked, ["get", "get", "patch", "get", "patch"]);
+    let requests: Vec<_> =
+        proxy.take_requests().into_iter().filter(|request| request.is_about("resourceclaims")).collect();
+    let verbs: Vec<_> = requests.iter().map(|request| request.verb).collect();
+    assert_eq!(verbs, ["get", "get", "patch", "get", "patch"]);
     let pause = requests[1].time - requests[0].time;
     assert!(pause >= Duration::from_secs(2), "{pause:?}");
     assert!(fixture.driver.errors.lock().unwrap().is_empty());
@@ -239,7 +240,7 @@ async fn retry_after_is_respected_for_all_claims() {
 async fn a_report_that_takes_too_long_is_dropped_with_an_error() {
     let fixture = Fixture::with(|builder| builder.status_timeout(Duration::from_millis(300))).await;
     let claim = fixture.claim("one").await;
-    fixture.cluster.wire.stop().await;
+    fixture.cluster.proxy.stop().await;
     fixture.report(&claim, numbered(0, 1));
     let error = fixture.error().await;
     let claim = format!("report device status: claim {}/one", claim.namespace());
@@ -253,7 +254,7 @@ async fn a_report_that_takes_too_long_is_dropped_with_an_error() {
 async fn reports_of_a_deleted_or_replaced_claim_are_dropped() {
     let fixture = Fixture::new().await;
     let old = fixture.claim("one").await;
-    fixture.cluster.ask_claims("DELETE", "/one", "application/json", &json!({})).await;
+    fixture.cluster.request_claims("DELETE", "/one", "application/json", &json!({})).await;
     fixture.report(&old, numbered(0, 1));
     fixture.counted("dropped", 1).await;
     let new = fixture.claim("one").await;
@@ -296,14 +297,14 @@ async fn invalid_values_are_refused_before_anything_is_sent() {
 async fn the_error_of_a_missing_permission_has_the_rule_to_add(#[case] resource: &str, #[case] rule: &str) {
     let fixture = Fixture::new().await;
     let claim = fixture.claim("one").await;
-    fixture.cluster.withhold(Some(resource)).await;
+    fixture.cluster.grant_all_except(Some(resource)).await;
     fixture.report(&claim, numbered(0, 1));
     let error = fixture.error().await;
     let rule = rule.replace("DRIVER", &fixture.cluster.names.driver);
     let rule = format!(r#"add this rule to the driver's ClusterRole: - {{apiGroups: ["resource.k8s.io"], {rule}"#);
     assert!(error.contains(&rule), "{error}");
     // Once the rule is added the report is delivered: here by the last attempt of a stop.
-    fixture.cluster.withhold(None).await;
+    fixture.cluster.grant_all_except(None).await;
     let fixture = fixture.restart().await;
     assert_eq!(fixture.entry(&claim, "gpu-0").await.unwrap()["data"], json!({"number": 1}));
     assert_eq!(fixture.driver.errors.lock().unwrap().len(), 1, "one error");
@@ -374,11 +375,11 @@ async fn an_unprepare_drops_pending_reports_but_not_its_own() {
     let kubelet = Kubelet::of(&fixture.helper).await;
     let claim = fixture.claim("one").await;
     kubelet.prepare_one(&claim).await.unwrap();
-    fixture.cluster.wire.stop().await;
+    fixture.cluster.proxy.stop().await;
     fixture.report(&claim, numbered(1, 1).ready("Ok", ""));
     kubelet.unprepare_one(&claim).await.unwrap();
     fixture.counted("dropped", 1).await;
-    fixture.cluster.wire.resume();
+    fixture.cluster.proxy.resume();
     let entry = fixture.until(&claim, "gpu-0", |_| true).await;
     assert_eq!(entry["conditions"][0]["reason"], "Unprepared");
     assert_eq!(fixture.entries(&claim).await.len(), 1);
@@ -387,15 +388,15 @@ async fn an_unprepare_drops_pending_reports_but_not_its_own() {
 /// Whether the API server refuses connections or does not respond, a stop takes a few seconds and reports what is lost.
 #[rstest::rstest]
 #[case::refused(false)]
-#[case::silent(true)]
+#[case::hanging(true)]
 #[tokio::test]
-async fn a_stop_does_not_wait_for_an_unavailable_api_server(#[case] is_silent: bool) {
+async fn a_stop_does_not_wait_for_an_unavailable_api_server(#[case] is_hanging: bool) {
     let fixture = Fixture::new().await;
     let claim = fixture.claim("one").await;
-    if is_silent {
-        fixture.cluster.wire.fall_silent();
+    if is_hanging {
+        fixture.cluster.proxy.stop_responding();
     } else {
-        fixture.cluster.wire.stop().await;
+        fixture.cluster.proxy.stop().await;
     }
     fixture.report(&claim, numbered(0, 1));
     let reporter = fixture.helper.handles().status_reporter();

@@ -1,16 +1,16 @@
-//! The peers of a driver in these tests: an API server that has claims, a node with directories, a kubelet that calls the
-//! driver's sockets, and drivers that do as they are told.
+//! Test doubles for everything that a driver talks to: API server, node directories and kubelet; and configurable drivers.
 
 mod api;
 mod claim;
 mod cluster;
 mod driver;
 mod embedded;
+mod fixture;
 mod kubelet;
 mod node;
-mod wire;
+mod proxy;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,62 +18,66 @@ use std::time::Duration;
 use drakkar_plugin::Helper;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-pub use self::api::{ApiServer, Fault};
+pub use self::api::{ApiServer, ClaimFault};
 pub use self::claim::TestClaim;
 pub use self::cluster::{Cluster, POOL, SHARE};
-pub use self::driver::{SlowDriver, TestDriver, news};
+pub use self::driver::{SlowDriver, TestDriver, numbered_device};
 pub use self::embedded::{one_gpu, pod_with, read_metadata};
-pub use self::kubelet::{Kubelet, Line, cdi_devices, channel, info, notify};
+pub use self::fixture::Fixture;
+pub use self::kubelet::{Kubelet, SocketProxy, cdi_devices, channel, info, notify};
 pub use self::node::Node;
-pub use self::wire::{Asked, Times, Trouble, Wire};
+pub use self::proxy::{ApiProxy, Fault, RecordedRequest, Times};
 
-/// The driver of most tests.
+/// The driver name of most tests.
 pub const DRIVER: &str = "gpu.example.com";
-/// Far longer than anything here takes.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+/// The limit for every wait in these tests, far longer than anything here takes.
+pub const TIMEOUT: Duration = Duration::from_secs(120);
+/// A loopback address whose port the system chooses.
+pub const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Waits until something is so.
-pub async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+/// Polls until there is a value, and returns it.
+pub async fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     loop {
-        if let Some(found) = look() {
-            return found;
+        if let Some(value) = poll() {
+            return value;
         }
-        assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
+        assert!(tokio::time::Instant::now() < deadline, "timed out: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// Counts what is going on: a number that goes up with each one, and down when that is dropped.
+/// Counts calls in flight: each call holds a guard while it runs.
 #[derive(Clone, Default)]
-pub struct Ongoing(Arc<AtomicUsize>);
+pub struct InFlight(Arc<AtomicUsize>);
 
-/// One of what is going on.
-pub struct One(Ongoing);
+/// A call in flight, which ends when this is dropped.
+pub struct InFlightGuard(InFlight);
 
-impl Ongoing {
-    pub fn one(&self) -> One {
+impl InFlight {
+    pub fn enter(&self) -> InFlightGuard {
         self.0.fetch_add(1, Ordering::SeqCst);
-        One(self.clone())
+        InFlightGuard(self.clone())
     }
 
+    /// Waits until exactly this many calls are in flight.
     pub async fn wait_for(&self, count: usize) {
         let reached = || (self.0.load(Ordering::SeqCst) == count).then_some(());
-        eventually(&format!("{count} going on"), reached).await;
+        eventually(&format!("{count} in flight"), reached).await;
     }
 }
 
-impl Drop for One {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// Numbers that look random and are the same for the same seed.
+/// A pseudorandom number generator with a fixed seed.
 pub struct Random(pub u64);
 
 impl Random {
-    /// A number below a limit.
+    /// Returns a number below a limit.
     pub fn below(&mut self, limit: usize) -> usize {
         // SplitMix64.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -83,24 +87,24 @@ impl Random {
     }
 }
 
-/// Status and body of a page.
+/// Returns the status and body of a page.
 pub async fn http_get(address: SocketAddr, path: &str) -> (u16, String) {
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
-/// The sum of all series of a metric that begin like this.
+/// Returns the sum of all series of a metric that start with `name`.
 pub async fn metric(helper: &Helper, name: &str) -> i64 {
     let (_, metrics) = http_get(helper.http_address().unwrap(), "/metrics").await;
     let lines = metrics.lines().filter_map(|line| line.strip_prefix(name));
     lines.map(|rest| rest.rsplit(' ').next().unwrap().parse::<i64>().unwrap()).sum()
 }
 
-/// Fails a test that would hang.
+/// Waits for a future, and fails the test after [`TIMEOUT`].
 pub async fn in_time<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("in time")
+    tokio::time::timeout(TIMEOUT, future).await.expect("timed out")
 }

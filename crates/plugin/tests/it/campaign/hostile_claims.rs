@@ -156,7 +156,8 @@ async fn hostile_claims_affect_no_other_claim_and_leave_no_files() {
     let driver = TestDriver::default();
     let helper = node.start(&driver).await;
     let kubelet = Kubelet::of(&helper).await;
-    let good = node.claim(TestClaim::new("good", "uid-of-good").device("gpu", "gpu-of-good").of_template("gpus"));
+    let good =
+        node.claim(TestClaim::new("good", "uid-of-good").device("gpu", "gpu-of-good").made_from_template("gpus"));
     let everything = |node: &Node| {
         let mut found = BTreeSet::new();
         tree(around.path(), &mut found);

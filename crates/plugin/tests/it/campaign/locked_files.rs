@@ -12,7 +12,7 @@ use drakkar_metadata::read::Reader;
 use drakkar_plugin::Helper;
 
 use super::{Campaign, quantiles};
-use crate::support::{Kubelet, Node, Random, TestClaim, TestDriver, in_time, news};
+use crate::support::{Kubelet, Node, Random, TestClaim, TestDriver, in_time, numbered_device};
 
 const CLAIMS: usize = 8;
 const CONTAINERS: u64 = 3;
@@ -110,7 +110,7 @@ async fn locks_of_containers_block_neither_calls_nor_a_start_and_no_update_is_lo
 
 async fn update(helper: &Helper, claim: &TestClaim, number: usize, update: usize) {
     // Of different lengths, so that a mix of two updates would be detected.
-    let mut devices = news(&format!("gpu-{number}"), update as i64);
+    let mut devices = numbered_device(&format!("gpu-{number}"), update as i64);
     let metadata = devices[0].metadata.take().unwrap();
     let filling = "x".repeat(update % 40);
     devices[0].metadata = Some((0..update % 30).fold(metadata, |metadata, index| {

@@ -4,83 +4,92 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 
-use super::Scene;
-use crate::support::{Fault, Kubelet, PATIENCE, SlowDriver, TestClaim, TestDriver, eventually, in_time, news};
+use crate::support::{
+    ClaimFault, Fixture, Kubelet, SlowDriver, TIMEOUT, TestClaim, TestDriver, eventually, in_time, numbered_device,
+};
 
 /// A restarted kubelet prepares all claims again, one after the other in the driver.
 #[tokio::test]
 async fn an_update_runs_while_a_prepare_of_its_claim_waits_for_the_driver_call_lock() {
     let driver = SlowDriver::default();
-    let scene = Scene::new(driver.clone()).await;
-    let quick = scene.claim("quick", &["gpu-0"]);
-    let slow = scene.claim("slow", &["gpu-1"]);
-    scene.kubelet.prepare_one(&quick).await.unwrap();
+    let fixture = Fixture::new(driver.clone()).await;
+    let quick = fixture.claim("quick", &["gpu-0"]);
+    let slow = fixture.claim("slow", &["gpu-1"]);
+    fixture.kubelet.prepare_one(&quick).await.unwrap();
     let again = async {
         driver.wait_for(1).await;
-        scene.kubelet.prepare_one(&quick).await.unwrap();
+        fixture.kubelet.prepare_one(&quick).await.unwrap();
     };
     let updates = async {
-        eventually("the claim is fetched again", || (scene.node.api.gets("quick") >= 2).then_some(())).await;
+        eventually("the claim is fetched again", || (fixture.node.api.gets("quick") >= 2).then_some(())).await;
         for number in 0..50 {
-            in_time(scene.helper.handles().update_request_metadata(&quick.reference(), "gpu", news("gpu-0", number)))
-                .await
-                .unwrap();
+            in_time(fixture.helper.handles().update_request_metadata(
+                &quick.reference(),
+                "gpu",
+                numbered_device("gpu-0", number),
+            ))
+            .await
+            .unwrap();
             tokio::task::yield_now().await;
         }
-        driver.door.add_permits(1);
+        driver.permits.add_permits(1);
     };
-    let (prepared, (), ()) = tokio::join!(scene.kubelet.prepare_one(&slow), again, updates);
+    let (prepared, (), ()) = tokio::join!(fixture.kubelet.prepare_one(&slow), again, updates);
     prepared.unwrap();
-    assert_eq!(scene.node.metadata(&quick, "gpu")["metadata"]["generation"], 51);
-    scene.helper.stop().await.unwrap();
+    assert_eq!(fixture.node.metadata(&quick, "gpu")["metadata"]["generation"], 51);
+    fixture.helper.stop().await.unwrap();
 }
 
 /// The API server is slow to return a holder. The other claims of the call can be used meanwhile.
 #[tokio::test]
 async fn no_claim_is_locked_while_a_holder_is_fetched() {
-    let scene = Scene::with(TestDriver::default(), |builder| builder.device_timeout(PATIENCE)).await;
-    let holder = scene.claim("holder", &["gpu-0"]);
-    scene.kubelet.prepare_one(&holder).await.unwrap();
-    scene.node.api.fail_for("holder", Some(Fault::Hang));
-    let refused = scene.claim("refused", &["gpu-0"]);
-    let other = scene.claim("other", &["gpu-1"]);
-    let kubelet = Kubelet::of(&scene.helper).await;
+    let fixture = Fixture::with(TestDriver::default(), |builder| builder.device_timeout(TIMEOUT)).await;
+    let holder = fixture.claim("holder", &["gpu-0"]);
+    fixture.kubelet.prepare_one(&holder).await.unwrap();
+    fixture.node.api.fail_for("holder", Some(ClaimFault::Hang));
+    let refused = fixture.claim("refused", &["gpu-0"]);
+    let other = fixture.claim("other", &["gpu-1"]);
+    let kubelet = Kubelet::of(&fixture.helper).await;
     let is_complete = AtomicBool::new(false);
 
     let meanwhile = async {
-        eventually("the holder is fetched", || (scene.node.api.gets("holder") >= 2).then_some(())).await;
-        in_time(scene.helper.handles().update_request_metadata(&other.reference(), "gpu", news("gpu-1", 1)))
-            .await
-            .unwrap();
+        eventually("the holder is fetched", || (fixture.node.api.gets("holder") >= 2).then_some(())).await;
+        in_time(fixture.helper.handles().update_request_metadata(
+            &other.reference(),
+            "gpu",
+            numbered_device("gpu-1", 1),
+        ))
+        .await
+        .unwrap();
         in_time(kubelet.unprepare_one(&other)).await.unwrap();
         assert!(!is_complete.load(Ordering::SeqCst), "it waited for the API server");
         // The holder itself can be unprepared too, which resolves the conflict.
         in_time(kubelet.unprepare_one(&holder)).await.unwrap();
-        scene.node.api.fail_for("holder", None);
+        fixture.node.api.fail_for("holder", None);
     };
     let both = [&refused, &other];
     let call = async {
-        let responses = scene.kubelet.prepare(&both).await;
+        let responses = fixture.kubelet.prepare(&both).await;
         is_complete.store(true, Ordering::SeqCst);
         responses
     };
     let (responses, ()) = tokio::join!(call, meanwhile);
 
     assert!(responses[other.uid()].is_ok(), "{responses:?}");
-    scene.helper.stop().await.unwrap();
+    fixture.helper.stop().await.unwrap();
 }
 
 /// Without metadata the annotation is not used in a path.
 #[tokio::test]
 async fn an_invalid_annotation_is_ignored_without_metadata() {
     let driver = TestDriver::default();
-    let scene = Scene::with(driver.clone(), |builder| builder.device_metadata(false)).await;
+    let fixture = Fixture::with(driver.clone(), |builder| builder.device_metadata(false)).await;
     let mut claim = super::claim("train", &["gpu-0"]);
     claim.object["metadata"]["annotations"] = json!({"resource.kubernetes.io/pod-claim-name": "../../etc"});
-    let claim = scene.node.claim(claim);
-    scene.kubelet.prepare_one(&claim).await.unwrap();
+    let claim = fixture.node.claim(claim);
+    fixture.kubelet.prepare_one(&claim).await.unwrap();
     assert_eq!(driver.take_calls(), ["prepare train"]);
-    scene.helper.stop().await.unwrap();
+    fixture.helper.stop().await.unwrap();
 }
 
 /// A claim that is locked while its metadata is written delays only its own next call.
@@ -88,12 +97,12 @@ async fn an_invalid_annotation_is_ignored_without_metadata() {
 async fn a_locked_claim_does_not_block_the_driver_for_others() {
     let driver = TestDriver::default();
     // The metadata waits until the driver has published its devices.
-    let scene = Scene::with(driver.clone(), |builder| builder.metadata_from_published(true)).await;
-    let x = scene.claim("x", &["gpu-0"]);
-    let y = scene.claim("y", &["gpu-1"]);
-    let one = Kubelet::of(&scene.helper).await;
-    let two = Kubelet::of(&scene.helper).await;
-    let three = Kubelet::of(&scene.helper).await;
+    let fixture = Fixture::with(driver.clone(), |builder| builder.metadata_from_published(true)).await;
+    let x = fixture.claim("x", &["gpu-0"]);
+    let y = fixture.claim("y", &["gpu-1"]);
+    let one = Kubelet::of(&fixture.helper).await;
+    let two = Kubelet::of(&fixture.helper).await;
+    let three = Kubelet::of(&fixture.helper).await;
     let prepare = |kubelet: Kubelet, claim: &TestClaim| {
         let claim = claim.clone();
         tokio::spawn(async move { kubelet.prepare_one(&claim).await })
@@ -103,7 +112,7 @@ async fn a_locked_claim_does_not_block_the_driver_for_others() {
     let first = prepare(one, &x);
     eventually("the driver prepares x", || is_called("prepare x")).await;
     let second = prepare(two, &x);
-    eventually("x is fetched again", || (scene.node.api.gets("x") >= 2).then_some(())).await;
+    eventually("x is fetched again", || (fixture.node.api.gets("x") >= 2).then_some(())).await;
     let other = prepare(three, &y);
     eventually("the driver prepares y", || is_called("prepare y")).await;
 

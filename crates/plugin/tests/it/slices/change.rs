@@ -33,16 +33,16 @@ async fn a_change_writes_as_little_as_possible(
     let cluster = Cluster::new().await;
     let helper = cluster.start(&TestDriver::default()).await;
     publish(&helper, chosen(before)).await;
-    cluster.take_requests();
+    cluster.take_slice_verbs();
     publish(&helper, chosen(after)).await;
-    assert_eq!(cluster.take_requests(), writes);
+    assert_eq!(cluster.take_slice_verbs(), writes);
     let slices = cluster.slices().await;
     let expected: Vec<String> = after.iter().map(|number| format!("d{number}")).collect();
     assert_eq!(slices.iter().flat_map(|slice| names(slice)).collect::<Vec<_>>(), expected);
     let count = i64::try_from(after.len()).unwrap();
     assert!(slices.iter().all(|slice| pool(slice) == (generation, count)), "{slices:#?}");
     publish(&helper, chosen(after)).await;
-    assert_eq!(cluster.take_requests(), [""; 0]);
+    assert_eq!(cluster.take_slice_verbs(), [""; 0]);
 }
 
 /// A.7: slices of an earlier process or another program, by name and generation. They are adopted or deleted, with this number
@@ -76,9 +76,9 @@ async fn leftover_slices_are_adopted_or_deleted(
     }
     let helper = cluster.start(&TestDriver::default()).await;
     publish(&helper, chosen(desired)).await;
-    let asked = cluster.take_requests();
-    let times = |verb: &str| asked.iter().filter(|asked| **asked == verb).count();
-    assert_eq!((times("create"), times("update"), times("delete")), writes, "{asked:?}");
+    let verbs = cluster.take_slice_verbs();
+    let times = |expected: &str| verbs.iter().filter(|verb| **verb == expected).count();
+    assert_eq!((times("create"), times("update"), times("delete")), writes, "{verbs:?}");
     let slices = cluster.slices().await;
     assert_eq!(
         slices.iter().flat_map(names).collect::<Vec<_>>(),
@@ -86,5 +86,5 @@ async fn leftover_slices_are_adopted_or_deleted(
     );
     assert!(slices.iter().all(|slice| pool(slice) == (generation, count)), "{slices:#?}");
     publish(&helper, chosen(desired)).await;
-    assert_eq!(cluster.take_requests(), [""; 0]);
+    assert_eq!(cluster.take_slice_verbs(), [""; 0]);
 }

@@ -12,7 +12,7 @@ use rstest::rstest;
 
 use super::publishing::{names, pool as generation_and_count, publish, published, status};
 use super::{gpu, gpus, resources};
-use crate::support::{Cluster, POOL, Random, TestDriver, Times, Trouble, eventually, in_time};
+use crate::support::{Cluster, Fault, POOL, Random, TestDriver, Times, eventually, in_time};
 
 fn one(device: PublishedDevice) -> Pool {
     Pool::default().device(device)
@@ -70,9 +70,9 @@ async fn dropped_fields_are_reported_with_their_gate(#[case] gate: &str, #[case]
     assert!(errors.len() == 1 && errors[0].contains("dropped") && errors[0].contains(gate), "{errors:?}");
     let mut expected = vec!["list"];
     expected.extend(writes);
-    assert_eq!(cluster.take_requests(), expected);
+    assert_eq!(cluster.take_slice_verbs(), expected);
     publish(&helper, resources(pool)).await;
-    assert_eq!(cluster.take_requests(), [""; 0], "the same again is not written");
+    assert_eq!(cluster.take_slice_verbs(), [""; 0], "the same again is not written");
 }
 
 /// G48: an invalid pool does not hold up the others.
@@ -118,7 +118,7 @@ async fn an_invalid_pool_is_reported_and_not_written(#[case] pool: Pool, #[case]
     status(&helper, |status| matches!(status, PublishStatus::Failing(_))).await;
     let errors = driver.errors.lock().unwrap().clone();
     assert!(errors.len() == 1 && errors[0].contains(&format!("pool {POOL}: {field}:")), "{errors:?}");
-    assert!(cluster.take_requests().iter().all(|asked| *asked == "list"));
+    assert!(cluster.take_slice_verbs().iter().all(|verb| *verb == "list"));
     assert_eq!(cluster.slices().await.len(), 0);
 }
 
@@ -144,14 +144,14 @@ async fn a_slice_that_the_server_refuses_is_reported_with_the_remedy() {
 #[tokio::test]
 async fn a_missing_permission_is_reported_with_its_rule(#[case] missing: &str, #[case] rule: &str) {
     let cluster = Cluster::new().await;
-    cluster.withhold(Some(missing)).await;
+    cluster.grant_all_except(Some(missing)).await;
     let driver = TestDriver::default();
     let helper = cluster.start(&driver).await;
     helper.handles().publish_resources(resources(gpus(1))).unwrap();
     let error = eventually("the error is reported", || driver.errors.lock().unwrap().pop()).await;
     assert!(error.contains(rule), "{error}");
     status(&helper, |status| matches!(status, PublishStatus::Failing(_))).await;
-    cluster.withhold(None).await;
+    cluster.grant_all_except(None).await;
     published(&helper).await;
     assert_eq!(cluster.slices().await.len(), 1);
 }
@@ -160,34 +160,34 @@ async fn a_missing_permission_is_reported_with_its_rule(#[case] missing: &str, #
 #[tokio::test]
 async fn publishing_does_not_wait_for_a_server_that_is_down() {
     let cluster = Cluster::new().await;
-    cluster.wire.stop().await;
+    cluster.proxy.stop().await;
     let driver = TestDriver::default();
     let helper = cluster.start(&driver).await;
     helper.handles().publish_resources(resources(gpus(1))).unwrap();
     helper.handles().publish_resources(resources(gpus(2))).unwrap();
     eventually("the error is reported", || driver.errors.lock().unwrap().pop()).await;
-    cluster.wire.resume();
+    cluster.proxy.resume();
     published(&helper).await;
     assert_eq!(names(&cluster.slices().await[0]).len(), 2, "the last publish counts");
 }
 
 #[rstest]
-#[case(Trouble::InternalError)]
-#[case(Trouble::TooManyRequests(1))]
-#[case(Trouble::Disconnect)]
-#[case(Trouble::LostAnswer)]
+#[case(Fault::InternalError)]
+#[case(Fault::TooManyRequests(1))]
+#[case(Fault::Disconnect)]
+#[case(Fault::LostResponse)]
 #[tokio::test]
-async fn failed_writes_are_retried_without_duplicates(#[case] failure: Trouble) {
+async fn failed_writes_are_retried_without_duplicates(#[case] fault: Fault) {
     let cluster = Cluster::new().await;
     let helper = cluster.start(&TestDriver::default()).await;
-    cluster.wire.fail("create", "resourceslices", failure, Times::Next(2));
+    cluster.proxy.fail("create", "resourceslices", fault, Times::Next(2));
     publish(&helper, resources(gpus(300))).await;
     let slices = cluster.until("three slices", |slices| slices.len() == 3).await;
     assert_eq!(slices.iter().map(|slice| names(slice).len()).sum::<usize>(), 300);
     let generation = slices[0].spec.pool.generation;
     assert!(slices.iter().all(|slice| slice.spec.pool.generation == generation));
 
-    cluster.wire.fail("update", "resourceslices", failure, Times::Next(1));
+    cluster.proxy.fail("update", "resourceslices", fault, Times::Next(1));
     let mut more = gpus(300);
     more.devices.iter_mut().for_each(|device| *device = gpu(&device.name).attribute("model", "m2"));
     publish(&helper, resources(more)).await;
@@ -201,24 +201,24 @@ async fn a_watch_that_breaks_or_expires_is_renewed() {
     let cluster = Cluster::new().await;
     let helper = cluster.start(&TestDriver::default()).await;
     publish(&helper, resources(gpus(1))).await;
-    let watches = || cluster.wire.asked().iter().filter(|asked| asked.verb == "watch").count();
+    let watches = || cluster.proxy.requests().iter().filter(|request| request.verb == "watch").count();
     eventually("there is a watch", || (watches() > 0).then_some(())).await;
-    cluster.take_requests();
-    cluster.wire.drop_watches();
+    cluster.take_slice_verbs();
+    cluster.proxy.drop_watches();
     eventually("there is another watch", || (watches() > 0).then_some(())).await;
-    assert_eq!(cluster.take_requests(), [""; 0], "without a list");
+    assert_eq!(cluster.take_slice_verbs(), [""; 0], "without a list");
 
     // The deletion is missed, and the history of the watch has expired by the time it is renewed.
-    cluster.wire.fail("watch", "resourceslices", Trouble::Unavailable, Times::Always);
-    cluster.wire.drop_watches();
+    cluster.proxy.fail("watch", "resourceslices", Fault::Unavailable, Times::Always);
+    cluster.proxy.drop_watches();
     eventually("the watch fails", || (watches() > 0).then_some(())).await;
     let name = cluster.slices().await[0].metadata.name.clone().unwrap();
     let _ = cluster.slice_api().delete(&name, &DeleteParams::default()).await.unwrap();
-    cluster.wire.clear();
-    cluster.wire.fail("watch", "resourceslices", Trouble::Expired, Times::Next(1));
+    cluster.proxy.clear();
+    cluster.proxy.fail("watch", "resourceslices", Fault::Expired, Times::Next(1));
     cluster.until("the slice is back", |slices| slices.len() == 1).await;
     published(&helper).await;
-    assert_eq!(cluster.take_requests(), ["list", "create"]);
+    assert_eq!(cluster.take_slice_verbs(), ["list", "create"]);
 }
 
 /// A client that keeps deleting slices does not make the driver write all the time.
@@ -258,11 +258,11 @@ async fn the_last_publish_wins_whatever_fails(#[values(1, 2, 3)] seed: u64) {
                 wipes += 1;
                 cluster.wipe().await;
             }
-            1 => cluster.wire.drop_watches(),
+            1 => cluster.proxy.drop_watches(),
             2 | 3 => {
-                let failures = [Trouble::InternalError, Trouble::Unavailable, Trouble::Disconnect, Trouble::LostAnswer];
+                let faults = [Fault::InternalError, Fault::Unavailable, Fault::Disconnect, Fault::LostResponse];
                 let verb = ["create", "update", "delete", "list"][random.below(4)];
-                cluster.wire.fail(verb, "resourceslices", failures[random.below(4)], Times::Next(1));
+                cluster.proxy.fail(verb, "resourceslices", faults[random.below(4)], Times::Next(1));
             }
             _ => {
                 let count = random.below(400);
@@ -274,7 +274,7 @@ async fn the_last_publish_wins_whatever_fails(#[values(1, 2, 3)] seed: u64) {
         // Sometimes long enough for the writes, sometimes not.
         tokio::time::sleep(Duration::from_millis(random.below(30) as u64)).await;
     }
-    cluster.wire.clear();
+    cluster.proxy.clear();
     publish(&helper, resources(gpus(300))).await;
     let count = |slices: &[ResourceSlice]| slices.iter().map(|slice| names(slice).len()).sum::<usize>();
     let slices = cluster.until("all devices are stored once", |slices| count(slices) == 300).await;
@@ -283,7 +283,7 @@ async fn the_last_publish_wins_whatever_fails(#[values(1, 2, 3)] seed: u64) {
     let expected = (slices[0].spec.pool.generation, i64::try_from(slices.len()).unwrap());
     assert!(slices.iter().all(|slice| generation_and_count(slice) == expected), "{slices:#?}");
     published(&helper).await;
-    cluster.take_requests();
+    cluster.take_slice_verbs();
     publish(&helper, resources(gpus(300))).await;
-    assert_eq!(cluster.take_requests(), [""; 0]);
+    assert_eq!(cluster.take_slice_verbs(), [""; 0]);
 }

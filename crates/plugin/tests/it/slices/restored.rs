@@ -5,7 +5,7 @@ use drakkar_plugin::Pool;
 
 use super::publishing::{names, publish, published};
 use super::{gpu, gpus, resources};
-use crate::support::{Cluster, TestDriver, Times, Trouble, eventually};
+use crate::support::{Cluster, Fault, TestDriver, Times, eventually};
 
 fn model(model: &str) -> Pool {
     Pool::default().device(gpu("gpu-0").attribute("model", model))
@@ -20,10 +20,10 @@ async fn stored_model(cluster: &Cluster) -> Option<String> {
 
 /// Restores the server, and waits until the driver lists slices because its watch has expired.
 async fn restore_and_list(cluster: &Cluster, backup: &Snapshot) {
-    cluster.take_requests();
-    cluster.wire.fail("watch", "resourceslices", Trouble::Expired, Times::Next(1));
+    cluster.take_slice_verbs();
+    cluster.proxy.fail("watch", "resourceslices", Fault::Expired, Times::Next(1));
     cluster.restore(backup);
-    let lists = || cluster.wire.asked().iter().filter(|asked| asked.verb == "list").count();
+    let lists = || cluster.proxy.requests().iter().filter(|request| request.verb == "list").count();
     eventually("slices are listed", || (lists() > 0).then_some(())).await;
 }
 
@@ -66,13 +66,13 @@ async fn repeated_conflicts_of_writes_lead_to_a_list() {
     publish(&helper, resources(model("m1"))).await;
     let backup = cluster.snapshot();
     publish(&helper, resources(model("m2"))).await;
-    let watches = || cluster.wire.asked().iter().filter(|asked| asked.verb == "watch").count();
+    let watches = || cluster.proxy.requests().iter().filter(|request| request.verb == "watch").count();
     eventually("there is a watch", || (watches() > 0).then_some(())).await;
     cluster.restore(&backup);
-    cluster.take_requests();
+    cluster.take_slice_verbs();
     publish(&helper, resources(model("m3"))).await;
     assert_eq!(stored_model(&cluster).await.as_deref(), Some("m3"));
-    let asked = cluster.take_requests();
-    let count = |verb: &str| asked.iter().filter(|asked| **asked == verb).count();
-    assert!((1..=3).contains(&count("list")) && count("update") <= 6, "{asked:?}");
+    let verbs = cluster.take_slice_verbs();
+    let count = |expected: &str| verbs.iter().filter(|verb| **verb == expected).count();
+    assert!((1..=3).contains(&count("list")) && count("update") <= 6, "{verbs:?}");
 }

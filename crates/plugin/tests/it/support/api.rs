@@ -1,4 +1,4 @@
-//! An API server that has claims.
+//! A fake API server that serves claims.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -10,7 +10,7 @@ use http::{Request, Response, StatusCode};
 use kube::client::Body;
 use serde_json::{Value, json};
 
-/// An API server with claims. A clone is the same server.
+/// A fake API server that serves claims. Clones share their state.
 #[derive(Clone, Default)]
 pub struct ApiServer(Arc<Mutex<State>>);
 
@@ -18,27 +18,27 @@ pub struct ApiServer(Arc<Mutex<State>>);
 struct State {
     /// By namespace and name.
     claims: HashMap<(String, String), Value>,
-    /// The versions of resource.k8s.io that it has; all if there is none.
+    /// The served versions of resource.k8s.io; all if empty.
     versions: Vec<&'static str>,
-    /// The next answers, before it works again.
+    /// The statuses of the next responses; afterwards requests succeed again.
     failures: Vec<StatusCode>,
-    /// What becomes of requests for claims of these names.
-    faults: HashMap<String, Fault>,
-    /// Paths that were asked for.
+    /// Faults of requests for a claim, by its name.
+    faults: HashMap<String, ClaimFault>,
+    /// The paths of all requests.
     log: Vec<String>,
-    /// How long each answer takes.
+    /// The delay of each response.
     latency: Duration,
-    /// How many are being answered, and how many were at most.
     in_flight: usize,
-    most_in_flight: usize,
+    /// The highest value that `in_flight` had.
+    max_in_flight: usize,
 }
 
-/// How the server answers for one claim.
+/// A fault of requests for one claim.
 #[derive(Debug, Clone, Copy)]
-pub enum Fault {
-    /// With this status.
+pub enum ClaimFault {
+    /// Fails with this status.
     Status(StatusCode),
-    /// Never.
+    /// Never responds.
     Hang,
 }
 
@@ -47,7 +47,7 @@ impl ApiServer {
         let server = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let server = server.clone();
-            async move { Ok::<_, Infallible>(server.answer(request.uri().path()).await) }
+            async move { Ok::<_, Infallible>(server.respond(request.uri().path()).await) }
         });
         kube::Client::new(service, "default")
     }
@@ -59,7 +59,7 @@ impl ApiServer {
         self.0.lock().unwrap().claims.insert(key, claim.clone());
     }
 
-    /// Adds or replaces what is answered for a name, whatever its metadata say.
+    /// Serves a claim under a name, whatever its metadata says.
     pub fn put_at(&self, namespace: &str, name: &str, claim: &Value) {
         self.0.lock().unwrap().claims.insert((namespace.to_owned(), name.to_owned()), claim.clone());
     }
@@ -68,18 +68,18 @@ impl ApiServer {
         self.0.lock().unwrap().claims.remove(&(namespace.to_owned(), name.to_owned()));
     }
 
-    /// Only these versions are served from now on.
+    /// Serves only these versions from now on.
     pub fn serve_only(&self, versions: &[&'static str]) {
         self.0.lock().unwrap().versions = versions.to_vec();
     }
 
-    /// The next answers are these.
+    /// Fails the next requests with these statuses.
     pub fn fail_next(&self, failures: &[StatusCode]) {
         self.0.lock().unwrap().failures = failures.to_vec();
     }
 
-    /// Requests for claims of this name fail from now on, or work again.
-    pub fn fail_for(&self, claim: &str, fault: Option<Fault>) {
+    /// Sets or clears the fault of requests for claims of this name.
+    pub fn fail_for(&self, claim: &str, fault: Option<ClaimFault>) {
         let faults = &mut self.0.lock().unwrap().faults;
         match fault {
             Some(fault) => faults.insert(claim.to_owned(), fault),
@@ -87,36 +87,36 @@ impl ApiServer {
         };
     }
 
-    /// Each answer takes this long from now on.
+    /// Delays each response from now on.
     pub fn slow_down(&self, latency: Duration) {
         self.0.lock().unwrap().latency = latency;
     }
 
-    /// Paths that were asked for since the last time.
+    /// Returns the paths of requests since the last call.
     pub fn take_log(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap().log)
     }
 
-    /// How often a claim of the namespace `default` was asked for since the log was last taken.
+    /// Counts the requests for a claim in the namespace `default` since the log was last taken.
     pub fn gets(&self, claim: &str) -> usize {
         let end = format!("/namespaces/default/resourceclaims/{claim}");
         self.0.lock().unwrap().log.iter().filter(|path| path.ends_with(&end)).count()
     }
 
-    /// How many requests were answered at the same time, at most.
-    pub fn most_in_flight(&self) -> usize {
-        self.0.lock().unwrap().most_in_flight
+    /// Returns the highest number of requests that were in flight at once.
+    pub fn max_in_flight(&self) -> usize {
+        self.0.lock().unwrap().max_in_flight
     }
 
-    async fn answer(&self, path: &str) -> Response<Body> {
+    async fn respond(&self, path: &str) -> Response<Body> {
         let (latency, fault) = {
             let mut state = self.0.lock().unwrap();
             state.log.push(path.to_owned());
             state.in_flight += 1;
-            state.most_in_flight = state.most_in_flight.max(state.in_flight);
+            state.max_in_flight = state.max_in_flight.max(state.in_flight);
             (state.latency, path.rsplit('/').next().and_then(|name| state.faults.get(name)).copied())
         };
-        if matches!(fault, Some(Fault::Hang)) {
+        if matches!(fault, Some(ClaimFault::Hang)) {
             pending::<()>().await;
         }
         if !latency.is_zero() {
@@ -125,23 +125,23 @@ impl ApiServer {
         let mut state = self.0.lock().unwrap();
         state.in_flight -= 1;
         let (status, body) = match fault {
-            Some(Fault::Status(status)) => (status, refusal(status)),
-            _ => state.answer(path),
+            Some(ClaimFault::Status(status)) => (status, error_body(status)),
+            _ => state.respond(path),
         };
         Response::builder().status(status).body(Body::from(body)).unwrap()
     }
 }
 
-fn refusal(status: StatusCode) -> Vec<u8> {
+fn error_body(status: StatusCode) -> Vec<u8> {
     let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "not today", "code": status.as_u16()});
     body.to_string().into_bytes()
 }
 
 impl State {
-    fn answer(&mut self, path: &str) -> (StatusCode, Vec<u8>) {
+    fn respond(&mut self, path: &str) -> (StatusCode, Vec<u8>) {
         if !self.failures.is_empty() {
             let status = self.failures.remove(0);
-            return (status, refusal(status));
+            return (status, error_body(status));
         }
         let versions: &[&str] =
             if self.versions.is_empty() { &["v1", "v1beta2", "v1beta1"] } else { self.versions.as_slice() };

@@ -1,18 +1,19 @@
-//! A claim, for API server and kubelet.
+//! Claims as the API server and the kubelet see them.
 
-use super::DRIVER;
 use drakkar_node::kubelet::ClaimId;
 use drakkar_plugin::ClaimRef;
 use serde_json::{Value, json};
 
-/// A claim, for API server and kubelet.
+use super::DRIVER;
+
+/// A claim, as an object of the API server.
 #[derive(Debug, Clone)]
 pub struct TestClaim {
     pub object: Value,
 }
 
 impl TestClaim {
-    /// An allocated claim `default/name`, without devices yet.
+    /// Returns an allocated claim in the namespace `default`, without devices.
     pub fn new(name: &str, uid: &str) -> Self {
         Self {
             object: json!({
@@ -24,19 +25,20 @@ impl TestClaim {
         }
     }
 
-    /// With a device of [`DRIVER`] for a request (`request` or `request/subrequest`).
+    /// Adds a device of [`DRIVER`] for a request (`request` or `request/subrequest`).
     pub fn device(self, request: &str, device: &str) -> Self {
         self.result(json!({"request": request, "driver": DRIVER, "pool": "node-1", "device": device}))
     }
 
+    /// Adds an allocation result.
     pub fn result(mut self, result: Value) -> Self {
         let results = self.object.pointer_mut("/status/allocation/devices/results").unwrap();
         results.as_array_mut().unwrap().push(result);
         self
     }
 
-    /// Made from a template, for this entry of the pod.
-    pub fn of_template(mut self, pod_claim: &str) -> Self {
+    /// Marks the claim as made from a template, for this entry in the pod's `resourceClaims`.
+    pub fn made_from_template(mut self, pod_claim: &str) -> Self {
         self.object["metadata"]["annotations"] = json!({"resource.kubernetes.io/pod-claim-name": pod_claim});
         self
     }
@@ -60,9 +62,8 @@ impl TestClaim {
             uid: self.uid().parse().unwrap(),
         }
     }
-}
 
-impl TestClaim {
+    /// Adds an annotation.
     pub fn annotated(mut self, annotation: &str, value: &str) -> Self {
         self.object["metadata"]["annotations"][annotation] = json!(value);
         self

@@ -1,11 +1,11 @@
-//! The cluster of a test: one node, a driver with the least rights on it, and an API server.
+//! The cluster of a test: an API server and one node, with a driver that has no more permissions than it needs.
 //!
-//! The server is embedded, or the real one that the kubeconfig in `DRAKKAR_KUBECONFIG` names; the tests are the same.
-//! Names are a cluster's own, so that tests do not see each other on a real server.
+//! The server is embedded, or a real one if `DRAKKAR_KUBECONFIG` is the path of its kubeconfig. All names are unique to a
+//! cluster, so that tests on a real server do not affect each other.
 
 mod claims;
+mod permissions;
 mod real;
-mod rights;
 mod slices;
 
 use std::io::Write as _;
@@ -18,28 +18,28 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 pub use self::claims::SHARE;
-use self::real::Real;
-use self::rights::Rights;
-use super::{TestDriver, Wire};
+use self::permissions::Permissions;
+use self::real::RealServer;
+use super::{ApiProxy, TestDriver};
 
 /// The pool of most tests.
 pub const POOL: &str = "pool-1";
 /// The service account of the driver, in the cluster's namespace.
 const ACCOUNT: &str = "gpu";
 
-/// A cluster of one node. On a real server, everything that is in it goes with it.
+/// A cluster with one node. On a real server, dropping it deletes all its objects.
 pub struct Cluster {
-    /// What is between the driver and the server. It ends before the server.
-    pub wire: Wire,
+    /// The proxy between the driver and the server. Fields drop in order, so it stops before the server.
+    pub proxy: ApiProxy,
     pub root: TempDir,
     pub names: Names,
     pub node_uid: String,
-    /// The version of resource.k8s.io that there is.
+    /// The version of resource.k8s.io that the driver sees.
     version: &'static str,
     server: Server,
 }
 
-/// The names in a cluster.
+/// The names of a cluster's objects.
 #[derive(Clone, Debug)]
 pub struct Names {
     pub id: String,
@@ -50,7 +50,7 @@ pub struct Names {
 
 enum Server {
     Embedded(ApiServer),
-    Real(Box<Real>),
+    RealServer(Box<RealServer>),
 }
 
 impl Names {
@@ -71,22 +71,23 @@ impl Server {
     fn admin(&self) -> kube::Client {
         match self {
             Self::Embedded(server) => server.admin(),
-            Self::Real(real) => real.admin(),
+            Self::RealServer(real) => real.admin(),
         }
     }
 
     fn kubelet(&self, names: &Names) -> kube::Client {
         match self {
             Self::Embedded(server) => server.client(&Identity::Node(names.node.clone())).unwrap(),
-            Self::Real(real) => real.kubelet(),
+            Self::RealServer(real) => real.kubelet(),
         }
     }
 
-    /// The driver's service account, on the node or nowhere.
+    /// Returns a client of the driver's service account, whose token is bound to the node or not.
     async fn account(&self, names: &Names, on_node: bool) -> kube::Client {
-        let (namespace, name) = (names.namespace.clone(), ACCOUNT.to_owned());
+        let namespace = names.namespace.clone();
+        let name = ACCOUNT.to_owned();
         match self {
-            Self::Real(real) => real.account(on_node).await,
+            Self::RealServer(real) => real.account(on_node).await,
             Self::Embedded(server) if on_node => {
                 let node_name = names.node.clone();
                 server.client(&Identity::Driver { namespace, service_account: name, node_name }).unwrap()
@@ -101,21 +102,21 @@ impl Cluster {
         Self::with(&[], DraVersion::V1).await.expect("a server with resource.k8s.io/v1")
     }
 
-    /// With an embedded server, which can be restored from a snapshot. None if the server is real.
+    /// Starts a cluster with an embedded server, which can be restored from a snapshot. Returns `None` if the server is real.
     pub async fn embedded() -> Option<Self> {
         let cluster = Self::new().await;
-        if let Server::Real(_) = cluster.server {
+        if let Server::RealServer(_) = cluster.server {
             skip("it cannot be restored from a backup");
             return None;
         }
         Some(cluster)
     }
 
-    /// All objects of the server as they are now.
+    /// Returns a snapshot of all objects of the server.
     pub fn snapshot(&self) -> Snapshot {
         match &self.server {
             Server::Embedded(server) => server.snapshot(),
-            Server::Real(_) => panic!("a real server has no snapshots"),
+            Server::RealServer(_) => panic!("a real server has no snapshots"),
         }
     }
 
@@ -123,16 +124,16 @@ impl Cluster {
     pub fn restore(&self, snapshot: &Snapshot) {
         match &self.server {
             Server::Embedded(server) => server.restore(snapshot),
-            Server::Real(_) => panic!("a real server has no snapshots"),
+            Server::RealServer(_) => panic!("a real server has no snapshots"),
         }
     }
 
-    /// With feature gates on or off. None if the server is real and otherwise.
+    /// Starts a cluster with feature gates on or off. Returns `None` if a real server has them set otherwise.
     pub async fn with_gates(gates: &[(&str, bool)]) -> Option<Self> {
         Self::with(gates, DraVersion::V1).await
     }
 
-    /// With only one version of resource.k8s.io, as far as the driver can see. None if a real server does not have it.
+    /// Starts a cluster whose driver sees only one version of resource.k8s.io. Returns `None` if a real server does not serve it.
     pub async fn with_version(version: DraVersion) -> Option<Self> {
         Self::with(&[], version).await
     }
@@ -144,14 +145,14 @@ impl Cluster {
             DraVersion::V1beta2 => "v1beta2",
             DraVersion::V1beta1 => "v1beta1",
         };
-        let (server, shown) = match std::env::var_os("DRAKKAR_KUBECONFIG") {
+        let (server, visible_version) = match std::env::var_os("DRAKKAR_KUBECONFIG") {
             Some(kubeconfig) => {
-                let real = Box::new(Real::new(kubeconfig.as_ref(), names.clone()).await);
-                if let Some(otherwise) = real.is_otherwise(gates, version_name).await {
-                    skip(&otherwise);
+                let real = Box::new(RealServer::new(kubeconfig.as_ref(), names.clone()).await);
+                if let Some(mismatch) = real.mismatch(gates, version_name).await {
+                    skip(&mismatch);
                     return None;
                 }
-                (Server::Real(real), (version != DraVersion::V1).then_some(version_name))
+                (Server::RealServer(real), (version != DraVersion::V1).then_some(version_name))
             }
             None => {
                 let mut all = Gates::default();
@@ -165,21 +166,21 @@ impl Cluster {
         let admin = server.admin();
         let node_uid = create_node(&admin, &names).await;
         let namespace = json!({"metadata": {"name": names.namespace, "labels": {"drakkar-test": names.id}}});
-        ask(&admin, "POST", "/api/v1/namespaces", "application/json", &namespace).await;
-        if let Server::Real(real) = &server {
-            real.furnish().await;
+        request(&admin, "POST", "/api/v1/namespaces", "application/json", &namespace).await;
+        if let Server::RealServer(real) = &server {
+            real.create_objects().await;
         }
-        allow(&server, &names, Rights::least()).await;
-        let wire = Wire::to(server.account(&names, true).await, shown);
+        allow(&server, &names, Permissions::required()).await;
+        let proxy = ApiProxy::to(server.account(&names, true).await, visible_version);
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("plugins_registry")).unwrap();
-        Some(Self { wire, root, names, node_uid, version: version_name, server })
+        Some(Self { proxy, root, names, node_uid, version: version_name, server })
     }
 
-    /// A driver on the node.
+    /// Returns the builder of a driver on the node.
     pub fn builder(&self) -> PluginBuilder {
         PluginBuilder::new(&self.names.driver)
-            .client(self.wire.client())
+            .client(self.proxy.client())
             .node_name(&self.names.node)
             .kubelet_root(self.root.path())
             .cdi_directory(self.root.path().join("cdi"))
@@ -189,61 +190,63 @@ impl Cluster {
         self.builder().start(driver.clone()).await.unwrap()
     }
 
-    /// Who may do everything, past the wire.
+    /// Returns an administrator's client, which does not use the proxy.
     pub fn admin(&self) -> kube::Client {
         self.server.admin()
     }
 
-    /// The driver's service account with a token that tells no node, past the wire.
+    /// Returns a client of the driver's service account with a token that is not bound to a node. It does not use the proxy.
     pub async fn account_without_node(&self) -> kube::Client {
         self.server.account(&self.names, false).await
     }
 
-    /// Takes the driver's rights to a resource, if one is given, and gives it all others.
-    pub async fn withhold(&self, resource: Option<&str>) {
-        allow(&self.server, &self.names, Rights::least().without(resource)).await;
+    /// Grants the driver all permissions that it needs, except those for `resource`, if it is given.
+    pub async fn grant_all_except(&self, resource: Option<&str>) {
+        allow(&self.server, &self.names, Permissions::required().without(resource)).await;
     }
 
-    /// Makes the node anew, and gives its new UID.
+    /// Deletes the node, creates it again, and returns its new UID.
     pub async fn replace_node(&self) -> String {
         let path = format!("/api/v1/nodes/{}", self.names.node);
-        ask(&self.admin(), "DELETE", &path, "application/json", &json!({})).await;
+        request(&self.admin(), "DELETE", &path, "application/json", &json!({})).await;
         create_node(&self.admin(), &self.names).await
     }
 }
 
 async fn create_node(admin: &kube::Client, names: &Names) -> String {
     let node = json!({"metadata": {"name": names.node, "labels": {"drakkar-test": names.id}}});
-    let node = ask(admin, "POST", "/api/v1/nodes", "application/json", &node).await;
+    let node = request(admin, "POST", "/api/v1/nodes", "application/json", &node).await;
     node["metadata"]["uid"].as_str().unwrap().to_owned()
 }
 
-async fn allow(server: &Server, names: &Names, rights: Rights) {
+async fn allow(server: &Server, names: &Names, permissions: Permissions) {
     match server {
-        Server::Embedded(server) => server.set_policy(rights.policy(names)),
-        Server::Real(real) => real.allow(&rights).await,
+        Server::Embedded(server) => server.set_policy(permissions.policy(names)),
+        Server::RealServer(real) => real.allow(&permissions).await,
     }
 }
 
-/// Says that a test is not run, past the test runner, which shows nothing of tests that pass.
-fn skip(why: &str) {
+/// Reports that a test is skipped. The test runner hides the output of tests that pass, so this writes to stderr directly.
+fn skip(reason: &str) {
     let thread = std::thread::current();
-    let text = format!("{}: skipped on a real API server: {why}\n", thread.name().unwrap_or_default());
+    let text = format!("{}: skipped on a real API server: {reason}\n", thread.name().unwrap_or_default());
     std::io::stderr().write_all(text.as_bytes()).unwrap();
 }
 
-/// Asks a server, and fails the test if it refuses.
-async fn ask(client: &kube::Client, method: &str, path: &str, kind: &str, body: &Value) -> Value {
-    try_ask(client, method, path, kind, body).await.unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+/// Sends a request, and fails the test if the server returns an error.
+async fn request(client: &kube::Client, method: &str, path: &str, content_type: &str, body: &Value) -> Value {
+    try_request(client, method, path, content_type, body)
+        .await
+        .unwrap_or_else(|error| panic!("{method} {path}: {error}"))
 }
 
-async fn try_ask(
+async fn try_request(
     client: &kube::Client,
     method: &str,
     path: &str,
-    kind: &str,
+    content_type: &str,
     body: &Value,
 ) -> Result<Value, kube::Error> {
-    let request = Request::builder().method(method).uri(path).header("content-type", kind);
-    client.request(request.body(body.to_string().into_bytes()).unwrap()).await
+    let builder = Request::builder().method(method).uri(path).header("content-type", content_type);
+    client.request(builder.body(body.to_string().into_bytes()).unwrap()).await
 }

@@ -1,17 +1,17 @@
-//! Drivers that do as they are told.
+//! Configurable drivers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::{DRIVER, PATIENCE};
 use drakkar_plugin::{BoxError, Claim, ClaimRef, Device, DeviceMetadata, DraPlugin};
 use tokio::sync::{Semaphore, watch};
 
-/// What the driver of a test does, as closures.
+use super::{DRIVER, in_time};
+
 type PrepareFn = dyn Fn(&Claim) -> Result<Vec<Device>, BoxError> + Send + Sync;
 type UnprepareFn = dyn Fn(&ClaimRef) -> Result<(), BoxError> + Send + Sync;
 
-/// A driver that does as it is told, and remembers what it was asked.
+/// A driver whose methods are closures, and which records calls and background errors.
 #[derive(Clone)]
 pub struct TestDriver {
     prepare: Arc<PrepareFn>,
@@ -21,7 +21,7 @@ pub struct TestDriver {
 }
 
 impl Default for TestDriver {
-    /// Prepares what was allocated, each with one CDI device.
+    /// Returns a driver that prepares all allocated devices, with one CDI device each.
     fn default() -> Self {
         Self::preparing(|claim| {
             let devices = claim.results().map(|result| Device {
@@ -34,6 +34,7 @@ impl Default for TestDriver {
 }
 
 impl TestDriver {
+    /// Returns a driver with this prepare, whose unprepare succeeds.
     pub fn preparing(prepare: impl Fn(&Claim) -> Result<Vec<Device>, BoxError> + Send + Sync + 'static) -> Self {
         Self {
             prepare: Arc::new(prepare),
@@ -43,6 +44,7 @@ impl TestDriver {
         }
     }
 
+    /// Replaces the unprepare.
     pub fn unpreparing(
         mut self,
         unprepare: impl Fn(&ClaimRef) -> Result<(), BoxError> + Send + Sync + 'static,
@@ -51,7 +53,7 @@ impl TestDriver {
         self
     }
 
-    /// What it was asked since the last time.
+    /// Returns the calls since they were last taken.
     pub fn take_calls(&self) -> Vec<String> {
         std::mem::take(&mut self.calls.lock().unwrap())
     }
@@ -73,8 +75,8 @@ impl DraPlugin for TestDriver {
     }
 }
 
-/// What an update tells of a device: a number by which it can be told from others.
-pub fn news(device: &str, number: i64) -> Vec<Device> {
+/// Returns a metadata update of a device, with a number as its attribute to distinguish updates.
+pub fn numbered_device(device: &str, number: i64) -> Vec<Device> {
     vec![Device {
         pool_name: "node-1".into(),
         device_name: device.into(),
@@ -83,47 +85,46 @@ pub fn news(device: &str, number: i64) -> Vec<Device> {
     }]
 }
 
-/// A driver whose calls for claims that are called `slow…` wait until they are let go; others are done at once.
+/// A driver whose calls for claims with names that start with `slow` wait for a permit.
 #[derive(Clone)]
 pub struct SlowDriver {
-    /// How many calls are in the driver's code.
-    pub inside: Arc<watch::Sender<usize>>,
-    /// How many were at most.
-    pub most: Arc<AtomicUsize>,
-    /// A permit lets one call go.
-    pub door: Arc<Semaphore>,
+    /// The number of calls in the driver's code.
+    pub in_flight: Arc<watch::Sender<usize>>,
+    /// The highest number of calls that were in the driver's code at once.
+    pub max_in_flight: Arc<AtomicUsize>,
+    /// Permits to return, one for each slow call.
+    pub permits: Arc<Semaphore>,
 }
 
 impl Default for SlowDriver {
     fn default() -> Self {
-        Self { inside: Arc::default(), most: Arc::default(), door: Arc::new(Semaphore::new(0)) }
+        Self { in_flight: Arc::default(), max_in_flight: Arc::default(), permits: Arc::new(Semaphore::new(0)) }
     }
 }
 
 impl SlowDriver {
-    /// Waits until so many calls are in the driver's code.
+    /// Waits until exactly this many calls are in the driver's code.
     pub async fn wait_for(&self, calls: usize) {
-        let mut inside = self.inside.subscribe();
-        let waited = tokio::time::timeout(PATIENCE, inside.wait_for(|inside| *inside == calls)).await;
-        waited.expect("in time").unwrap();
+        let mut in_flight = self.in_flight.subscribe();
+        in_time(in_flight.wait_for(|in_flight| *in_flight == calls)).await.unwrap();
     }
 
-    async fn pass(&self, name: &str) {
-        struct Inside<'a>(&'a watch::Sender<usize>);
-        impl Drop for Inside<'_> {
+    async fn call(&self, name: &str) {
+        struct Guard<'a>(&'a watch::Sender<usize>);
+        impl Drop for Guard<'_> {
             fn drop(&mut self) {
-                self.0.send_modify(|inside| *inside -= 1);
+                self.0.send_modify(|in_flight| *in_flight -= 1);
             }
         }
-        self.inside.send_modify(|inside| {
-            *inside += 1;
-            self.most.fetch_max(*inside, Ordering::SeqCst);
+        self.in_flight.send_modify(|in_flight| {
+            *in_flight += 1;
+            self.max_in_flight.fetch_max(*in_flight, Ordering::SeqCst);
         });
-        let _inside = Inside(&self.inside);
+        let _guard = Guard(&self.in_flight);
         if name.starts_with("slow") {
-            self.door.acquire().await.unwrap().forget();
+            self.permits.acquire().await.unwrap().forget();
         } else {
-            // Others have a chance to be here at the same time, if they may.
+            // Gives concurrent calls a chance to get here, if the framework allows them.
             tokio::task::yield_now().await;
         }
     }
@@ -131,12 +132,12 @@ impl SlowDriver {
 
 impl DraPlugin for SlowDriver {
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, BoxError> {
-        self.pass(claim.reference().name.as_str()).await;
+        self.call(claim.reference().name.as_str()).await;
         Ok(claim.results().map(Device::from).collect())
     }
 
     async fn unprepare(&self, claim: &ClaimRef) -> Result<(), BoxError> {
-        self.pass(claim.name.as_str()).await;
+        self.call(claim.name.as_str()).await;
         Ok(())
     }
 }

@@ -1,21 +1,21 @@
-//! What tests put on an embedded node, and what they read in its containers.
+//! Claims and pods for an embedded node, and metadata as its containers read it.
 
 use drakkar_node::{ClaimSpec, Container, Pod, PodHandle};
 use serde_json::Value;
 
 use super::DRIVER;
 
-/// A claim for one device, by the request `gpu`.
+/// Returns a claim with one request, `gpu`, for one device.
 pub fn one_gpu(claim: &str) -> Value {
     ClaimSpec::default().request("gpu", DRIVER, 1).claim(claim)
 }
 
-/// A pod that stays, and has a claim.
+/// Returns a pod that uses a claim and runs until it is deleted.
 pub fn pod_with(name: &str, claim: &str) -> Pod {
     Pod::new(name).claim("gpus", claim).container(Container::new("main", ["sleep", "infinity"]).claim("gpus"))
 }
 
-/// What the pod's container reads about its claim, where the KEP has it.
+/// Returns the metadata of a claim, as the pod's container reads it at the path of the KEP.
 pub async fn read_metadata(pod: &PodHandle<'_>, claim: &str) -> Value {
     let file = format!("/var/run/dra-device-attributes/{claim}/gpu/{DRIVER}-metadata.json");
     let output = pod.exec("main", ["cat", &file]).await.unwrap();

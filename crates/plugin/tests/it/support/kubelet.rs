@@ -1,23 +1,26 @@
-//! A kubelet: whoever calls the sockets of a driver.
+//! A fake kubelet that calls a driver's sockets.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Node, TestClaim};
 use drakkar_node::kubelet::{ClaimId, Device, DraService, Peer, PeerInfo};
 use drakkar_plugin::Helper;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 use tonic::transport::Channel;
 
-/// What a kubelet is answered for each claim, by UID.
-pub type Answers<T> = BTreeMap<String, Result<T, String>>;
+use super::{Node, TestClaim};
 
-/// A kubelet that calls one instance of a driver, one call at a time as it is told. Whole kubelets are in
-/// [`drakkar_node::Node`].
+/// The response for each claim, by UID.
+pub type Responses<T> = BTreeMap<String, Result<T, String>>;
+
+/// A kubelet that makes single calls to one instance of a driver. A whole kubelet is in [`drakkar_node::Node`].
 pub struct Kubelet(pub Peer);
 
 impl Kubelet {
+    /// Connects to the DRA socket of a driver.
     pub async fn of(helper: &Helper) -> Self {
         Self::at(helper.dra_socket().unwrap()).await
     }
@@ -26,13 +29,13 @@ impl Kubelet {
         Self(Peer::connect(socket).await.unwrap())
     }
 
-    /// The same in v1beta1 of the service.
-    pub fn older(&self) -> Self {
+    /// Returns the same kubelet, calling v1beta1 of the service.
+    pub fn v1beta1(&self) -> Self {
         Self(self.0.with_service(DraService::V1beta1))
     }
 
-    /// Prepares claims, and gives devices or error of each, by UID.
-    pub async fn prepare(&self, claims: &[&TestClaim]) -> Answers<Vec<Device>> {
+    /// Prepares claims, and returns the devices or error of each, by UID.
+    pub async fn prepare(&self, claims: &[&TestClaim]) -> Responses<Vec<Device>> {
         self.0.prepare(claims.iter().copied()).await.unwrap()
     }
 
@@ -41,18 +44,22 @@ impl Kubelet {
         one(claim, self.prepare(&[claim]).await)
     }
 
-    /// Prepares a claim, with a deadline as a kubelet has one.
-    pub async fn prepare_within(&self, deadline: Duration, claim: &TestClaim) -> Result<Answers<Vec<Device>>, Status> {
+    /// Prepares a claim with a deadline, as a real kubelet does.
+    pub async fn prepare_within(
+        &self,
+        deadline: Duration,
+        claim: &TestClaim,
+    ) -> Result<Responses<Vec<Device>>, Status> {
         self.0.prepare_with_timeout(deadline, [claim]).await
     }
 
-    /// Prepares nothing, which says whether calls arrive.
+    /// Makes a call without claims, which shows whether calls reach the driver.
     pub async fn call(&self) -> Result<(), Status> {
         self.0.prepare(Vec::<ClaimId>::new()).await.map(drop)
     }
 
-    /// Unprepares claims, and gives the error of each that failed, by UID.
-    pub async fn unprepare(&self, claims: &[&TestClaim]) -> Answers<()> {
+    /// Unprepares claims, and returns the outcome of each, by UID.
+    pub async fn unprepare(&self, claims: &[&TestClaim]) -> Responses<()> {
         self.0.unprepare(claims.iter().copied()).await.unwrap()
     }
 
@@ -62,65 +69,69 @@ impl Kubelet {
     }
 }
 
-fn one<T: std::fmt::Debug>(claim: &TestClaim, mut answers: Answers<T>) -> Result<T, String> {
-    assert_eq!(answers.len(), 1, "one claim, one answer: {answers:?}");
-    answers.remove(claim.uid()).unwrap()
+fn one<T: std::fmt::Debug>(claim: &TestClaim, mut responses: Responses<T>) -> Result<T, String> {
+    assert_eq!(responses.len(), 1, "one claim, one response: {responses:?}");
+    responses.remove(claim.uid()).unwrap()
 }
 
-/// What a kubelet is told that finds a driver.
+/// Returns what a driver reports to a kubelet that discovers it.
 pub async fn info(helper: &Helper) -> Result<PeerInfo, Status> {
     Peer::get_info(helper.registration_socket().unwrap()).await
 }
 
-/// Tells a driver what became of its registration; without an error it is registered.
+/// Notifies a driver of the result of its registration: registered, or an error.
 pub async fn notify(helper: &Helper, error: Option<&str>) -> Result<(), Status> {
     Peer::notify(helper.registration_socket().unwrap(), error).await
 }
 
-/// A connection to a driver, for services of which a kubelet's calls are not in [`Peer`].
+/// Returns a connection to a driver, for services whose calls [`Peer`] does not have.
 pub async fn channel(helper: &Helper) -> Channel {
     Kubelet::of(helper).await.0.channel()
 }
 
-/// The CDI devices of all devices of an answer.
+/// Returns the CDI devices of all devices of a response.
 pub fn cdi_devices(devices: &[Device]) -> Vec<&str> {
     devices.iter().flat_map(|device| &device.cdi_device_ids).map(String::as_str).collect()
 }
 
-/// A line to a driver that can be muted: then the driver hears nothing any more, not even that the caller has given up.
-pub struct Line {
+/// A proxy to a driver's socket that can stop forwarding to the driver, so that it does not notice that a call was cancelled.
+pub struct SocketProxy {
     pub socket: PathBuf,
-    muted: tokio_util::sync::CancellationToken,
-    _task: tokio_util::task::AbortOnDropHandle<()>,
+    stopped: CancellationToken,
+    _task: AbortOnDropHandle<()>,
 }
 
-impl Line {
-    /// A line to the driver's socket, for one connection.
+impl SocketProxy {
+    /// Starts a proxy to the driver's socket, for one connection.
     pub fn to(node: &Node, helper: &Helper) -> Self {
-        let (socket, driver) = (node.root.path().join("line.sock"), helper.dra_socket().unwrap().to_owned());
-        let muted = tokio_util::sync::CancellationToken::new();
-        let (listener, silence) = (tokio::net::UnixListener::bind(&socket).unwrap(), muted.clone());
+        let socket = node.root.path().join("proxy.sock");
+        let driver = helper.dra_socket().unwrap().to_owned();
+        let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+        let stopped = CancellationToken::new();
+        let stop = stopped.clone();
         let task = tokio::spawn(async move {
             let (caller, _) = listener.accept().await.unwrap();
             let driver = tokio::net::UnixStream::connect(driver).await.unwrap();
             let (mut from_caller, mut to_caller) = caller.into_split();
             let (mut from_driver, mut to_driver) = driver.into_split();
-            let speak = async {
+            let forward = async {
                 tokio::select! {
                     _ = tokio::io::copy(&mut from_caller, &mut to_driver) => {}
-                    () = silence.cancelled() => {}
+                    () = stop.cancelled() => {}
                 }
+                // The connection to the driver stays open.
                 std::future::pending::<()>().await;
             };
             tokio::select! {
                 _ = tokio::io::copy(&mut from_driver, &mut to_caller) => {}
-                () = speak => {}
+                () = forward => {}
             }
         });
-        Self { socket, muted, _task: tokio_util::task::AbortOnDropHandle::new(task) }
+        Self { socket, stopped, _task: AbortOnDropHandle::new(task) }
     }
 
-    pub fn mute(&self) {
-        self.muted.cancel();
+    /// Stops forwarding from the kubelet to the driver. Both connections stay open.
+    pub fn stop_forwarding(&self) {
+        self.stopped.cancel();
     }
 }

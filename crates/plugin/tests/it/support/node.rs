@@ -1,13 +1,14 @@
-//! A node: directories, and what is in them.
+//! A node's directories and their contents.
 
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{ApiServer, DRIVER, TestClaim, TestDriver};
 use drakkar_plugin::{Helper, PluginBuilder};
 use serde_json::Value;
 use tempfile::TempDir;
+
+use super::{ApiServer, DRIVER, TestClaim, TestDriver};
 
 /// A node: the kubelet's directories, a CDI directory and an API server.
 pub struct Node {
@@ -32,13 +33,17 @@ impl Node {
         self.root.path().join("cdi")
     }
 
-    /// A driver on this node, with metadata, that does not wait for devices.
+    /// Returns the builder of a driver with metadata that does not wait for devices.
     pub fn builder(&self) -> PluginBuilder {
-        PluginBuilder::new(DRIVER)
+        self.builder_for(DRIVER).device_timeout(Duration::ZERO)
+    }
+
+    /// Returns the builder of a driver with this name, with metadata.
+    pub fn builder_for(&self, driver: &str) -> PluginBuilder {
+        PluginBuilder::new(driver)
             .client(self.api.client())
             .kubelet_root(self.root.path())
             .cdi_directory(self.cdi_directory())
-            .device_timeout(Duration::ZERO)
             .device_metadata(true)
     }
 
@@ -46,28 +51,30 @@ impl Node {
         self.builder().start(driver.clone()).await.unwrap()
     }
 
-    /// A claim that the API server has.
+    /// Creates a claim in the API server, and returns it.
     pub fn claim(&self, claim: TestClaim) -> TestClaim {
         self.api.put(&claim.object);
         claim
     }
 
-    /// The metadata file of a request on the host.
-    pub fn metadata_file(&self, claim: &TestClaim, request: &str) -> PathBuf {
-        self.plugin_directory()
-            .join("dra-device-metadata")
-            .join(format!("default_{}", claim.name()))
-            .join(request)
-            .join("metadata.json")
+    /// Creates a claim whose UID (`uid-of-NAME`) and only device (`gpu-NAME`) are named after it.
+    pub fn named_claim(&self, name: &str) -> TestClaim {
+        self.claim(TestClaim::new(name, &format!("uid-of-{name}")).device("gpu", &format!("gpu-{name}")))
     }
 
-    /// What a metadata file says, in its first version.
+    /// Returns the path of a request's metadata file on the host.
+    pub fn metadata_file(&self, claim: &TestClaim, request: &str) -> PathBuf {
+        self.claim_directory(claim).join(request).join("metadata.json")
+    }
+
+    /// Returns the metadata file of a request, in the first of its versions.
     pub fn metadata(&self, claim: &TestClaim, request: &str) -> Value {
         let bytes = std::fs::read(self.metadata_file(claim, request)).unwrap();
         serde_json::Deserializer::from_slice(&bytes).into_iter().next().unwrap().unwrap()
     }
 
-    /// Every file and directory of the driver and in the CDI directory, relative to the node's root; no sockets or locks.
+    /// Returns all files and directories of the driver and in the CDI directory, relative to the node's root, without sockets
+    /// and locks.
     pub fn files(&self) -> Vec<String> {
         let mut found = Vec::new();
         walk(&self.plugin_directory(), &mut found);
@@ -94,43 +101,34 @@ fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
 }
 
 impl Node {
-    /// A driver of another name on this node, with metadata.
-    pub fn builder_for(&self, driver: &str) -> PluginBuilder {
-        PluginBuilder::new(driver)
-            .client(self.api.client())
-            .kubelet_root(self.root.path())
-            .cdi_directory(self.cdi_directory())
-            .device_metadata(true)
-    }
-}
-
-impl Node {
-    /// The files in the directories of sockets that are sockets, or staged ones.
+    /// Returns the names of the sockets in the registry directory and in the driver's directory.
     pub fn sockets(&self) -> Vec<String> {
         let mut names = Vec::new();
         for directory in [self.root.path().join("plugins_registry"), self.plugin_directory()] {
             let Ok(entries) = std::fs::read_dir(directory) else { continue };
-            let names_of_sockets = entries.map(Result::unwrap).filter(|entry| entry.file_type().unwrap().is_socket());
-            names.extend(names_of_sockets.map(|entry| entry.file_name().to_str().unwrap().to_owned()));
+            let sockets = entries.map(Result::unwrap).filter(|entry| entry.file_type().unwrap().is_socket());
+            names.extend(sockets.map(|entry| entry.file_name().to_str().unwrap().to_owned()));
         }
         names.sort();
         names
     }
 
-    /// The CDI spec of a request.
+    /// Returns the path of a request's CDI spec.
     pub fn spec_file(&self, claim: &TestClaim, request: &str) -> PathBuf {
         self.cdi_directory().join(format!("{DRIVER}_metadata_{}_{request}.json", claim.uid()))
     }
 
-    /// The directory of a claim.
+    /// Returns the directory of a claim's metadata files.
     pub fn claim_directory(&self, claim: &TestClaim) -> PathBuf {
         self.plugin_directory().join("dra-device-metadata").join(format!("default_{}", claim.name()))
     }
 
-    /// Whether a claim with the one request `gpu` is prepared or not, which is all that it may be between two calls.
-    /// Prepared means: there are a record and a file that can be read, a spec that names the file, and nothing else.
+    /// Whether a claim with only the request `gpu` is prepared. Fails the test if it is neither prepared nor unprepared.
+    ///
+    /// Prepared means that there are exactly its record, a valid metadata file, and a CDI spec that mounts the file.
     pub fn is_prepared(&self, claim: &TestClaim) -> bool {
-        let (directory, spec) = (self.claim_directory(claim), self.spec_file(claim, "gpu"));
+        let directory = self.claim_directory(claim);
+        let spec = self.spec_file(claim, "gpu");
         if !directory.exists() {
             assert!(!spec.exists(), "{} has a spec and no files", claim.name());
             return false;

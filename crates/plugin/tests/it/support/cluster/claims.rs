@@ -2,21 +2,22 @@
 
 use serde_json::{Value, json};
 
-use super::{Cluster, POOL, ask};
+use super::{Cluster, POOL, request};
 use crate::support::TestClaim;
 
-/// The share of gpu-2 that is allocated.
+/// The ID of the allocated share of gpu-2.
 pub const SHARE: &str = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee";
 
 impl Cluster {
-    /// Asks about claims, as an administrator.
-    pub async fn ask_claims(&self, method: &str, path: &str, kind: &str, body: &Value) -> Value {
-        let (version, namespace) = (self.version, &self.names.namespace);
+    /// Sends a request for claims of the cluster's namespace as an administrator.
+    pub async fn request_claims(&self, method: &str, path: &str, content_type: &str, body: &Value) -> Value {
+        let version = self.version;
+        let namespace = &self.names.namespace;
         let path = format!("/apis/resource.k8s.io/{version}/namespaces/{namespace}/resourceclaims{path}");
-        ask(&self.admin(), method, &path, kind, body).await
+        request(&self.admin(), method, &path, content_type, body).await
     }
 
-    /// A claim that is allocated on the node, with gpu-0, gpu-1, a share of gpu-2, and a device of another driver.
+    /// Creates a claim that is allocated on the node, with gpu-0, gpu-1, a share of gpu-2, and a device of another driver.
     pub async fn claim(&self, name: &str) -> TestClaim {
         let request = |name| match self.version {
             "v1beta1" => json!({"name": name, "deviceClassName": "any"}),
@@ -26,7 +27,7 @@ impl Cluster {
             "apiVersion": format!("resource.k8s.io/{}", self.version), "kind": "ResourceClaim", "metadata": {"name": name},
             "spec": {"devices": {"requests": [request("gpu"), request("b"), request("c"), request("net")]}},
         });
-        self.ask_claims("POST", "", "application/json", &claim).await;
+        self.request_claims("POST", "", "application/json", &claim).await;
         let driver = &self.names.driver;
         let result = |request, device| json!({"request": request, "driver": driver, "pool": POOL, "device": device});
         let mut share = result("c", "gpu-2");
@@ -38,24 +39,25 @@ impl Cluster {
             "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [node]}]},
         }}});
         let object =
-            self.ask_claims("PATCH", &format!("/{name}/status"), "application/merge-patch+json", &status).await;
+            self.request_claims("PATCH", &format!("/{name}/status"), "application/merge-patch+json", &status).await;
         TestClaim { object }
     }
 
-    /// Applies entries as somebody else.
+    /// Applies device entries as another field manager.
     pub async fn apply_status(&self, claim: &TestClaim, manager: &str, devices: Value) {
         let body = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": claim.name()},
                           "status": {"devices": devices}});
         let path = format!("/{}/status?fieldManager={manager}&force=true", claim.name());
-        self.ask_claims("PATCH", &path, "application/apply-patch+yaml", &body).await;
+        self.request_claims("PATCH", &path, "application/apply-patch+yaml", &body).await;
     }
 
-    /// What a claim says of its devices.
+    /// Returns the device entries in the status of a claim.
     pub async fn device_entries(&self, claim: &TestClaim) -> Vec<Value> {
-        let object = self.ask_claims("GET", &format!("/{}", claim.name()), "application/json", &Value::Null).await;
+        let object = self.request_claims("GET", &format!("/{}", claim.name()), "application/json", &Value::Null).await;
         object.pointer("/status/devices").and_then(Value::as_array).cloned().unwrap_or_default()
     }
-    /// What the metadata file of a request says, in its first version.
+
+    /// Returns the metadata file of a request, in the first of its versions.
     pub fn metadata(&self, claim: &TestClaim, request: &str) -> Value {
         let claim = format!("{}_{}", claim.namespace(), claim.name());
         let directory =
