@@ -24,6 +24,13 @@ async fn start(node: &Node, pod: &str) -> Helper {
     node.builder().rolling_update(pod).start(TestDriver::default()).await.unwrap()
 }
 
+/// Stops instances, one after the other.
+async fn stop(instances: [Helper; 2]) {
+    for instance in instances {
+        instance.stop().await.unwrap();
+    }
+}
+
 fn train() -> TestClaim {
     TestClaim::new("train", "uid-1").device("gpu", "gpu-0")
 }
@@ -35,6 +42,13 @@ impl GoInstance {
     fn new(node: &Node) -> Self {
         let path = node.plugin_directory().join("serialize.lock");
         Self(File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap())
+    }
+
+    /// An instance in a call.
+    fn locking(node: &Node) -> Self {
+        let instance = Self::new(node);
+        instance.lock().unwrap();
+        instance
     }
 
     fn set(&self, kind: libc::c_int) -> Result<(), Errno> {
@@ -136,8 +150,7 @@ async fn sockets_of_dead_instances_are_removed_and_those_of_running_ones_stay() 
         ],
     );
     info(&old).await.unwrap();
-    old.stop().await.unwrap();
-    new.stop().await.unwrap();
+    stop([old, new]).await;
 }
 
 /// G2, G3: names that the Go framework cannot bind, at the lengths at which its choice of a socket name changes.
@@ -169,8 +182,7 @@ async fn a_driver_with_a_long_name_has_sockets_that_can_be_bound(#[case] length:
     }
     assert_ne!(old.dra_socket(), new.dra_socket());
     assert_ne!(old.registration_socket(), new.registration_socket());
-    old.stop().await.unwrap();
-    new.stop().await.unwrap();
+    stop([old, new]).await;
 }
 
 /// Section 4.6: an instance built with the Go framework excludes this one.
@@ -180,8 +192,7 @@ async fn a_prepare_waits_for_a_call_of_a_go_instance() {
     let driver = TestDriver::default();
     let helper = node.builder().rolling_update(NEW).start(driver.clone()).await.unwrap();
     let claim = node.claim(train());
-    let go = GoInstance::new(&node);
-    go.lock().unwrap();
+    let go = GoInstance::locking(&node);
     let kubelet = Kubelet::of(&helper).await;
     let prepare = tokio::spawn(async move { (kubelet.prepare_one(&claim).await, claim) });
     eventually("the claim is fetched", || (!node.api.take_log().is_empty()).then_some(())).await;
@@ -201,8 +212,7 @@ async fn a_go_instance_waits_for_a_prepare() {
     let driver = SlowDriver::default();
     let helper = node.builder().rolling_update(NEW).start(driver.clone()).await.unwrap();
     let claim = node.claim(TestClaim::new("slow", "uid-1").device("gpu", "gpu-0"));
-    let go = GoInstance::new(&node);
-    go.lock().unwrap();
+    let go = GoInstance::locking(&node);
     go.unlock();
     let kubelet = Kubelet::of(&helper).await;
     let prepare = tokio::spawn(async move { kubelet.prepare_one(&claim).await });
@@ -223,8 +233,7 @@ async fn a_prepare_that_waits_for_another_instance_ends_at_the_deadline() {
     let builder = node.builder().rolling_update(NEW).http_endpoint("127.0.0.1:0".parse().unwrap());
     let helper = builder.start(driver.clone()).await.unwrap();
     let claim = node.claim(train());
-    let go = GoInstance::new(&node);
-    go.lock().unwrap();
+    let go = GoInstance::locking(&node);
     let kubelet = Kubelet::of(&helper).await;
     let error = in_time(kubelet.prepare_within(Duration::from_millis(100), &claim)).await.unwrap_err();
     assert!(matches!(error.code(), Code::DeadlineExceeded | Code::Cancelled), "{error}");
@@ -261,16 +270,15 @@ async fn a_prepare_waits_for_a_device_that_the_other_instance_unprepares() {
     });
 
     assert_eq!(prepared.unwrap().len(), 1);
-    old.stop().await.unwrap();
-    new.stop().await.unwrap();
+    stop([old, new]).await;
 }
 
 /// G21: the kubelet may call either instance, so each knows what the other has prepared, even after both have started.
 #[tokio::test]
 async fn a_device_that_the_other_instance_has_prepared_is_refused() {
     let node = Node::default();
-    let old = node.builder().rolling_update(OLD).start(TestDriver::default()).await.unwrap();
-    let new = node.builder().rolling_update(NEW).start(TestDriver::default()).await.unwrap();
+    let old = start(&node, OLD).await;
+    let new = start(&node, NEW).await;
     let first = node.claim(train());
     let second = node.claim(TestClaim::new("second", "uid-2").device("gpu", "gpu-0"));
     let by_old = Kubelet::of(&old).await;
@@ -294,8 +302,7 @@ async fn a_start_waits_for_the_call_of_another_instance() {
     let node = Node::default();
     let half = node.plugin_directory().join("dra-device-metadata/default_half");
     std::fs::create_dir_all(&half).unwrap();
-    let go = GoInstance::new(&node);
-    go.lock().unwrap();
+    let go = GoInstance::locking(&node);
     let starting = tokio::spawn(node.builder().rolling_update(NEW).start(TestDriver::default()));
     // The file is open three times, for the Go instance, for single claims and for the whole file: now the start waits.
     let path = node.plugin_directory().join("serialize.lock").canonicalize().unwrap();
@@ -332,8 +339,7 @@ async fn driver_calls_of_two_instances_are_serialized() {
         in_time(call).await.unwrap().unwrap();
     }
     assert_eq!(driver.most.load(std::sync::atomic::Ordering::SeqCst), 1);
-    old.stop().await.unwrap();
-    new.stop().await.unwrap();
+    stop([old, new]).await;
 }
 
 /// G29: an update through the old instance races an unprepare through the new one. In either order no files are left, and the
@@ -383,8 +389,7 @@ async fn a_device_that_the_other_instance_has_unprepared_is_free() {
     kubelet.prepare_one(&other).await.unwrap_err();
     Kubelet::of(&old).await.unprepare_one(&claim).await.unwrap();
     kubelet.prepare_one(&other).await.unwrap();
-    old.stop().await.unwrap();
-    new.stop().await.unwrap();
+    stop([old, new]).await;
 }
 
 /// G21, G26: a Go instance prepares a claim after our start; then the kubelet prepares it again with our instance.
