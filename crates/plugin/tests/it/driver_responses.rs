@@ -7,36 +7,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use drakkar_node::kubelet::Device as KubeletDevice;
-use drakkar_plugin::{
-    Batch, BoxError, Claim, ClaimRef, Device, DeviceMetadata, DraPlugin, Helper, Outcomes, PluginBuilder,
-};
+use drakkar_plugin::{Batch, BoxError, Claim, ClaimRef, Device, DeviceMetadata, DraPlugin, Outcomes};
 use serde_json::{Value, json};
 
 use crate::support::{
-    DRIVER, Kubelet, Line, Node, Ongoing, PATIENCE, TestClaim, TestDriver, cdi_devices, eventually, in_time,
+    DRIVER, Kubelet, Line, Node, Ongoing, PATIENCE, Scene, TestClaim, TestDriver, cdi_devices, eventually, in_time,
 };
 
-/// A node, a driver on it, and its kubelet.
-struct Scene {
-    node: Node,
-    helper: Helper,
-    kubelet: Kubelet,
-}
-
 impl Scene {
-    async fn new(driver: impl DraPlugin) -> Self {
-        Self::with(driver, |builder| builder).await
-    }
-
-    async fn with(driver: impl DraPlugin, set: impl FnOnce(PluginBuilder) -> PluginBuilder) -> Self {
-        let node = Node::default();
-        let helper = set(node.builder()).start(driver).await.unwrap();
-        let kubelet = Kubelet::of(&helper).await;
-        Self { node, helper, kubelet }
-    }
-
     /// Creates a claim with a device of its own.
-    fn claim(&self, name: &str) -> TestClaim {
+    fn own_claim(&self, name: &str) -> TestClaim {
         self.node.claim(TestClaim::new(name, &format!("uid-of-{name}")).device("gpu", &format!("gpu-{name}")))
     }
 
@@ -127,9 +107,9 @@ async fn a_batch_has_one_response_for_each_claim_whatever_the_driver_returns() {
         },
     };
     let scene = Scene::new(driver).await;
-    let one = scene.claim("one");
-    let two = scene.claim("two");
-    let forgotten = scene.claim("forgotten");
+    let one = scene.own_claim("one");
+    let two = scene.own_claim("two");
+    let forgotten = scene.own_claim("forgotten");
 
     let prepared = scene.kubelet.prepare(&[&one, &forgotten, &two]).await;
 
@@ -217,8 +197,8 @@ async fn an_invalid_driver_response_for_one_claim_does_not_affect_the_others() {
         _ => Ok(allocated(claim)),
     });
     let scene = Scene::new(driver).await;
-    let bad = scene.claim("bad");
-    let good = scene.claim("good");
+    let bad = scene.own_claim("bad");
+    let good = scene.own_claim("good");
 
     let responses = scene.kubelet.prepare(&[&bad, &good]).await;
 
@@ -239,9 +219,9 @@ async fn a_panic_of_the_driver_is_the_error_of_that_claim() {
     });
     for serialize in [true, false] {
         let scene = Scene::with(driver.clone(), |builder| builder.serialize(serialize)).await;
-        let hot = scene.claim("hot");
-        let stuck = scene.claim("stuck");
-        let good = scene.claim("good");
+        let hot = scene.own_claim("hot");
+        let stuck = scene.own_claim("stuck");
+        let good = scene.own_claim("good");
 
         let prepared = scene.kubelet.prepare(&[&hot, &stuck, &good]).await;
         assert_eq!(prepared[hot.uid()], Err("the driver panicked: gpu is on fire".to_owned()));
@@ -280,8 +260,8 @@ impl DraPlugin for Hasty {
 #[tokio::test]
 async fn a_panic_before_the_future_is_the_error_of_its_claims_too() {
     let scene = Scene::new(Hasty).await;
-    let hot = scene.claim("hot");
-    let good = scene.claim("good");
+    let hot = scene.own_claim("hot");
+    let good = scene.own_claim("good");
 
     let prepared = scene.kubelet.prepare(&[&hot, &good]).await;
     assert!(prepared[hot.uid()].as_ref().unwrap_err().contains("too hasty"), "{prepared:?}");
@@ -311,8 +291,8 @@ async fn a_panic_for_the_whole_batch_is_the_error_of_its_claims() {
         },
     };
     let scene = Scene::new(driver).await;
-    let one = scene.claim("one");
-    let two = scene.claim("two");
+    let one = scene.own_claim("one");
+    let two = scene.own_claim("two");
     let unknown = TestClaim::new("unknown", "uid-of-unknown");
 
     let prepared = scene.kubelet.prepare(&[&one, &two, &unknown]).await;
@@ -343,7 +323,7 @@ async fn devices_cached_by_the_driver_are_not_modified() {
         Ok(cache.clone())
     });
     let scene = Scene::new(driver).await;
-    let claim = scene.claim("one");
+    let claim = scene.own_claim("one");
 
     let first = scene.kubelet.prepare_one(&claim).await.unwrap();
     let second = scene.kubelet.prepare_one(&claim).await.unwrap();
@@ -521,7 +501,7 @@ async fn a_device_that_the_driver_did_not_return_has_the_share_of_the_allocation
 #[tokio::test]
 async fn errors_are_returned_in_v1beta1_too() {
     let scene = Scene::new(TestDriver::default()).await;
-    let good = scene.claim("good");
+    let good = scene.own_claim("good");
     let unknown = TestClaim::new("unknown", "uid-of-unknown");
 
     let responses = scene.kubelet.older().prepare(&[&unknown, &good]).await;
@@ -613,7 +593,7 @@ async fn claims_of_one_call_do_not_wait_for_each_other() {
 async fn of_two_claims_of_one_call_with_the_same_device_one_is_refused() {
     let scene = Scene::new(TestDriver::default()).await;
     let (one, two) = rivals(&scene, &json!({}), &json!({}));
-    let other = scene.claim("other");
+    let other = scene.own_claim("other");
 
     let responses = scene.kubelet.prepare(&[&one, &two, &other]).await;
 
@@ -700,7 +680,7 @@ async fn the_drivers_error_is_returned_with_its_causes() {
     });
     let driver = driver.unpreparing(|_| Err(layered(&["reset gpu-0", "timed out"]).into()));
     let scene = Scene::new(driver).await;
-    let claim = scene.claim("one");
+    let claim = scene.own_claim("one");
 
     let prepared = scene.kubelet.prepare_one(&claim).await;
     assert_eq!(prepared, Err("prepare gpu-0: bind vfio-pci: permission denied".to_owned()));
@@ -712,7 +692,7 @@ async fn the_drivers_error_is_returned_with_its_causes() {
 async fn an_error_without_a_text_is_not_a_success() {
     let driver = TestDriver::preparing(|_| Err("".into())).unpreparing(|_| Err("".into()));
     let scene = Scene::new(driver).await;
-    let claim = scene.claim("one");
+    let claim = scene.own_claim("one");
 
     assert!(!scene.kubelet.prepare_one(&claim).await.unwrap_err().is_empty());
     assert!(!scene.kubelet.unprepare_one(&claim).await.unwrap_err().is_empty());
@@ -724,7 +704,7 @@ async fn an_error_without_a_text_is_not_a_success() {
 async fn unpreparing_an_unknown_claim_succeeds_and_can_be_repeated() {
     let driver = TestDriver::default();
     let scene = Scene::new(driver.clone()).await;
-    let claim = scene.claim("one");
+    let claim = scene.own_claim("one");
     let unknown = TestClaim::new("unknown", "uid-of-unknown");
     scene.kubelet.prepare_one(&claim).await.unwrap();
     scene.node.api.remove("default", "one");
@@ -819,7 +799,7 @@ async fn an_unprepare_that_hangs_leaves_the_claim_prepared() {
     let ongoing = Ongoing::default();
     let driver = Hanging { hangs: hangs.clone(), ongoing: ongoing.clone() };
     let scene = Scene::new(driver).await;
-    let claim = scene.claim("one");
+    let claim = scene.own_claim("one");
     scene.kubelet.prepare_one(&claim).await.unwrap();
     hangs.store(true, Ordering::SeqCst);
 

@@ -5,39 +5,14 @@ mod failed;
 mod holders;
 mod locks;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-
-use drakkar_plugin::{DraPlugin, Helper, PluginBuilder};
 use serde_json::{Value, json};
 
-use crate::support::{DRIVER, Kubelet, Node, TestClaim};
+use crate::support::{DRIVER, Scene, TestClaim};
 
-const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 /// Part of the error for a claim whose device is held by another.
 const HELD: &str = "is still prepared for claim default/";
 
-/// A node with a kubelet and a driver that does not wait for devices.
-struct Scene {
-    node: Node,
-    helper: Helper,
-    kubelet: Kubelet,
-}
-
 impl Scene {
-    async fn new(driver: impl DraPlugin) -> Self {
-        Self::with(driver, |builder| builder).await
-    }
-
-    async fn with(driver: impl DraPlugin, set: impl FnOnce(PluginBuilder) -> PluginBuilder) -> Self {
-        Self::on(Node::default(), driver, set).await
-    }
-
-    async fn on(node: Node, driver: impl DraPlugin, set: impl FnOnce(PluginBuilder) -> PluginBuilder) -> Self {
-        let helper = set(node.builder().http_endpoint(ANY_PORT)).start(driver).await.unwrap();
-        let kubelet = Kubelet::of(&helper).await;
-        Self { node, helper, kubelet }
-    }
-
     /// Creates a claim with these devices.
     fn claim(&self, name: &str, devices: &[&str]) -> TestClaim {
         self.node.claim(claim(name, devices))

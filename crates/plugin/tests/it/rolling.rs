@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drakkar_plugin::{Helper, PluginBuilder, RegistrationStatus};
+use drakkar_plugin::{DraPlugin, Helper, PluginBuilder, RegistrationStatus};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
@@ -21,7 +21,11 @@ const OLD: &str = "ad4af911-5bcd-47c5-a554-f35cea869472";
 const NEW: &str = "0d6a3c0e-5c5e-4d53-9d39-0f2f6a1f6a11";
 
 async fn start(node: &Node, pod: &str) -> Helper {
-    node.builder().rolling_update(pod).start(TestDriver::default()).await.unwrap()
+    start_driver(node, pod, TestDriver::default()).await
+}
+
+async fn start_driver(node: &Node, pod: &str, driver: impl DraPlugin) -> Helper {
+    node.builder().rolling_update(pod).start(driver).await.unwrap()
 }
 
 /// Stops instances, one after the other.
@@ -190,7 +194,7 @@ async fn a_driver_with_a_long_name_has_sockets_that_can_be_bound(#[case] length:
 async fn a_prepare_waits_for_a_call_of_a_go_instance() {
     let node = Node::default();
     let driver = TestDriver::default();
-    let helper = node.builder().rolling_update(NEW).start(driver.clone()).await.unwrap();
+    let helper = start_driver(&node, NEW, driver.clone()).await;
     let claim = node.claim(train());
     let go = GoInstance::locking(&node);
     let kubelet = Kubelet::of(&helper).await;
@@ -210,7 +214,7 @@ async fn a_prepare_waits_for_a_call_of_a_go_instance() {
 async fn a_go_instance_waits_for_a_prepare() {
     let node = Node::default();
     let driver = SlowDriver::default();
-    let helper = node.builder().rolling_update(NEW).start(driver.clone()).await.unwrap();
+    let helper = start_driver(&node, NEW, driver.clone()).await;
     let claim = node.claim(TestClaim::new("slow", "uid-1").device("gpu", "gpu-0"));
     let go = GoInstance::locking(&node);
     go.unlock();
@@ -322,8 +326,8 @@ async fn a_start_waits_for_the_call_of_another_instance() {
 async fn driver_calls_of_two_instances_are_serialized() {
     let node = Node::default();
     let driver = SlowDriver::default();
-    let old = node.builder().rolling_update(OLD).start(driver.clone()).await.unwrap();
-    let new = node.builder().rolling_update(NEW).start(driver.clone()).await.unwrap();
+    let old = start_driver(&node, OLD, driver.clone()).await;
+    let new = start_driver(&node, NEW, driver.clone()).await;
     let mut calls = Vec::new();
     for (index, instance) in [&old, &new, &old, &new].into_iter().enumerate() {
         let claim = TestClaim::new(&format!("slow-{index}"), &format!("uid-{index}"));
@@ -400,8 +404,8 @@ async fn a_claim_that_a_concurrent_go_instance_has_prepared_is_adopted() {
     let driver = TestDriver::default();
     // Files as the Go framework leaves them: ours without the record.
     let claim = node.claim(TestClaim::new("x", "uid-x").device("gpu", "gpu-0"));
-    let old = node.builder().rolling_update("pod-1").start(driver.clone()).await.unwrap();
-    let new = node.builder().rolling_update("pod-2").start(driver.clone()).await.unwrap();
+    let old = start_driver(&node, "pod-1", driver.clone()).await;
+    let new = start_driver(&node, "pod-2", driver.clone()).await;
     Kubelet::of(&old).await.prepare_one(&claim).await.unwrap();
     std::fs::remove_file(node.claim_directory(&claim).join(".claim.json")).unwrap();
     let inode = std::fs::metadata(node.metadata_file(&claim, "gpu")).unwrap().ino();

@@ -8,6 +8,7 @@ mod driver;
 mod embedded;
 mod kubelet;
 mod node;
+mod scene;
 mod wire;
 
 use std::net::SocketAddr;
@@ -25,6 +26,7 @@ pub use self::driver::{SlowDriver, TestDriver, news};
 pub use self::embedded::{one_gpu, pod_with, read_metadata};
 pub use self::kubelet::{Kubelet, Line, cdi_devices, channel, info, notify};
 pub use self::node::Node;
+pub use self::scene::{ANY_PORT, Scene};
 pub use self::wire::{Asked, Times, Trouble, Wire};
 
 /// The driver of most tests.

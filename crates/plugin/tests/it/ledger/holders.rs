@@ -9,8 +9,8 @@ use rstest::rstest;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{ANY_PORT, Scene, claim, skipping};
-use crate::support::{Fault, Kubelet, Node, PATIENCE, TestClaim, TestDriver, eventually, in_time, metric};
+use super::{Scene, claim, skipping};
+use crate::support::{ANY_PORT, Fault, Kubelet, Node, PATIENCE, TestClaim, TestDriver, eventually, in_time, metric};
 
 /// A change of the holder in the API server.
 #[derive(Debug, Clone, Copy)]
