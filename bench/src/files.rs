@@ -1,46 +1,18 @@
 //! Decoding and encoding a metadata file in a loop, with each framework's library.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use drakkar_metadata::{Device, DeviceAttribute, Metadata, ObjectMeta, Request, Version, Versions, decode, encode};
+use drakkar_metadata::{Version, Versions, decode, encode};
 
 use crate::table::Table;
-use crate::{DRIVER, micros, to_float};
+use crate::{micros, to_float};
 
-/// A file in two versions, with one device that has eight attributes.
+/// A file in two versions, with one device that has eight attributes: the one that the benchmarks of the library use.
 fn file() -> Vec<u8> {
-    let attributes: [(&str, DeviceAttribute); 8] = [
-        ("driverVersion", DeviceAttribute::version("580.65.6")),
-        ("ecc", true.into()),
-        ("index", 3.into()),
-        ("memoryGiB", 80.into()),
-        ("model", "Example H100".into()),
-        ("numaNode", 1.into()),
-        ("resource.kubernetes.io/pciBusID", "0000:03:00.0".into()),
-        ("uuid", "GPU-8d5d4ab9-2c5e-4a2e-9b5c-1f3f6f0d7c11".into()),
-    ];
-    let device = Device {
-        driver: DRIVER.into(),
-        pool: "worker-0".into(),
-        name: "gpu-0".into(),
-        attributes: attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<BTreeMap<_, _>>(),
-        ..Device::default()
-    };
-    let document = Metadata {
-        metadata: ObjectMeta {
-            name: "claim-0".into(),
-            namespace: "default".into(),
-            uid: "5f3c1e0a-77a4-4f0e-8a55-000000000000".into(),
-            generation: 1,
-            ..ObjectMeta::default()
-        },
-        pod_claim_name: None,
-        requests: vec![Request { name: "gpu".into(), devices: vec![device] }],
-    };
-    encode(&document, &versions())
+    let one_device = include_bytes!("../../crates/metadata/benches/one_device.json");
+    encode(&decode(one_device).unwrap().metadata, &versions())
 }
 
 fn versions() -> Versions {

@@ -38,6 +38,10 @@ use serde_json::Value;
 use super::resource::Resource;
 use field::Errors;
 
+#[cfg(test)]
+use authorize::authorize_slice;
+pub(crate) use authorize::{authorize, authorize_object, authorize_selection};
+pub(crate) use claim_access::{admin_access, authorize_claim_status};
 pub(crate) use field::FieldError;
 pub use gates::{GateError, Gates};
 pub use policy::{Policy, Rule, Subject};
@@ -122,56 +126,6 @@ fn validate(resource: Resource, new: &Value, old: Option<&Value>, gates: &Gates,
     }
 }
 
-/// Authorizes a request. The error is the message of the 403.
-pub(crate) fn authorize(user: &User, request: &AccessRequest<'_>, policy: &Policy) -> Result<(), String> {
-    authorize::authorize(user, request, policy)
-}
-
-/// Authorizes a list, watch or collection delete with a field selector for `spec.nodeName`, after [`authorize`]. The error is
-/// the message of the 403.
-pub(crate) fn authorize_selection(
-    user: &User,
-    request: &AccessRequest<'_>,
-    node_name: Option<&str>,
-    policy: &Policy,
-) -> Result<(), String> {
-    authorize::authorize_selection(user, request, node_name, policy)
-}
-
-/// Authorizes the changes of a claim's status: allocation and reservations, and the device status of each driver. The verb
-/// is that of the request, `update` or `patch`.
-pub(crate) fn authorize_claim_status(
-    user: &User,
-    verb: &str,
-    new: &Value,
-    old: &Value,
-    policy: &Policy,
-    gates: &Gates,
-) -> Vec<FieldError> {
-    let mut errors = Errors::default();
-    claim_access::authorize_status(user, verb, new, old, policy, gates, &mut errors);
-    errors.into_vec()
-}
-
-/// Authorizes access to a slice: nodes are limited to their own. The object is the new one for `create`, the stored one
-/// otherwise.
-#[cfg(test)]
-pub(crate) fn authorize_slice(user: &User, verb: &str, object: &Value) -> Result<(), String> {
-    authorize::authorize_slice(user, verb, object)
-}
-
-/// Authorizes access to an object: nodes are limited to themselves, their slices and their pods. The object is the new one
-/// for `create`, the stored one otherwise.
-pub(crate) fn authorize_object(
-    user: &User,
-    resource: Resource,
-    subresource: Option<&str>,
-    verb: &str,
-    object: &Value,
-) -> Result<(), String> {
-    authorize::authorize_object(user, resource, subresource, verb, object)
-}
-
 /// Returns the warnings about an accepted write, for `Warning` headers with code 299.
 pub(crate) fn warnings(resource: Resource, object: &Value) -> Vec<String> {
     let driver = value::at(object, &["spec", "driver"]).and_then(Value::as_str).unwrap_or_default();
@@ -180,11 +134,4 @@ pub(crate) fn warnings(resource: Resource, object: &Value) -> Vec<String> {
     }
     let driver = field::quoted(driver);
     vec![format!("spec.driver: driver names should be lowercase; {driver} contains uppercase characters")]
-}
-
-/// Checks that the namespace allows the admin access that a new claim, a new template or a new allocation has.
-pub(crate) fn admin_access(resource: Resource, new: &Value, old: Option<&Value>, namespace: &Value) -> Vec<FieldError> {
-    let mut errors = Errors::default();
-    claim_access::admin_access(resource, new, old, namespace, &mut errors);
-    errors.into_vec()
 }

@@ -14,35 +14,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use drakkar_metadata::name::{DriverName, syntax};
-use drakkar_metadata::show::Quoted;
+use drakkar_metadata::name_type;
 
-/// An invalid name: its kind, the text given and the rule it breaks.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} {value}: {problem}", value = Quoted(.value))]
-pub struct NameError {
-    kind: &'static str,
-    value: String,
-    problem: NameProblem,
-}
+/// An invalid CDI name: its kind, for example `CDI vendor`, the text given and the rule it breaks.
+pub type NameError = drakkar_metadata::name::NameError<NameProblem>;
 
-impl NameError {
-    /// Returns the kind of name, for example `CDI vendor`.
-    pub fn kind(&self) -> &'static str {
-        self.kind
-    }
-
-    /// Returns the invalid text.
-    pub fn value(&self) -> &str {
-        &self.value
-    }
-
-    /// Returns the rule that the text breaks.
-    pub fn problem(&self) -> NameProblem {
-        self.problem
-    }
-}
-
-/// The rule that a name breaks.
+/// The rule that a CDI name breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameProblem {
@@ -149,69 +126,38 @@ pub(crate) fn split_kind(kind: &str) -> Result<(&str, &str), NameProblem> {
     kind.split_once('/').filter(|(vendor, class)| !vendor.is_empty() && !class.is_empty()).ok_or(NameProblem::Kind)
 }
 
-macro_rules! name_type {
-    ($(#[$doc:meta])* $name:ident, $kind:literal, $check:path, $strict:path) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(String);
-
-        impl $name {
-            /// Creates a name that runtimes accept.
-            pub fn new(name: impl Into<String>) -> Result<Self, NameError> {
-                Self::checked(name.into(), $check)
-            }
-
-            /// Creates a name that also follows the text of the CDI specification.
-            pub fn strict(name: impl Into<String>) -> Result<Self, NameError> {
-                Self::checked(name.into(), $strict)
-            }
-
-            fn checked(value: String, check: fn(&str) -> Check) -> Result<Self, NameError> {
-                match check(&value) {
-                    Ok(()) => Ok(Self(value)),
-                    Err(problem) => Err(NameError { kind: $kind, value, problem }),
-                }
-            }
-
-            /// Returns the name as text.
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = NameError;
-
-            fn from_str(name: &str) -> Result<Self, NameError> {
-                Self::new(name)
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(&self.0)
-            }
-        }
-
-        impl AsRef<str> for $name {
-            fn as_ref(&self) -> &str {
-                &self.0
-            }
-        }
-    };
-}
-
 name_type! {
     /// The vendor of devices, for example `example.com`; for a DRA driver its own name.
-    Vendor, "CDI vendor", check_vendor, check_vendor_strictly
+    Vendor, "CDI vendor", NameError, check_vendor
 }
 name_type! {
     /// The class of devices, for example `gpu`. A dot needs CDI 0.6.0.
-    Class, "CDI class", check_class, check_class_strictly
+    Class, "CDI class", NameError, check_class
 }
 name_type! {
     /// The name of a device among those of its vendor and class. A leading digit needs CDI 0.5.0.
-    DeviceName, "CDI device name", check_device, check_device
+    DeviceName, "CDI device name", NameError, check_device
+}
+
+impl Vendor {
+    /// Creates a name that also follows the text of the CDI specification.
+    pub fn strict(name: impl Into<String>) -> Result<Self, NameError> {
+        Self::checked(name.into(), check_vendor_strictly)
+    }
+}
+
+impl Class {
+    /// Creates a name that also follows the text of the CDI specification.
+    pub fn strict(name: impl Into<String>) -> Result<Self, NameError> {
+        Self::checked(name.into(), check_class_strictly)
+    }
+}
+
+impl DeviceName {
+    /// Creates a name that also follows the text of the CDI specification, which has no further rule for devices.
+    pub fn strict(name: impl Into<String>) -> Result<Self, NameError> {
+        Self::new(name)
+    }
 }
 
 /// Converts a DRA driver's name to a vendor.
@@ -260,8 +206,7 @@ impl FromStr for QualifiedName {
     fn from_str(text: &str) -> Result<Self, NameError> {
         let parts = text.split_once('=').and_then(|(kind, device)| Some((split_kind(kind).ok()?, device)));
         let Some(((vendor, class), device)) = parts else {
-            let problem = NameProblem::Qualified;
-            return Err(NameError { kind: "CDI device", value: text.to_owned(), problem });
+            return Err(NameError::new("CDI device", text, NameProblem::Qualified));
         };
         Ok(Self { vendor: vendor.parse()?, class: class.parse()?, device: device.parse()? })
     }

@@ -232,6 +232,28 @@ pub fn of(api_version: &str, kind: &str) -> Option<&'static Type> {
     }
 }
 
+/// Returns all types: those of the kinds that [`of`] knows, and of the objects in them. Each is there once.
+pub fn types() -> Vec<&'static Type> {
+    fn visit(of: &'static Type, found: &mut Vec<&'static Type>) {
+        if !found.iter().any(|other| std::ptr::eq(*other, of)) {
+            found.push(of);
+            of.fields.iter().filter_map(|field| field.kind.item().object()).for_each(|of| visit(of, found));
+        }
+    }
+    let mut found = Vec::new();
+    for of in [
+        &RESOURCE_SLICE_LIST,
+        &RESOURCE_CLAIM_LIST,
+        &RESOURCE_CLAIM_TEMPLATE_LIST,
+        &DEVICE_CLASS_LIST,
+        &STATUS,
+        &DELETE_OPTIONS,
+    ] {
+        visit(of, &mut found);
+    }
+    found
+}
+
 /// A map of strings to strings.
 const TEXTS: Kind = Kind::Map("string", &Kind::Text);
 /// A map of capacities to quantities.

@@ -11,16 +11,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
 use drakkar_metadata::path::ContainerFile;
-use drakkar_metadata::{
-    Device, DeviceAttribute, Metadata, ObjectMeta, Query, Reader, Request, Version, Versions, encode, v1alpha1, v1beta1,
-};
+use drakkar_metadata::{Metadata, Query, Reader, Version, Versions, encode, v1alpha1, v1beta1};
 use tempfile::TempDir;
 
 fn main() {
@@ -29,41 +26,20 @@ fn main() {
 
 const DRIVER: &str = "gpu.example.com";
 
+/// The file that all benchmarks start from. `drakkar-bench` measures it as well.
+const ONE_DEVICE: &[u8] = include_bytes!("one_device.json");
+
 fn one_device() -> Metadata {
-    claim_with(0, "gpu", DRIVER)
+    drakkar_metadata::decode(ONE_DEVICE).unwrap().metadata
 }
 
 fn claim_with(claim: usize, request: &str, driver: &str) -> Metadata {
-    let attributes: [(&str, DeviceAttribute); 8] = [
-        ("driverVersion", DeviceAttribute::version("580.65.6")),
-        ("ecc", true.into()),
-        ("index", 3.into()),
-        ("memoryGiB", 80.into()),
-        ("model", "Example H100".into()),
-        ("numaNode", 1.into()),
-        ("resource.kubernetes.io/pciBusID", "0000:03:00.0".into()),
-        ("uuid", "GPU-8d5d4ab9-2c5e-4a2e-9b5c-1f3f6f0d7c11".into()),
-    ];
-    Metadata {
-        metadata: ObjectMeta {
-            name: format!("claim-{claim}"),
-            namespace: "default".into(),
-            uid: format!("5f3c1e0a-77a4-4f0e-8a55-{claim:012}"),
-            generation: 1,
-            ..ObjectMeta::default()
-        },
-        pod_claim_name: None,
-        requests: vec![Request {
-            name: request.into(),
-            devices: vec![Device {
-                driver: driver.into(),
-                pool: "worker-0".into(),
-                name: "gpu-3".into(),
-                attributes: BTreeMap::from(attributes.map(|(name, value)| (name.into(), value))),
-                network_data: None,
-            }],
-        }],
-    }
+    let mut metadata = one_device();
+    metadata.metadata.name = format!("claim-{claim}");
+    metadata.metadata.uid = format!("5f3c1e0a-77a4-4f0e-8a55-{claim:012}");
+    metadata.requests[0].name = request.into();
+    metadata.requests[0].devices[0].driver = driver.into();
+    metadata
 }
 
 fn versions(text: &str) -> Versions {

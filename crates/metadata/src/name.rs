@@ -4,41 +4,14 @@
 //! can be empty, `.` or `..`, or contain a NUL or a `/` (except [`PoolName`], which never becomes part of a path), so a
 //! path built from them ([`crate::path`]) stays inside its directory whatever an API object or an annotation contains.
 //!
-//! [`syntax`] has the rules themselves, for texts that need no type.
+//! [`syntax`] has the rules themselves, for texts that need no type. [`name_type!`] makes types for names with other rules.
 
-use std::borrow::Borrow;
-use std::fmt;
-use std::str::FromStr;
-
-use crate::show::Quoted;
-
+mod name_type;
 pub mod syntax;
 
-/// An invalid name: its kind, the text given and the rule it breaks.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} {value}: {problem}", value = Quoted(.value))]
-pub struct NameError {
-    kind: &'static str,
-    value: String,
-    problem: NameProblem,
-}
+use crate::name_type;
 
-impl NameError {
-    /// Returns the kind of name, for example `driver name`.
-    pub fn kind(&self) -> &'static str {
-        self.kind
-    }
-
-    /// Returns the invalid text.
-    pub fn value(&self) -> &str {
-        &self.value
-    }
-
-    /// Returns the rule that the text breaks.
-    pub fn problem(&self) -> NameProblem {
-        self.problem
-    }
-}
+pub use name_type::NameError;
 
 /// The rule that a name breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -123,121 +96,37 @@ fn check_length(text: &str, limit: usize) -> Result<(), NameProblem> {
     }
 }
 
-macro_rules! name_type {
-    ($(#[$doc:meta])* $name:ident, $kind:literal, $check:path) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(String);
-
-        impl $name {
-            /// Creates a name from a text that follows the rule of its kind.
-            pub fn new(name: impl Into<String>) -> Result<Self, NameError> {
-                let value = name.into();
-                match $check(&value) {
-                    Ok(()) => Ok(Self(value)),
-                    Err(problem) => Err(NameError { kind: $kind, value, problem }),
-                }
-            }
-
-            /// Returns the name as text.
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = NameError;
-
-            fn from_str(name: &str) -> Result<Self, NameError> {
-                Self::new(name)
-            }
-        }
-
-        impl TryFrom<&str> for $name {
-            type Error = NameError;
-
-            fn try_from(name: &str) -> Result<Self, NameError> {
-                Self::new(name)
-            }
-        }
-
-        impl TryFrom<String> for $name {
-            type Error = NameError;
-
-            fn try_from(name: String) -> Result<Self, NameError> {
-                Self::new(name)
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(&self.0)
-            }
-        }
-
-        impl AsRef<str> for $name {
-            fn as_ref(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl Borrow<str> for $name {
-            fn borrow(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(name: $name) -> String {
-                name.0
-            }
-        }
-
-        impl PartialEq<str> for $name {
-            fn eq(&self, other: &str) -> bool {
-                self.0 == other
-            }
-        }
-
-        impl PartialEq<&str> for $name {
-            fn eq(&self, other: &&str) -> bool {
-                self.0 == *other
-            }
-        }
-    };
-}
-
 name_type! {
     /// The name of a DRA driver, for example `gpu.example.com`: a DNS subdomain of at most 63 bytes.
     ///
     /// Upper case is allowed, as in the API.
-    DriverName, "driver name", check_driver
+    DriverName, "driver name", NameError, check_driver
 }
 name_type! {
     /// The name of a resource pool: one or more DNS subdomains joined with slashes, at most 253 bytes.
-    PoolName, "pool name", check_pool
+    PoolName, "pool name", NameError, check_pool
 }
 name_type! {
     /// The name of a device in its pool: a DNS label.
-    DeviceName, "device name", check_label
+    DeviceName, "device name", NameError, check_label
 }
 name_type! {
     /// A Kubernetes namespace: a DNS label.
-    Namespace, "namespace", check_label
+    Namespace, "namespace", NameError, check_label
 }
 name_type! {
     /// The name of a `ResourceClaim` object: a DNS subdomain.
-    ClaimName, "claim name", check_subdomain
+    ClaimName, "claim name", NameError, check_subdomain
 }
 name_type! {
     /// The name of an entry of `pod.spec.resourceClaims`: a DNS label.
-    PodClaimName, "pod claim name", check_label
+    PodClaimName, "pod claim name", NameError, check_label
 }
 name_type! {
     /// The name of a request in a claim, without a subrequest: a DNS label.
-    RequestName, "request name", check_label
+    RequestName, "request name", NameError, check_label
 }
 name_type! {
     /// The UID of a `ResourceClaim` object, with only characters that are safe in file names and CDI device names.
-    ClaimUid, "claim UID", check_uid
+    ClaimUid, "claim UID", NameError, check_uid
 }

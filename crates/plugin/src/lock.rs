@@ -37,6 +37,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use drakkar_client::Backoff;
 use drakkar_metadata::name::{ClaimName, Namespace};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -48,10 +49,8 @@ use tokio::sync::OwnedMutexGuard;
 /// The name of the shared file in the driver's directory.
 pub(crate) const FILE: &str = "serialize.lock";
 
-/// The delay after the first failed attempt to lock a part of the file.
-const MIN_RETRY_DELAY: Duration = Duration::from_millis(1);
-/// The limit to which the delay doubles.
-const MAX_RETRY_DELAY: Duration = Duration::from_millis(50);
+/// The delays between attempts to lock a part of the file.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(50)).with_jitter(1.0, 1.0);
 /// The byte of the driver call lock. No claim has it.
 const DRIVER_CALL: Range = Range { start: 0, length: 1 };
 /// Every byte of the file.
@@ -278,7 +277,7 @@ impl LockFile {
     }
 
     async fn lock(self: &Arc<Self>, range: Range) -> Result<RangeLock, LockError> {
-        let mut delay = MIN_RETRY_DELAY;
+        let mut retry = RETRY.retry();
         loop {
             // No await between the lock and its guard, so a dropped future cannot leave it locked.
             match self.set(libc::F_WRLCK, range) {
@@ -289,8 +288,7 @@ impl LockFile {
                     return Err(LockError::Io { action: "lock", path: self.path.clone(), source: errno.into() });
                 }
             }
-            tokio::time::sleep(delay).await;
-            delay = MAX_RETRY_DELAY.min(delay * 2);
+            retry.wait().await;
         }
     }
 

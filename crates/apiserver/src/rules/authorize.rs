@@ -10,8 +10,8 @@ use super::policy::{Policy, Request};
 use super::value::at;
 use super::{AccessRequest, User};
 
-/// Authorizes a request by the rules for nodes and by RBAC.
-pub(super) fn authorize(user: &User, access: &AccessRequest<'_>, policy: &Policy) -> Result<(), String> {
+/// Authorizes a request by the rules for nodes and by RBAC. The error is the message of the 403, here and below.
+pub(crate) fn authorize(user: &User, access: &AccessRequest<'_>, policy: &Policy) -> Result<(), String> {
     let resource = full_name(access.resource, access.subresource);
     let request = Request { verb: access.verb, resource: &resource, namespace: access.namespace, name: access.name };
     let reason = match node_of(user) {
@@ -24,9 +24,9 @@ pub(super) fn authorize(user: &User, access: &AccessRequest<'_>, policy: &Policy
     if policy.allows(user, &request) { Ok(()) } else { Err(refusal(user, access.resource, &request, &reason)) }
 }
 
-/// Authorizes a list, watch or collection delete: a node must select its own name with a field selector for
-/// `spec.nodeName`.
-pub(super) fn authorize_selection(
+/// Authorizes a list, watch or collection delete, after [`authorize`]: a node must select its own name with a field selector
+/// for `spec.nodeName`.
+pub(crate) fn authorize_selection(
     user: &User,
     access: &AccessRequest<'_>,
     node_name: Option<&str>,
@@ -48,8 +48,9 @@ pub(super) fn authorize_selection(
     Err(refusal(user, access.resource, &request, reason))
 }
 
-/// Authorizes access to an object: a node is limited to itself, its slices and its pods.
-pub(super) fn authorize_object(
+/// Authorizes access to an object: a node is limited to itself, its slices and its pods. The object is the new one for
+/// `create`, the stored one otherwise.
+pub(crate) fn authorize_object(
     user: &User,
     resource: Resource,
     subresource: Option<&str>,
@@ -86,7 +87,7 @@ pub(super) fn authorize_object(
     Err(forbidden(resource, Some(name), &reason))
 }
 
-/// Authorizes access to a slice: a node is limited to its own.
+/// Authorizes access to a slice: a node is limited to its own. The object is as for [`authorize_object`].
 pub(super) fn authorize_slice(user: &User, verb: &str, slice: &Value) -> Result<(), String> {
     let Some(node) = node_of(user) else { return Ok(()) };
     if at(slice, &["spec", "nodeName"]).and_then(Value::as_str) == Some(node) {

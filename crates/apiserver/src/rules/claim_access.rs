@@ -8,7 +8,7 @@ use super::super::resource::Resource;
 use super::User;
 use super::authorize::refusal;
 use super::claim::device_id;
-use super::field::{Errors, Path};
+use super::field::{Errors, FieldError, Path};
 use super::gates::Gates;
 use super::names::{self, Wording};
 use super::policy::{Policy, Request};
@@ -19,19 +19,20 @@ const NODE_NAME_EXTRA: &str = "authentication.kubernetes.io/node-name";
 /// The label of namespaces that allow admin access.
 const ADMIN_LABEL: &str = "resource.kubernetes.io/admin-access";
 
-/// Authorizes the changes of a claim's status.
-pub(super) fn authorize_status(
+/// Authorizes the changes of a claim's status: allocation and reservations, and the device status of each driver. The verb
+/// is that of the request, `update` or `patch`.
+pub(crate) fn authorize_claim_status(
     user: &User,
     verb: &str,
     new: &Value,
     old: &Value,
     policy: &Policy,
     gates: &Gates,
-    errors: &mut Errors,
-) {
+) -> Vec<FieldError> {
     if !gates.enabled("DRAResourceClaimGranularStatusAuthorization") {
-        return;
+        return Vec::new();
     }
+    let mut errors = Errors::default();
     let namespace = at(new, &["metadata", "namespace"]).and_then(Value::as_str);
     let [new, old] = [new, old].map(|claim| get(claim, "status").unwrap_or(&Value::Null));
     let path = Path::root("status");
@@ -47,7 +48,7 @@ pub(super) fn authorize_status(
     }
     // Without an allocation the server drops the device status.
     let Some(allocation) = get(new, "allocation").filter(|_| gates.enabled("DRAResourceClaimDeviceStatus")) else {
-        return;
+        return errors.into_vec();
     };
     let mut verbs = vec![format!("arbitrary-node:{verb}")];
     if is_on_node_of(user, allocation) {
@@ -67,6 +68,7 @@ pub(super) fn authorize_status(
         );
         errors.forbidden(&path.child("devices"), &detail);
     }
+    errors.into_vec()
 }
 
 /// Returns the drivers whose device status has changed.
@@ -105,16 +107,10 @@ fn node_of_allocation(allocation: &Value) -> Option<&str> {
 }
 
 /// Checks that the namespace allows the admin access of a new claim, template or allocation.
-pub(super) fn admin_access(
-    resource: Resource,
-    new: &Value,
-    old: Option<&Value>,
-    namespace: &Value,
-    errors: &mut Errors,
-) {
+pub(crate) fn admin_access(resource: Resource, new: &Value, old: Option<&Value>, namespace: &Value) -> Vec<FieldError> {
     let labels = at(namespace, &["metadata"]).unwrap_or(&Value::Null);
     if entries(labels, "labels").any(|(key, value)| key == ADMIN_LABEL && value == "true") {
-        return;
+        return Vec::new();
     }
     let results = |claim: &Value| {
         let devices = at(claim, &["status", "allocation", "devices"]).unwrap_or(&Value::Null);
@@ -134,9 +130,11 @@ pub(super) fn admin_access(
         (Resource::ResourceClaim, Some(old)) if results(old).is_none() => results(new).map(in_status),
         _ => None,
     };
+    let mut errors = Errors::default();
     if let Some(path) = path {
         let detail =
             format!("admin access to devices requires the `{ADMIN_LABEL}: true` label on the containing namespace");
         errors.forbidden(&path.child("adminAccess"), &detail);
     }
+    errors.into_vec()
 }

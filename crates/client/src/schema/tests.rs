@@ -4,28 +4,6 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-/// Returns all types that are reachable from the known kinds.
-fn types() -> Vec<&'static Type> {
-    fn visit(of: &'static Type, found: &mut Vec<&'static Type>) {
-        if !found.iter().any(|other| std::ptr::eq(*other, of)) {
-            found.push(of);
-            of.fields.iter().filter_map(|field| field.kind.item().object()).for_each(|of| visit(of, found));
-        }
-    }
-    let mut found = Vec::new();
-    for of in [
-        &RESOURCE_SLICE_LIST,
-        &RESOURCE_CLAIM_LIST,
-        &RESOURCE_CLAIM_TEMPLATE_LIST,
-        &DEVICE_CLASS_LIST,
-        &STATUS,
-        &DELETE_OPTIONS,
-    ] {
-        visit(of, &mut found);
-    }
-    found
-}
-
 #[test]
 fn names_and_numbers_are_unique() {
     let names: BTreeSet<&str> = types().iter().map(|of| of.name).collect();

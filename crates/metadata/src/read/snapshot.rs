@@ -14,7 +14,7 @@
 //! [`MAX_QUIET`] at first, and less towards the call's deadline, down to [`MIN_QUIET`], so that a file with frequent
 //! updates can be read as well.
 //!
-//! One case remains while another process holds the lock: a writer that needs several writes for one update and backoff
+//! One case remains while another process holds the lock: a writer that needs several writes for one update and pauses
 //! between two of them for longer than that time. On file systems whose `lseek` does not wait for writes (ext4, btrfs,
 //! tmpfs and overlays of them do; XFS needs no waiting) the same holds for a pause within a write.
 
@@ -167,7 +167,7 @@ fn read_consistent(
     limit: u64,
     deadlines: Deadlines,
 ) -> Result<Vec<u8>, SnapshotError> {
-    let mut backoff = Backoff::default();
+    let mut spin = SpinWait::default();
     let mut watch = None;
     loop {
         {
@@ -185,7 +185,7 @@ fn read_consistent(
         if source.now() >= deadlines.reread_until {
             return Err(SnapshotError::Changing);
         }
-        backoff.pause(source);
+        spin.wait(source);
     }
 }
 
@@ -279,7 +279,7 @@ enum SharedLock<'a> {
 impl<'a> SharedLock<'a> {
     /// Tries to take the lock until the deadline, and for at least [`LOCK_SPIN`].
     fn wait(file: &'a File, until: Instant) -> Self {
-        let mut backoff = Backoff::default();
+        let mut spin = SpinWait::default();
         loop {
             let spin_until = Instant::now() + LOCK_SPIN;
             loop {
@@ -293,7 +293,7 @@ impl<'a> SharedLock<'a> {
             if Instant::now() >= until {
                 return Self::Refused;
             }
-            backoff.pause(file);
+            spin.wait(file);
         }
     }
 
@@ -311,12 +311,12 @@ impl Drop for SharedLock<'_> {
     }
 }
 
-/// Backoff between attempts, from no delay to a few milliseconds.
+/// Waits between attempts, from no delay to a few milliseconds. A write takes microseconds, so the first waits only yield.
 #[derive(Default)]
-struct Backoff(u32);
+struct SpinWait(u32);
 
-impl Backoff {
-    fn pause(&mut self, source: &impl Source) {
+impl SpinWait {
+    fn wait(&mut self, source: &impl Source) {
         match self.0 {
             0..3 => std::thread::yield_now(),
             count => source.sleep(Duration::from_micros(50 << (count - 3).min(6))),

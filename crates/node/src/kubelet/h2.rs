@@ -7,13 +7,14 @@
 mod frame;
 mod rewrite;
 
-use std::fmt::Write as _;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 use drakkar_client::Backoff;
 use httlib_hpack::{Decoder, Encoder};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::{Code, Status};
@@ -30,19 +31,31 @@ const MAX_HEADERS: usize = 64 * 1024;
 /// The initial flow-control window: more is not sent in a call.
 const WINDOW: usize = 65_535;
 
-/// Returns the authority that grpc-go derives from a path: everything is percent-encoded except letters, digits and the
-/// other characters that are valid in an authority, such as `@`.
+/// The characters that grpc-go escapes in an authority: all but letters, digits and those that are valid there, such as `@`.
+const ESCAPED_IN_AUTHORITY: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~')
+    .remove(b'!')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b',')
+    .remove(b';')
+    .remove(b'=')
+    .remove(b':')
+    .remove(b'[')
+    .remove(b']')
+    .remove(b'@');
+
+/// Returns the authority that grpc-go derives from a path.
 pub(super) fn authority(path: &Path) -> String {
-    let mut authority = String::new();
-    for &byte in std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()) {
-        if byte.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:[]@".contains(&byte) {
-            authority.push(char::from(byte));
-        } else {
-            // Writing to a string cannot fail.
-            let _ = write!(authority, "%{byte:02X}");
-        }
-    }
-    authority
+    percent_encode(path.as_os_str().as_bytes(), ESCAPED_IN_AUTHORITY).to_string()
 }
 
 /// A connection to a registration socket.
@@ -242,7 +255,8 @@ fn finish(headers: &[(String, String)], body: &[u8]) -> Result<Vec<u8>, Status> 
     match (status, find(":status")) {
         (Some(0), _) => {}
         (Some(code), _) => {
-            return Err(Status::new(Code::from(code), unescape(find("grpc-message").unwrap_or_default())));
+            let message = percent_decode_str(find("grpc-message").unwrap_or_default()).decode_utf8_lossy();
+            return Err(Status::new(Code::from(code), message));
         }
         (None, http) => {
             let http = http.unwrap_or("none");
@@ -256,22 +270,6 @@ fn finish(headers: &[(String, String)], body: &[u8]) -> Result<Vec<u8>, Status> 
         [1, ..] => Err(Status::unimplemented("the response is compressed, which was not offered")),
         _ => Err(Status::internal("the response is not one message")),
     }
-}
-
-/// Decodes a percent-encoded `grpc-message`.
-fn unescape(text: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let escaped = || {
-            let digits = tail.get(..2).filter(|_| *first == b'%')?;
-            u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
-        };
-        let (byte, length) = escaped().map_or((*first, 1), |byte| (byte, 3));
-        bytes.push(byte);
-        rest = rest.get(length..).unwrap_or_default();
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]

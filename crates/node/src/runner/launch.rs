@@ -143,22 +143,14 @@ impl Launcher {
             }
         };
         let started = SystemTime::now();
-        let info = ContainerInfo {
-            id: id.clone(),
-            name: spec.name.clone(),
-            pod_uid: spec.pod_uid.clone(),
-            pod_name: spec.pod_name.clone(),
-            namespace: spec.namespace.clone(),
-            state: match (&process, &start_error) {
-                (Some(process), _) => State::Running { pid: process.id() },
-                (None, error) => {
-                    State::Exited(Exit::not_started(error.as_ref().map(ToString::to_string).unwrap_or_default()))
-                }
-            },
-            started,
-            finished: process.is_none().then_some(started),
-            notes,
+        let state = match (&process, &start_error) {
+            (Some(process), _) => State::Running { pid: process.id() },
+            (None, error) => {
+                State::Exited(Exit::not_started(error.as_ref().map(ToString::to_string).unwrap_or_default()))
+            }
         };
+        let finished = process.is_none().then_some(started);
+        let info = ContainerInfo { finished, notes, ..ContainerInfo::new(id.clone(), spec, state, started) };
         let exec_context = Arc::new(ExecContext {
             groups: groups.clone(),
             env: edits.env,

@@ -79,6 +79,23 @@ pub struct ContainerInfo {
     pub notes: Vec<String>,
 }
 
+impl ContainerInfo {
+    /// Describes a container of this spec that has not finished.
+    pub(crate) fn new(id: ContainerId, spec: &ContainerSpec, state: State, started: SystemTime) -> Self {
+        Self {
+            id,
+            name: spec.name.clone(),
+            pod_uid: spec.pod_uid.clone(),
+            pod_name: spec.pod_name.clone(),
+            namespace: spec.namespace.clone(),
+            state,
+            started,
+            finished: None,
+            notes: Vec::new(),
+        }
+    }
+}
+
 /// The state of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::task::{Context, Wake};
 
 use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use tempfile::TempDir;
 
 use super::*;
@@ -33,6 +34,23 @@ fn go_instance(path: &Path) -> LockFile {
 /// Waits for a lock that is free or becomes free.
 async fn granted<G>(lock: impl Future<Output = Result<G, LockError>>) -> G {
     tokio::time::timeout(LOCK_TIMEOUT, lock).await.expect("the lock was not granted").unwrap()
+}
+
+/// A lock that is not granted yet.
+type Pending<'a, G> = BoxFuture<'a, Result<G, LockError>>;
+
+/// Checks that no lock is granted now; returns the pending ones of the claim and of a driver call.
+fn all_pending<'a>(
+    locks: &'a Locks,
+    namespace: &'a Namespace,
+    name: &'a ClaimName,
+) -> (Pending<'a, ClaimGuard>, Pending<'a, DriverCallGuard>) {
+    let mut claim = locks.claim(namespace, name).boxed();
+    let mut driver_call = locks.driver_call().boxed();
+    assert!((&mut claim).now_or_never().is_none());
+    assert!((&mut driver_call).now_or_never().is_none());
+    assert!(locks.everything().now_or_never().is_none());
+    (claim, driver_call)
 }
 
 struct Node {
@@ -248,11 +266,7 @@ async fn an_instance_of_the_go_framework_excludes_all_of_ours_and_ours_exclude_i
     go.set(libc::F_WRLCK, WHOLE_FILE).unwrap();
     let namespace = namespace();
     let train = name("train");
-    let mut claim = Box::pin(ours.claim(&namespace, &train));
-    let mut driver_call = Box::pin(ours.driver_call());
-    assert!((&mut claim).now_or_never().is_none());
-    assert!((&mut driver_call).now_or_never().is_none());
-    assert!(ours.everything().now_or_never().is_none());
+    let (claim, driver_call) = all_pending(&ours, &namespace, &train);
     go.set(libc::F_UNLCK, WHOLE_FILE).unwrap();
 
     let claim = granted(claim).await;
@@ -345,11 +359,7 @@ async fn another_process_excludes_this_one_until_it_dies() {
     drop(granted(ours.claim(&namespace(), &name("serve"))).await);
     let namespace = namespace();
     let train = name("train");
-    let mut claim = Box::pin(ours.claim(&namespace, &train));
-    let mut driver_call = Box::pin(ours.driver_call());
-    assert!((&mut claim).now_or_never().is_none());
-    assert!((&mut driver_call).now_or_never().is_none());
-    assert!(ours.everything().now_or_never().is_none());
+    let (claim, driver_call) = all_pending(&ours, &namespace, &train);
     other.kill().unwrap();
     other.wait().unwrap();
     drop((granted(claim).await, granted(driver_call).await));

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drakkar_plugin::{Helper, PluginBuilder, RegistrationStatus};
+use drakkar_plugin::{DraPlugin, Helper, PluginBuilder, RegistrationStatus};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
@@ -22,7 +22,18 @@ const OLD: &str = "ad4af911-5bcd-47c5-a554-f35cea869472";
 const NEW: &str = "0d6a3c0e-5c5e-4d53-9d39-0f2f6a1f6a11";
 
 async fn start(node: &Node, pod: &str) -> Helper {
-    node.builder().rolling_update(pod).start(TestDriver::default()).await.unwrap()
+    start_driver(node, pod, TestDriver::default()).await
+}
+
+async fn start_driver(node: &Node, pod: &str, driver: impl DraPlugin) -> Helper {
+    node.builder().rolling_update(pod).start(driver).await.unwrap()
+}
+
+/// Stops instances, one after the other.
+async fn stop(instances: [Helper; 2]) {
+    for instance in instances {
+        instance.stop().await.unwrap();
+    }
 }
 
 fn train() -> TestClaim {
@@ -36,6 +47,13 @@ impl GoInstance {
     fn new(node: &Node) -> Self {
         let path = node.plugin_directory().join("serialize.lock");
         Self(File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap())
+    }
+
+    /// An instance in a call.
+    fn locking(node: &Node) -> Self {
+        let instance = Self::new(node);
+        instance.lock().unwrap();
+        instance
     }
 
     fn set(&self, kind: libc::c_int) -> Result<(), Errno> {
@@ -140,8 +158,7 @@ async fn sockets_of_dead_instances_are_removed_and_those_of_running_ones_stay() 
         ],
     );
     info(&old).await.unwrap();
-    old.stop().await.unwrap();
-    new.stop().await.unwrap();
+    stop([old, new]).await;
 }
 
 /// G2, G3: names that the Go framework cannot bind, at the lengths at which its choice of a socket name changes.
@@ -173,8 +190,7 @@ async fn a_driver_with_a_long_name_has_sockets_that_can_be_bound(#[case] length:
     }
     assert_ne!(old.dra_socket(), new.dra_socket());
     assert_ne!(old.registration_socket(), new.registration_socket());
-    old.stop().await.unwrap();
-    new.stop().await.unwrap();
+    stop([old, new]).await;
 }
 
 /// Section 4.6: an instance built with the Go framework excludes this one.
@@ -182,10 +198,9 @@ async fn a_driver_with_a_long_name_has_sockets_that_can_be_bound(#[case] length:
 async fn a_prepare_waits_for_a_call_of_a_go_instance() {
     let node = Node::default();
     let driver = TestDriver::default();
-    let helper = node.builder().rolling_update(NEW).start(driver.clone()).await.unwrap();
+    let helper = start_driver(&node, NEW, driver.clone()).await;
     let claim = node.claim(train());
-    let go = GoInstance::new(&node);
-    go.lock().unwrap();
+    let go = GoInstance::locking(&node);
     let kubelet = Kubelet::of(&helper).await;
     let prepare = tokio::spawn(async move { (kubelet.prepare_one(&claim).await, claim) });
     eventually("the claim is fetched", || (!node.api.take_log().is_empty()).then_some(())).await;
@@ -203,10 +218,9 @@ async fn a_prepare_waits_for_a_call_of_a_go_instance() {
 async fn a_go_instance_waits_for_a_prepare() {
     let node = Node::default();
     let driver = SlowDriver::default();
-    let helper = node.builder().rolling_update(NEW).start(driver.clone()).await.unwrap();
+    let helper = start_driver(&node, NEW, driver.clone()).await;
     let claim = node.claim(TestClaim::new("slow", "uid-1").device("gpu", "gpu-0"));
-    let go = GoInstance::new(&node);
-    go.lock().unwrap();
+    let go = GoInstance::locking(&node);
     go.unlock();
     let kubelet = Kubelet::of(&helper).await;
     let prepare = tokio::spawn(async move { kubelet.prepare_one(&claim).await });
@@ -227,8 +241,7 @@ async fn a_prepare_that_waits_for_another_instance_ends_at_the_deadline() {
     let builder = node.builder().rolling_update(NEW).http_endpoint("127.0.0.1:0".parse().unwrap());
     let helper = builder.start(driver.clone()).await.unwrap();
     let claim = node.claim(train());
-    let go = GoInstance::new(&node);
-    go.lock().unwrap();
+    let go = GoInstance::locking(&node);
     let kubelet = Kubelet::of(&helper).await;
     let error = in_time(kubelet.prepare_within(Duration::from_millis(100), &claim)).await.unwrap_err();
     assert!(matches!(error.code(), Code::DeadlineExceeded | Code::Cancelled), "{error}");
@@ -265,16 +278,15 @@ async fn a_prepare_waits_for_a_device_that_the_other_instance_unprepares() {
     });
 
     assert_eq!(prepared.unwrap().len(), 1);
-    old.stop().await.unwrap();
-    new.stop().await.unwrap();
+    stop([old, new]).await;
 }
 
 /// G21: the kubelet may call either instance, so each knows what the other has prepared, even after both have started.
 #[tokio::test]
 async fn a_device_that_the_other_instance_has_prepared_is_refused() {
     let node = Node::default();
-    let old = node.builder().rolling_update(OLD).start(TestDriver::default()).await.unwrap();
-    let new = node.builder().rolling_update(NEW).start(TestDriver::default()).await.unwrap();
+    let old = start(&node, OLD).await;
+    let new = start(&node, NEW).await;
     let first = node.claim(train());
     let second = node.claim(TestClaim::new("second", "uid-2").device("gpu", "gpu-0"));
     let by_old = Kubelet::of(&old).await;
@@ -298,8 +310,7 @@ async fn a_start_waits_for_the_call_of_another_instance() {
     let node = Node::default();
     let half = node.plugin_directory().join("dra-device-metadata/default_half");
     std::fs::create_dir_all(&half).unwrap();
-    let go = GoInstance::new(&node);
-    go.lock().unwrap();
+    let go = GoInstance::locking(&node);
     let starting = tokio::spawn(node.builder().rolling_update(NEW).start(TestDriver::default()));
     // The file is open three times, for the Go instance, for single claims and for the whole file: now the start waits.
     let path = node.plugin_directory().join("serialize.lock").canonicalize().unwrap();
@@ -319,8 +330,8 @@ async fn a_start_waits_for_the_call_of_another_instance() {
 async fn driver_calls_of_two_instances_are_serialized() {
     let node = Node::default();
     let driver = SlowDriver::default();
-    let old = node.builder().rolling_update(OLD).start(driver.clone()).await.unwrap();
-    let new = node.builder().rolling_update(NEW).start(driver.clone()).await.unwrap();
+    let old = start_driver(&node, OLD, driver.clone()).await;
+    let new = start_driver(&node, NEW, driver.clone()).await;
     let mut calls = Vec::new();
     for (index, instance) in [&old, &new, &old, &new].into_iter().enumerate() {
         let claim = TestClaim::new(&format!("slow-{index}"), &format!("uid-{index}"));
@@ -336,8 +347,7 @@ async fn driver_calls_of_two_instances_are_serialized() {
         in_time(call).await.unwrap().unwrap();
     }
     assert_eq!(driver.max_in_flight.load(std::sync::atomic::Ordering::SeqCst), 1);
-    old.stop().await.unwrap();
-    new.stop().await.unwrap();
+    stop([old, new]).await;
 }
 
 /// G29: an update through the old instance races an unprepare through the new one. In either order no files are left, and the
@@ -389,8 +399,7 @@ async fn a_device_that_the_other_instance_has_unprepared_is_free() {
     kubelet.prepare_one(&other).await.unwrap_err();
     Kubelet::of(&old).await.unprepare_one(&claim).await.unwrap();
     kubelet.prepare_one(&other).await.unwrap();
-    old.stop().await.unwrap();
-    new.stop().await.unwrap();
+    stop([old, new]).await;
 }
 
 /// G21, G26: a Go instance prepares a claim after our start; then the kubelet prepares it again with our instance.
@@ -401,8 +410,8 @@ async fn a_claim_that_a_concurrent_go_instance_has_prepared_is_adopted() {
     let driver = TestDriver::default();
     // Files as the Go framework leaves them: ours without the record.
     let claim = node.claim(TestClaim::new("x", "uid-x").device("gpu", "gpu-0"));
-    let old = node.builder().rolling_update("pod-1").start(driver.clone()).await.unwrap();
-    let new = node.builder().rolling_update("pod-2").start(driver.clone()).await.unwrap();
+    let old = start_driver(&node, "pod-1", driver.clone()).await;
+    let new = start_driver(&node, "pod-2", driver.clone()).await;
     Kubelet::of(&old).await.prepare_one(&claim).await.unwrap();
     std::fs::remove_file(node.claim_directory(&claim).join(".claim.json")).unwrap();
     let inode = std::fs::metadata(node.metadata_file(&claim, "gpu")).unwrap().ino();

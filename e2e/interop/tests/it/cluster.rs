@@ -86,23 +86,24 @@ pub fn first_document(stream: &[u8]) -> Option<Value> {
 
 /// Reads the first document of a file in a container; `None` if the file does not exist.
 pub async fn read(pod: &PodHandle<'_>, container: &str, path: &str) -> Option<Value> {
-    let output = pod.exec(container, ["cat", path]).await.unwrap();
-    if !output.status.success() {
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(message.contains("No such file"), "{message}");
-        return None;
+    output(pod, container, ["cat", path]).await.and_then(|file| first_document(&file))
+}
+
+/// Returns the output of a command in a container; `None` if its file does not exist.
+async fn output(pod: &PodHandle<'_>, container: &str, command: [&str; 2]) -> Option<Vec<u8>> {
+    let output = pod.exec(container, command).await.unwrap();
+    if output.status.success() {
+        return Some(output.stdout);
     }
-    first_document(&output.stdout)
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("No such file"), "{message}");
+    None
 }
 
 /// Lists a directory in a container; empty if it does not exist.
 pub async fn entries(pod: &PodHandle<'_>, container: &str, path: &str) -> Vec<String> {
-    let output = pod.exec(container, ["ls", path]).await.unwrap();
-    if !output.status.success() {
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(message.contains("No such file"), "{message}");
-    }
-    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+    let listing = output(pod, container, ["ls", path]).await.unwrap_or_default();
+    String::from_utf8(listing).unwrap().lines().map(str::to_owned).collect()
 }
 
 /// The attributes of the first device of a file.

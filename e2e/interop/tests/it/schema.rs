@@ -26,7 +26,7 @@ fn the_table_has_the_fields_numbers_and_markers_of_go() {
             format!("{api}/core/v1/types.go"),
         ];
         let sources = paths.map(|path| std::fs::read_to_string(path).unwrap());
-        let types = types();
+        let types = schema::types();
         assert!(types.len() > 45, "{}", types.len());
         let mut missing = Vec::new();
         for of in types {
@@ -54,23 +54,6 @@ fn directory(module: &str) -> Result<String, String> {
         .map_err(|error| error.to_string())?;
     let answer: Value = serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
     answer["Dir"].as_str().map(str::to_owned).ok_or_else(|| answer.to_string())
-}
-
-/// Returns all types of the table.
-fn types() -> Vec<&'static Type> {
-    fn visit(of: &'static Type, found: &mut Vec<&'static Type>) {
-        if !found.iter().any(|other| std::ptr::eq(*other, of)) {
-            found.push(of);
-            of.fields.iter().filter_map(|field| field.kind.item().object()).for_each(|of| visit(of, found));
-        }
-    }
-    let mut found = Vec::new();
-    for kind in ["ResourceSliceList", "ResourceClaimList", "ResourceClaimTemplateList", "DeviceClassList"] {
-        visit(schema::of("resource.k8s.io/v1", kind).unwrap(), &mut found);
-    }
-    visit(schema::of("v1", "Status").unwrap(), &mut found);
-    visit(schema::of("v1", "DeleteOptions").unwrap(), &mut found);
-    found
 }
 
 /// A struct in the source code of Go.

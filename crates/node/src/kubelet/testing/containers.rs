@@ -74,17 +74,7 @@ impl Containers for FakeContainers {
             let mut count = self.count.lock().unwrap();
             *count += 1;
             let id = ContainerId(format!("c{count}"));
-            let info = ContainerInfo {
-                id: id.clone(),
-                name: spec.name.clone(),
-                pod_uid: spec.pod_uid.clone(),
-                pod_name: spec.pod_name.clone(),
-                namespace: spec.namespace.clone(),
-                state: State::Running { pid: 1 },
-                started: SystemTime::now(),
-                finished: None,
-                notes: vec![],
-            };
+            let info = ContainerInfo::new(id.clone(), &spec, State::Running { pid: 1 }, SystemTime::now());
             self.all.lock().unwrap().push((spec, info));
             self.changes.send_modify(|changes| *changes += 1);
             Ok(id)

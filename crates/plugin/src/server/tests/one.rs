@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use drakkar_metadata::name::DriverName;
-use tonic::Code;
+use tokio::task::JoinHandle;
+use tonic::{Code, Status};
 
 use super::double::{Driver, TIMEOUT, connect, eventually, failing_listener, in_time, prepare, unprepare, watch};
 use crate::server::*;
@@ -15,6 +16,16 @@ use crate::socket::listen;
 fn serve(path: &Path, driver: &Driver) -> Server {
     let (listener, file) = listen(path, &DriverName::new("gpu.example.com").unwrap()).unwrap();
     Server::start(listener, file, driver.routes(), CallHooks::default()).unwrap()
+}
+
+/// Starts a server and a call that the driver does not finish before `release` is notified.
+async fn serve_with_call_in_flight(path: &Path) -> (Server, Driver, JoinHandle<Result<(), Status>>) {
+    let driver = Driver::default();
+    let server = serve(path, &driver);
+    let channel = connect(path).await.unwrap();
+    let call = tokio::spawn(async move { prepare(&channel, "wait").await.map(drop) });
+    in_time(driver.entered.notified()).await;
+    (server, driver, call)
 }
 
 fn deadline() -> Instant {
@@ -48,11 +59,7 @@ async fn a_panic_in_a_handler_fails_that_call_and_no_other() {
 async fn a_server_that_stops_lets_calls_finish() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("dra.sock");
-    let driver = Driver::default();
-    let server = serve(&path, &driver);
-    let channel = connect(&path).await.unwrap();
-    let call = tokio::spawn(async move { prepare(&channel, "wait").await });
-    in_time(driver.entered.notified()).await;
+    let (server, driver, call) = serve_with_call_in_flight(&path).await;
 
     let stop = tokio::spawn(server.stop(deadline()));
     eventually("the socket is gone", || !path.exists()).await;
@@ -70,12 +77,7 @@ async fn a_server_that_stops_lets_calls_finish() {
 #[tokio::test]
 async fn a_call_that_does_not_finish_in_time_is_dropped() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("dra.sock");
-    let driver = Driver::default();
-    let server = serve(&path, &driver);
-    let channel = connect(&path).await.unwrap();
-    let call = tokio::spawn(async move { prepare(&channel, "wait").await });
-    in_time(driver.entered.notified()).await;
+    let (server, driver, call) = serve_with_call_in_flight(&directory.path().join("dra.sock")).await;
 
     let errors = in_time(server.stop(Instant::now())).await;
     assert!(matches!(&errors[..], [ServerError::DrainTimeout { .. }]), "{errors:?}");
@@ -143,11 +145,7 @@ async fn a_failed_server_is_reported_once() {
 async fn a_dropped_server_removes_its_socket_and_closes_its_connections() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("dra.sock");
-    let driver = Driver::default();
-    let server = serve(&path, &driver);
-    let channel = connect(&path).await.unwrap();
-    let call = tokio::spawn(async move { prepare(&channel, "wait").await });
-    in_time(driver.entered.notified()).await;
+    let (server, driver, call) = serve_with_call_in_flight(&path).await;
     drop(server);
     assert!(!path.exists());
     assert!(in_time(call).await.unwrap().is_err());
