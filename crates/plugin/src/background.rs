@@ -91,3 +91,52 @@ impl ErrorSink {
         self.receiver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claim::Claim;
+    use crate::driver::Device;
+
+    /// A driver that records its errors, and panics at some.
+    #[derive(Default)]
+    struct Driver(Mutex<Vec<String>>);
+
+    impl DraPlugin for Driver {
+        async fn prepare(&self, _: &Claim) -> Result<Vec<Device>, BoxError> {
+            Ok(Vec::new())
+        }
+
+        async fn unprepare(&self, _: &drakkar_client::ClaimRef) -> Result<(), BoxError> {
+            Ok(())
+        }
+
+        fn handle_error(&self, error: &BackgroundError) {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(error.to_string());
+            assert!(!error.to_string().contains("panic"));
+        }
+    }
+
+    #[test]
+    fn errors_that_are_reported_before_the_driver_exists_reach_it_first_and_in_order() {
+        let sink = ErrorSink::new(Metrics::new(&"gpu.example.com".parse().unwrap()));
+        let report = sink.reporter();
+        report(BackgroundError::recoverable("publish resources", "one"));
+        report(BackgroundError::recoverable("publish resources", "two"));
+        let driver = Arc::new(Driver::default());
+        sink.attach(&driver);
+        report(BackgroundError::fatal("serve the kubelet", "three"));
+        let expected = ["publish resources: one", "publish resources: two", "serve the kubelet: three"];
+        assert_eq!(*driver.0.lock().unwrap(), expected);
+    }
+
+    #[test]
+    fn a_driver_that_panics_in_its_handler_gets_the_next_error_too() {
+        let sink = ErrorSink::new(Metrics::new(&"gpu.example.com".parse().unwrap()));
+        let driver = Arc::new(Driver::default());
+        sink.attach(&driver);
+        sink.report(BackgroundError::recoverable("test", "panic"));
+        sink.report(BackgroundError::recoverable("test", "next"));
+        assert_eq!(*driver.0.lock().unwrap(), ["test: panic", "test: next"]);
+    }
+}

@@ -48,7 +48,8 @@ pub use update::{MetadataUpdate, MetadataUpdater, UpdateError};
 
 pub use drakkar_client::{ClaimRef, NodeEnvironment};
 pub use drakkar_metadata::{self as metadata, DeviceAttribute, NetworkDeviceData};
-pub use {http, k8s_openapi, kube, prometheus_client, tonic};
+// Crates whose types are in signatures here: a driver that uses their types must have the same versions.
+pub use {k8s_openapi, kube, prometheus_client, tonic};
 
 /// The snippets of the guide for driver authors.
 #[cfg(doctest)]
