@@ -66,12 +66,14 @@ fn the_network_driver_is_compiled_and_run() {
     assert_eq!(snippets(&page, "rust,no_run")[1], program);
 }
 
-/// The README of the crate shows the driver of the guide.
+/// The front pages of the crate and of the project show the driver of the guide.
 #[test]
-fn the_driver_of_the_readme_is_the_one_of_the_guide() {
-    let readme = std::fs::read_to_string(repository().join("crates/plugin/README.md")).unwrap();
+fn the_driver_of_the_readmes_is_the_one_of_the_guide() {
     let program = include_str!("documentation/guide.rs").split("\n#[cfg(test)]").next().unwrap();
-    assert_eq!(snippets(&readme, "rust,no_run")[0], program);
+    for (readme, language) in [("crates/plugin/README.md", "rust,no_run"), ("README.md", "rust")] {
+        let text = std::fs::read_to_string(repository().join(readme)).unwrap();
+        assert_eq!(snippets(&text, language)[0], program, "{readme}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::Command;
 
-use drakkar_client::schema::{self, Field, Kind, ListType, Presence, Type};
+use drakkar_client::schema::{self, Field, Kind, ListType, Presence};
 use serde_json::Value;
 
 /// Fields of Go that the table does not have: an alpha feature of lists, which no DRA client asks for.
