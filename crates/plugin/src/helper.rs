@@ -151,7 +151,7 @@ impl Helper {
         }
     }
 
-    /// Runs until the process is told to end (SIGTERM, SIGINT) or a server of the driver dies, and stops the driver.
+    /// Runs until SIGTERM or SIGINT or a server of the driver dies, and stops the driver.
     pub async fn run_until_signal(mut self) -> Result<(), StopError> {
         let signals = signal(SignalKind::terminate()).and_then(|term| Ok((term, signal(SignalKind::interrupt())?)));
         let (mut terminate, mut interrupt) = signals.map_err(StopError::Signals)?;

@@ -55,7 +55,7 @@ use crate::update::updater;
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl PluginBuilder {
-    /// Starts the driver, runs it until the process is told to end (SIGTERM, SIGINT), and stops it: all that a `main` needs.
+    /// Starts the driver, runs it until SIGTERM or SIGINT, and stops it: all that a `main` needs.
     /// An error is printed to standard error and makes the exit code 1.
     pub async fn run<P: DraPlugin>(self, plugin: P) -> ExitCode {
         self.run_with(|_| Ok(plugin)).await
