@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use drakkar_metadata::show::Printable;
 
-use crate::driver::{BoxError, DraPlugin};
+use crate::error::BoxError;
 use crate::metrics::{Metrics, Severity};
 
 /// An error that no call of the kubelet can be answered with.
@@ -64,10 +64,9 @@ impl ErrorSink {
     }
 
     /// Delivers what was reported so far to the driver, and from now on everything at once.
-    pub(crate) fn attach<P: DraPlugin>(&self, plugin: &Arc<P>) {
-        let plugin = plugin.clone();
+    pub(crate) fn attach(&self, handle_error: impl Fn(&BackgroundError) + Send + Sync + 'static) {
         let deliver: Arc<dyn Fn(&BackgroundError) + Send + Sync> = Arc::new(move |error| {
-            if std::panic::catch_unwind(AssertUnwindSafe(|| plugin.handle_error(error))).is_err() {
+            if std::panic::catch_unwind(AssertUnwindSafe(|| handle_error(error))).is_err() {
                 tracing::error!(%error, "driver panicked in handle_error");
             }
         });
@@ -95,26 +94,16 @@ impl ErrorSink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::claim::Claim;
-    use crate::driver::Device;
 
-    /// A driver that records its errors, and panics at some.
-    #[derive(Default)]
-    struct Driver(Mutex<Vec<String>>);
-
-    impl DraPlugin for Driver {
-        async fn prepare(&self, _: &Claim) -> Result<Vec<Device>, BoxError> {
-            Ok(Vec::new())
-        }
-
-        async fn unprepare(&self, _: &drakkar_client::ClaimRef) -> Result<(), BoxError> {
-            Ok(())
-        }
-
-        fn handle_error(&self, error: &BackgroundError) {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(error.to_string());
+    /// Returns a handler that records errors, and panics at some, and its records.
+    fn handler() -> (impl Fn(&BackgroundError) + Send + Sync, Arc<Mutex<Vec<String>>>) {
+        let errors: Arc<Mutex<Vec<String>>> = Arc::default();
+        let records = errors.clone();
+        let handle = move |error: &BackgroundError| {
+            errors.lock().unwrap_or_else(PoisonError::into_inner).push(error.to_string());
             assert!(!error.to_string().contains("panic"));
-        }
+        };
+        (handle, records)
     }
 
     #[test]
@@ -123,20 +112,20 @@ mod tests {
         let report = sink.reporter();
         report(BackgroundError::recoverable("publish resources", "one"));
         report(BackgroundError::recoverable("publish resources", "two"));
-        let driver = Arc::new(Driver::default());
-        sink.attach(&driver);
+        let (handle, errors) = handler();
+        sink.attach(handle);
         report(BackgroundError::fatal("serve the kubelet", "three"));
         let expected = ["publish resources: one", "publish resources: two", "serve the kubelet: three"];
-        assert_eq!(*driver.0.lock().unwrap(), expected);
+        assert_eq!(*errors.lock().unwrap(), expected);
     }
 
     #[test]
     fn a_driver_that_panics_in_its_handler_gets_the_next_error_too() {
         let sink = ErrorSink::new(Metrics::new(&"gpu.example.com".parse().unwrap()));
-        let driver = Arc::new(Driver::default());
-        sink.attach(&driver);
+        let (handle, errors) = handler();
+        sink.attach(handle);
         sink.report(BackgroundError::recoverable("test", "panic"));
         sink.report(BackgroundError::recoverable("test", "next"));
-        assert_eq!(*driver.0.lock().unwrap(), ["test: panic", "test: next"]);
+        assert_eq!(*errors.lock().unwrap(), ["test: panic", "test: next"]);
     }
 }

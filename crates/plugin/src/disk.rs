@@ -27,7 +27,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 pub(crate) use self::medium::Medium;
 use self::worker::{Work, Workers};
-use crate::driver::Panicked;
+use crate::error::Panicked;
 
 /// The maximum time for which the calling thread blocks: ten times what the files of a claim take.
 const MAX_BLOCKING_WAIT: Duration = Duration::from_millis(1);

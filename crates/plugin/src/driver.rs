@@ -8,18 +8,15 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 
 use drakkar_metadata::name::ClaimUid;
-use drakkar_metadata::show::Printable;
 use drakkar_metadata::{DeviceAttribute, NetworkDeviceData};
 use futures::FutureExt as _;
 use futures::stream::{self, StreamExt as _};
 
 use crate::background::BackgroundError;
 use crate::claim::Claim;
+use crate::error::{BoxError, Panicked};
 use crate::health::HealthMonitor;
 use drakkar_client::ClaimRef;
-
-/// Any error of a driver. `?` makes one of every error, `anyhow`'s included; a text becomes one with `.into()`.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A DRA driver: what the framework asks of it. Shared by all calls, so state is behind a lock of the driver's own.
 ///
@@ -212,21 +209,5 @@ impl<T> std::ops::Deref for Batch<T> {
 
     fn deref(&self) -> &[T] {
         &self.claims
-    }
-}
-
-/// The driver panicked.
-#[derive(Debug, thiserror::Error)]
-#[error("the driver panicked: {}", Printable::whole(.0))]
-pub(crate) struct Panicked(String);
-
-impl From<&(dyn std::any::Any + Send)> for Panicked {
-    fn from(panic: &(dyn std::any::Any + Send)) -> Self {
-        let text = panic
-            .downcast_ref::<&str>()
-            .copied()
-            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-            .unwrap_or("no message");
-        Self(text.to_owned())
     }
 }

@@ -127,7 +127,7 @@ pub(crate) enum HealthError {
     LeaseExpired(DeviceList),
     /// The monitor failed or panicked.
     #[error("the health monitor ended and will be restarted: {0}")]
-    MonitorFailed(#[source] crate::driver::BoxError),
+    MonitorFailed(#[source] crate::error::BoxError),
     /// More devices than a kubelet keeps.
     #[error("a kubelet keeps the health of at most {max} devices of a driver: skipped {devices}", max = table::MAX_DEVICES)]
     TooManyDevices { devices: DeviceList },

@@ -8,6 +8,7 @@ mod claim;
 mod claims;
 mod disk;
 mod driver;
+mod error;
 #[cfg(feature = "clap")]
 mod flags;
 mod handles;
@@ -35,7 +36,8 @@ pub use drakkar_slices::{
     Capacity, DeviceNodes, DriverResources, InvalidField, NodeSelection, Pool, PoolSlice, PublishError, PublishStatus,
     PublishedDevice, ResourcePublisher,
 };
-pub use driver::{Batch, BoxError, Device, DeviceMetadata, DraPlugin, Outcomes};
+pub use driver::{Batch, Device, DeviceMetadata, DraPlugin, Outcomes};
+pub use error::BoxError;
 #[cfg(feature = "clap")]
 pub use flags::Flags;
 pub use handles::Handles;

@@ -34,7 +34,8 @@ use crate::background::{Background, BackgroundError, ErrorSink};
 use crate::builder::{DeferredMetadata, PluginBuilder};
 use crate::claims::ClaimSource;
 use crate::disk::Disk;
-use crate::driver::{BoxError, DraPlugin};
+use crate::driver::DraPlugin;
+use crate::error::BoxError;
 use crate::handles::Handles;
 use crate::health::{HealthHub, HealthV1, HealthV1alpha1};
 use crate::helper::{Helper, Running};
@@ -165,7 +166,10 @@ impl PluginBuilder {
             node_name: self.node_name.clone(),
         };
         let plugin = Arc::new(make(handles.clone()).map_err(StartError::Driver)?);
-        errors.attach(&plugin);
+        errors.attach({
+            let plugin = plugin.clone();
+            move |error| plugin.handle_error(error)
+        });
 
         let settings = ServiceSettings {
             driver: checked.driver.clone(),

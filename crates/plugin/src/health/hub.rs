@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::shared_table::{HubContext, SharedTable, StreamEnd};
 use super::{HealthReporter, HealthSummary, Subscription};
 use crate::background::BackgroundError;
-use crate::driver::{BoxError, Panicked};
+use crate::error::{BoxError, Panicked};
 
 /// The delays before a failed monitor is restarted.
 const RESTART: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30)).with_jitter(0.5, 1.0);

@@ -7,7 +7,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
 use super::HealthReporter;
-use crate::driver::BoxError;
+use crate::error::BoxError;
 
 type Watch<P> = dyn Fn(Arc<P>, HealthReporter) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync;
 

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::table::{DeviceKey, DeviceState, ReaderId, Table};
 use super::{DeviceHealth, HealthError, HealthSummary, Stopped};
 use crate::background::BackgroundError;
-use crate::driver::{BoxError, Panicked};
+use crate::error::{BoxError, Panicked};
 
 /// The error handler and the counters of a hub, which outlive the runs of its monitor.
 pub(super) struct HubContext {

@@ -16,7 +16,7 @@ use tonic::codegen::http::{HeaderMap, Request, Response};
 use tonic::codegen::{BoxFuture, Bytes, Service};
 use tonic::{Code, Status};
 
-use crate::driver::Panicked;
+use crate::error::Panicked;
 use crate::metrics::{Call, Method, Metrics, Version};
 
 /// Services wrapped in the middleware.

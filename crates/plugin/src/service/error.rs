@@ -11,7 +11,7 @@ use drakkar_slices::LookupError;
 use super::driver_response::DriverResponseError;
 use crate::claims::FetchError;
 use crate::disk::DiskError;
-use crate::driver::{BoxError, Panicked};
+use crate::error::{BoxError, Panicked};
 use crate::ledger::Conflict;
 use crate::lock::LockError;
 use crate::metrics::Outcome;

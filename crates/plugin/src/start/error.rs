@@ -9,7 +9,7 @@ use drakkar_metadata::VersionError;
 use drakkar_metadata::name::{DriverName, NameError};
 use tokio::task::JoinError;
 
-use crate::driver::BoxError;
+use crate::error::BoxError;
 use crate::http_endpoint::HttpError;
 use crate::lock::LockError;
 use crate::registration::NoDraService;
