@@ -1,7 +1,7 @@
 //! Content negotiation: JSON, or protobuf, the default of Go clients.
 //!
-//! Protobuf is implemented for the objects that drivers read and write, slices and claims. Other objects are refused with 415
-//! when they are sent in protobuf, and returned in JSON, which Go clients accept too.
+//! Protobuf is implemented for the objects of `resource.k8s.io`: slices, claims, claim templates and device classes. Other objects
+//! are refused with 415 when they are sent in protobuf, and returned in JSON, which Go clients accept too.
 
 use http::StatusCode;
 use hyper::body::Bytes;

@@ -1,4 +1,4 @@
-//! What a driver implements, and what it gives to the framework.
+//! The driver trait, and the types that a driver returns to the framework.
 //!
 //! A driver is one type with two duties: [`DraPlugin::prepare`] and [`DraPlugin::unprepare`], one claim at a time.
 //! Everything else has a default: errors in the background, health, whole batches.
@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 
+use drakkar_client::ClaimRef;
 use drakkar_metadata::name::ClaimUid;
 use drakkar_metadata::{DeviceAttribute, NetworkDeviceData};
 use futures::FutureExt as _;
@@ -16,27 +17,26 @@ use crate::background::BackgroundError;
 use crate::claim::Claim;
 use crate::error::{BoxError, Panicked};
 use crate::health::HealthMonitor;
-use drakkar_client::ClaimRef;
 
-/// A DRA driver: what the framework asks of it. Shared by all calls, so state is behind a lock of the driver's own.
+/// A DRA driver. It is shared by all calls, so its state is behind a lock of its own.
 ///
 /// Futures are dropped, at an `await`, when the kubelet's deadline passes or the driver is stopped: a driver that must
 /// not be interrupted spawns a task and awaits that.
 pub trait DraPlugin: Send + Sync + 'static {
-    /// Makes the devices of a claim ready, and says which they are.
+    /// Prepares the devices of a claim, and returns them.
     ///
-    /// Called again for a claim that is prepared, while containers use it: after a restart of the kubelet, and when
-    /// another pod comes to share it. The answer must then be the same, and nothing may be disturbed.
+    /// Called again for a prepared claim while containers use it: after a restart of the kubelet, and when another pod
+    /// shares the claim. Return the same devices then, and do not disturb those in use.
     ///
-    /// An allocated request for which no device is returned counts as prepared too: the framework passes its devices
-    /// on, and the metadata comes later ([`crate::MetadataUpdater`]).
+    /// An allocated request for which no device is returned counts as prepared too: the framework returns the devices of
+    /// the allocation, and the metadata is written by a later update ([`crate::MetadataUpdater`]).
     fn prepare(&self, claim: &Claim) -> impl Future<Output = Result<Vec<Device>, BoxError>> + Send;
 
     /// Undoes [`Self::prepare`]. The claim may be gone from the API server, and may never have been prepared, here or
-    /// at all: that is success. A failure is tried again.
+    /// at all: that is success. A failure is retried.
     ///
     /// The framework calls this itself where no kubelet will: for a claim that is prepared again with another allocation,
-    /// and for one that is gone when another claim needs its device or when its time is over.
+    /// and for one that is gone when another claim needs its device or its grace period is over.
     fn unprepare(&self, claim: &ClaimRef) -> impl Future<Output = Result<(), BoxError>> + Send;
 
     /// Handles an error that no call of the kubelet can be answered with. Logs it by default. After an error that
@@ -81,47 +81,47 @@ pub trait DraPlugin: Send + Sync + 'static {
         None
     }
 
-    /// Prepares all claims of one call of the kubelet: those of one pod. Calls [`Self::prepare`] for each, unless a
-    /// driver has a better way for many.
+    /// Prepares all claims of one kubelet call: those of one pod. Calls [`Self::prepare`] for each by default; override it
+    /// if the driver can prepare many claims at once.
     fn prepare_batch(&self, claims: &Batch<Claim>) -> impl Future<Output = Outcomes<Vec<Device>>> + Send {
         claims.each(|claim| self.prepare(claim))
     }
 
-    /// Unprepares all claims of one call of the kubelet. Calls [`Self::unprepare`] for each, unless a driver has a
-    /// better way for many.
+    /// Unprepares all claims of one kubelet call. Calls [`Self::unprepare`] for each by default; override it if the driver
+    /// can unprepare many claims at once.
     fn unprepare_batch(&self, claims: &Batch<ClaimRef>) -> impl Future<Output = Outcomes<()>> + Send {
         claims.each(|claim| self.unprepare(claim))
     }
 }
 
-/// A device that a driver has prepared.
+/// A prepared device.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Device {
-    /// The requests of the claim that it is for, as `request` or `request/subrequest`; none means all of them.
+    /// The requests of the claim that the device is for, as `request` or `request/subrequest`; none means all of them.
     pub requests: Vec<String>,
-    /// The pool that it is from.
+    /// The pool of the device.
     pub pool_name: String,
-    /// Its name in the pool.
+    /// The name of the device in its pool.
     pub device_name: String,
-    /// The CDI devices by which it gets into containers, as `vendor/class=name`.
+    /// The CDI devices that put it into containers, as `vendor/class=name`.
     pub cdi_device_ids: Vec<String>,
-    /// Which share of a device that several claims may have. Taken from the allocation if it is not given here.
+    /// The share of a device that several claims may use. `None` takes it from the allocation.
     pub share_id: Option<String>,
-    /// What containers are told of it, in addition to driver, pool and name.
+    /// The metadata that containers see, in addition to driver, pool and name.
     pub metadata: Option<DeviceMetadata>,
 }
 
-/// What containers are told of a device.
+/// The metadata of a device that containers see.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DeviceMetadata {
     /// Attributes by name: bare (`model`) in the driver's own domain, or with a domain (`example.com/model`).
     pub attributes: BTreeMap<String, DeviceAttribute>,
-    /// What a network device looks like in the pod.
+    /// The interface name and addresses of a network device in the pod.
     pub network_data: Option<NetworkDeviceData>,
 }
 
 impl DeviceMetadata {
-    /// With an attribute more.
+    /// Adds an attribute.
     ///
     /// ```
     /// # use drakkar_plugin::DeviceMetadata;
@@ -135,17 +135,17 @@ impl DeviceMetadata {
     }
 }
 
-/// What became of each claim of a batch. Every claim needs an entry; one that is missing has failed.
+/// The outcome of each claim of a batch. A claim without an entry has failed.
 pub type Outcomes<T> = HashMap<ClaimUid, Result<T, BoxError>>;
 
-/// The claims of one call of the kubelet.
+/// The claims of one kubelet call.
 #[derive(Debug)]
 pub struct Batch<T> {
     claims: Vec<T>,
     concurrency: usize,
 }
 
-/// Something that is about one claim.
+/// A value that belongs to one claim.
 pub(crate) trait OfClaim {
     fn uid(&self) -> &ClaimUid;
 }
@@ -163,7 +163,7 @@ impl OfClaim for ClaimRef {
 }
 
 impl<T> Batch<T> {
-    /// A batch of which so many claims may be worked on at once.
+    /// Creates a batch of which up to `concurrency` claims are processed at once.
     pub(crate) fn new(claims: Vec<T>, concurrency: usize) -> Self {
         Self { claims, concurrency: concurrency.max(1) }
     }
@@ -173,7 +173,7 @@ impl<T> Batch<T> {
     }
 }
 
-/// A batch that is worked on one claim after the other.
+/// Creates a batch whose claims are processed one after the other.
 impl<T> From<Vec<T>> for Batch<T> {
     fn from(claims: Vec<T>) -> Self {
         Self::new(claims, 1)
@@ -182,7 +182,7 @@ impl<T> From<Vec<T>> for Batch<T> {
 
 #[allow(private_bounds, reason = "there are batches of claims and of references to claims, and no others")]
 impl<T: OfClaim> Batch<T> {
-    /// Does something for each claim: one after the other, or several at once where the driver's calls are not
+    /// Calls `work` for each claim: one after the other, or several at once where the driver's calls are not
     /// [serialized](crate::PluginBuilder::serialize). A panic is the error of that claim.
     pub async fn each<'a, R, W>(&'a self, mut work: impl FnMut(&'a T) -> W) -> Outcomes<R>
     where
@@ -199,7 +199,7 @@ impl<T: OfClaim> Batch<T> {
                 (claim.uid().clone(), outcome.unwrap_or_else(|panic| Err(Panicked::from(&*panic).into())))
             }
         });
-        // Made before they are run: a stream that made them would keep the closure across an await.
+        // Collected first: a lazy stream would hold the closure across an await.
         stream::iter(works.collect::<Vec<_>>()).buffer_unordered(self.concurrency).collect().await
     }
 }

@@ -2,10 +2,10 @@
 
 use drakkar_metadata::show::Printable;
 
-/// Any error of a driver. `?` makes one of every error, `anyhow`'s included; a text becomes one with `.into()`.
+/// Any error of a driver. `?` converts every error into it, `anyhow`'s included, and `.into()` a text.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The driver panicked.
+/// A panic of the driver.
 #[derive(Debug, thiserror::Error)]
 #[error("the driver panicked: {}", Printable::whole(.0))]
 pub(crate) struct Panicked(String);

@@ -64,8 +64,7 @@ pub struct Flags {
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     pub node_name: Option<String>,
 
-    /// The UID of that node, to which published slices belong. Where it is not given it is looked up, for which the driver's
-    /// service account must be allowed to get nodes
+    /// The UID of that node, which owns the published slices. Looked up if it is not set, which needs permission to get nodes
     #[arg(long, env = "NODE_UID", value_name = "UID")]
     pub node_uid: Option<String>,
 

@@ -1,7 +1,7 @@
 //! Device health: collects the driver's reports and streams them to kubelets.
 //!
-//! One [`HealthHub`] owns the health of all devices of a driver and the one monitor that reports it: the future of the
-//! driver's `watch_health`. All streams share it, in both versions of the service ([`service`]) and over all connections.
+//! One [`HealthHub`] owns the health of all devices of a driver and the one monitor that reports it: the driver's
+//! [`HealthMonitor`]. All streams share it, in both versions of the service ([`service`]) and over all connections.
 //! The data flows one way:
 //!
 //! ```text

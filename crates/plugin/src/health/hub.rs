@@ -23,7 +23,7 @@ const RESTART: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_sec
 /// The backoff starts over after a monitor has run for this long.
 const BACKOFF_RESET: Duration = Duration::from_secs(30);
 
-/// The driver's `watch_health`.
+/// The driver's health monitor.
 type Monitor = dyn Fn(HealthReporter) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync;
 
 /// The hub is stopped or stopping.

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::DeviceHealth;
 use super::shared_table::SharedTable;
 
-/// Reports device health on behalf of a driver's `watch_health`. Cheap to clone, for the driver's own tasks and threads.
+/// Reports device health on behalf of a driver's [`HealthMonitor`](crate::HealthMonitor). Cheap to clone, for the driver's own tasks and threads.
 ///
 /// A report may cover some of the devices: the others keep their health until their lease expires. So a driver reports
 /// each device again before that, changed or not; kubelets get only what has changed.
@@ -35,7 +35,7 @@ impl HealthReporter {
     ///
     /// Never waits for a kubelet; it only yields to other tasks. Devices that a kubelet would not accept (an invalid name,
     /// more than 16384 devices) are skipped, and reported to the driver's `handle_error`. After the end of its
-    /// `watch_health` a reporter does nothing ([`Self::closed`]).
+    /// monitor a reporter does nothing ([`Self::closed`]).
     pub async fn report(&self, devices: impl IntoIterator<Item = DeviceHealth>) {
         let devices = devices.into_iter().collect();
         let applied = self.table.upgrade().is_some_and(|table| table.report(devices, &self.closed));
@@ -53,7 +53,7 @@ impl HealthReporter {
         yield_to_woken_tasks().await;
     }
 
-    /// Waits until the reporter is closed: its `watch_health` has ended, or the driver is stopping. For the driver's own
+    /// Waits until the reporter is closed: its monitor has ended, or the driver is stopping. For the driver's own
     /// tasks that report health.
     pub async fn closed(&self) {
         self.closed.cancelled().await;
