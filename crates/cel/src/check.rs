@@ -11,6 +11,7 @@ use crate::error::{CheckError, Problem};
 use crate::library::ENVIRONMENT;
 use crate::names::{BINDERS, FUNCTIONS, NAMESPACES, TYPES, UNIMPLEMENTED_NAMESPACES};
 use crate::result_type::{ResultType, type_of};
+use crate::stack;
 
 /// The length limit of an expression in Kubernetes, in bytes.
 pub const MAX_EXPRESSION_BYTES: usize = 10 * 1024;
@@ -19,7 +20,8 @@ pub const MAX_EXPRESSION_BYTES: usize = 10 * 1024;
 ///
 /// Functions are not checked: one that does not exist is an error when the expression is compiled for evaluation.
 pub fn check(expression: &str, result: ResultType) -> Result<(), CheckError> {
-    parse(expression, result, Functions::Any).map(drop)
+    let parse = || parse(expression, result, Functions::Any).map(drop);
+    stack::for_text(expression, parse).unwrap_or_else(|error| Err(CheckError::Thread(error.to_string())))
 }
 
 /// The functions that an expression may call.

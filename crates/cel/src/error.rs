@@ -18,6 +18,9 @@ pub enum CheckError {
         /// The CEL type of the result.
         found: String,
     },
+    /// There is no thread for an expression that is nested deeply.
+    #[error("start a thread for the parser: {0}")]
+    Thread(String),
 }
 
 impl CheckError {

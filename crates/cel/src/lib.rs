@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod budget;
 mod check;
 mod device;
 mod error;
@@ -8,11 +9,13 @@ mod library;
 mod names;
 mod result_type;
 mod selector;
+mod stack;
 mod values;
 
 #[cfg(test)]
 mod tests;
 
+pub use self::budget::MAX_EVALUATION_COST;
 pub use self::check::{MAX_EXPRESSION_BYTES, check};
 pub use self::device::{DeviceError, DeviceValue};
 pub use self::error::{CheckError, Problem};

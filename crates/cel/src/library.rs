@@ -11,6 +11,7 @@ use cel::{DeclarationError, Env, ExecutionError, ParseError, add_member_overload
 use drakkar_client::{ParseQuantityError, Quantity};
 use semver::Version;
 
+use crate::budget;
 use crate::values::{QuantityValue, SemverValue};
 
 /// The functions and macros of all expressions.
@@ -25,6 +26,7 @@ fn environment() -> Result<Env, DeclarationError> {
     env.add_extension(quantities)?;
     env.add_extension(versions)?;
     env.add_extension(sets)?;
+    env.add_extension(budget::functions)?;
     env.add_member_overload("includes", "dyn.includes(dyn)", DYN_TYPE, vec![DYN_TYPE], includes)?;
     env.add_macro(Macro::receiver("bind", 3, bind))?;
     Ok(env)

@@ -227,3 +227,74 @@ fn a_device_with_a_broken_version_is_reported() {
     let error = DeviceValue::new("gpu.example.com", &device).unwrap_err().to_string();
     assert!(error.starts_with("attribute v: \"1.x\" is no version"), "{error}");
 }
+
+/// Returns loops over ten numbers, one in the other.
+fn nested(macro_name: &str, depth: usize, inner: &str) -> String {
+    let open: String = (0..depth).map(|index| format!("[0,1,2,3,4,5,6,7,8,9].{macro_name}(x{index}, ")).collect();
+    format!("{open}{inner}{}", ")".repeat(depth))
+}
+
+const DOUBLE: &str = "cel.bind(a, a + a, ";
+
+#[rstest]
+#[case::all(nested("all", 7, "x0 >= 0"))]
+#[case::all_that_fails(nested("all", 7, "x0 + 'a' == ''"))]
+#[case::exists(nested("exists", 7, "x0 < 0"))]
+#[case::exists_one(nested("exists_one", 7, "x0 < 0"))]
+#[case::map(format!("{}.size() == 0", nested("map", 7, "x0")))]
+#[case::error_discarded(format!("{} || true", nested("all", 7, "x0 >= 0")))]
+#[case::error_discarded_in_a_loop(format!("[1, 2].exists(y, {} || y == 2)", nested("all", 7, "x0 >= 0")))]
+#[case::long_body(nested("all", 4, &vec!["x0 + x1 + x2 + x3 >= 0"; 40].join(" && ")))]
+#[case::ranges("lists.range(100000).all(x, lists.range(100000).all(y, x + y >= 0))".to_owned())]
+#[case::text(format!("cel.bind(a, 'aaaaaaaaaa', {}a == ''{})", DOUBLE.repeat(60), ")".repeat(60)))]
+#[case::list(format!("cel.bind(a, [1, 2], {}a == []{})", DOUBLE.repeat(60), ")".repeat(60)))]
+#[case::lists_of_lists(format!("cel.bind(a, lists.range(9000), {}a == []{})", "cel.bind(a, [a, a, a, a].flatten(), ".repeat(60), ")".repeat(60)))]
+#[case::distinct("cel.bind(a, lists.range(300000), a.distinct() == a)".to_owned())]
+#[case::sets("cel.bind(a, lists.range(300000), sets.contains(a, a))".to_owned())]
+#[case::list_in_a_loop("cel.bind(a, lists.range(9000), a.all(x, !(-1 in a)))".to_owned())]
+#[case::texts("lists.range(9000).map(x, lists.range(100).map(y, device.driver).join('')).join('') == ''".to_owned())]
+#[case::replaced(format!("cel.bind(a, 'aaaaaaaaaa', {}a == ''{})", "cel.bind(a, a.replace('a', a), ".repeat(60), ")".repeat(60)))]
+fn an_evaluation_that_costs_too_much_is_an_error_within_seconds(#[case] expression: String) {
+    let started = std::time::Instant::now();
+    let error = evaluate(&expression).unwrap_err().to_string();
+    assert!(error.contains("the evaluation costs more than 1000000"), "{error}");
+    assert!(started.elapsed() < std::time::Duration::from_secs(60), "{:?}", started.elapsed());
+}
+
+#[rstest]
+#[case::four_loops(nested("all", 4, "x0 + x1 + x2 + x3 >= 0"), true)]
+#[case::early_end(nested("exists", 7, "x0 + x1 + x2 + x3 + x4 + x5 + x6 >= 0"), true)]
+#[case::early_end_of_a_long_list("lists.range(500000).exists(x, x == 3)".to_owned(), true)]
+#[case::map(format!("{}.size() == 10", nested("map", 4, "x0")), true)]
+#[case::large_sum("lists.range(1000).map(x, x * 2).filter(x, x % 3 == 0).size() == 334".to_owned(), true)]
+#[case::type_of_a_variable("[1].all(string, type(string) == int)".to_owned(), true)]
+#[case::texts("lists.range(100).map(x, device.driver).join(',').contains('gpu')".to_owned(), true)]
+fn an_evaluation_that_kubernetes_allows_is_allowed(#[case] expression: String, #[case] expected: bool) {
+    assert_eq!(evaluate(&expression), Ok(expected));
+}
+
+#[test]
+fn the_api_server_accepts_what_fails_only_at_evaluation() {
+    assert_eq!(check(&nested("all", 7, "x0 >= 0"), ResultType::Bool), Ok(()));
+}
+
+#[rstest]
+#[case::loops(format!("{}true{}", "cel.bind(a, 'b', ".repeat(40), ")".repeat(40)))]
+#[case::sum(format!("{}1 > 0", "1+".repeat(400)))]
+#[case::parentheses(format!("{}1{} > 0", "(".repeat(60), ")".repeat(60)))]
+#[case::lists(format!("{}1{} != [0]", "[".repeat(60), "]".repeat(60)))]
+#[case::calls(format!("'a'{} == 'a'", ".trim()".repeat(400)))]
+fn a_deep_expression_is_evaluated_on_a_small_stack(#[case] expression: String) {
+    assert_eq!(evaluate(&expression), Ok(true));
+    assert_eq!(check(&expression, ResultType::Bool), Ok(()));
+}
+
+#[rstest]
+#[case::sum(format!("{}1 > 0", "1+".repeat(5000)))]
+#[case::fields(format!("has(device.attributes{})", ".a".repeat(5000)))]
+#[case::calls(format!("'a'{} == 'a'", ".trim()".repeat(1400)))]
+fn an_expression_that_is_too_deep_is_an_error_of_the_evaluator_only(#[case] expression: String) {
+    let error = evaluate(&expression).unwrap_err().to_string();
+    assert!(error.contains("levels deep; the limit is 500"), "{error}");
+    assert_eq!(check(&expression, ResultType::Bool), Ok(()));
+}
