@@ -13,13 +13,14 @@ mod search;
 mod snapshot;
 mod wait;
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
 pub use error::{ErrorClass, ReadError};
 pub use find::{Discovery, MetadataFile};
 pub use query::{ClaimKey, ClaimSelector, Query, QueryError};
-use root::{Identity, OpenError, Root};
+use root::{Identity, ListError, OpenError, Root};
 use snapshot::{Deadlines, SnapshotError};
 
 use crate::decode::{DecodeError, Decoded, Decoder};
@@ -127,6 +128,19 @@ impl Reader {
     /// Reads the bytes of a file, consistently even while it is being updated.
     pub fn read_bytes(&self, path: &Path) -> Result<Vec<u8>, ReadError> {
         self.load(path, Deadlines::default()).map(|(_, bytes)| bytes)
+    }
+
+    /// Returns the names of a directory's entries in lexical order: for programs with a layout of their own.
+    ///
+    /// # Errors
+    /// If the directory cannot be read, or has more entries than any directory of metadata.
+    pub fn list_directory(&self, path: &Path) -> Result<Vec<OsString>, ReadError> {
+        let outside = || self.root.outside(path);
+        self.root.list(path, MAX_COST, Deadlines::default().search_until()).map_err(|error| match error {
+            ListError::Io(error) => ReadError::Io { path: outside(), error },
+            ListError::TooMany => ReadError::TooManyEntries { path: outside() },
+            ListError::OutOfTime => ReadError::OutOfTime { path: outside() },
+        })
     }
 
     fn load(&self, path: &Path, deadlines: Deadlines) -> Result<(Identity, Vec<u8>), ReadError> {

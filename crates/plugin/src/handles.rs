@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use drakkar_client::ClaimRef;
 use drakkar_slices::{DriverResources, PublishError, ResourcePublisher};
+use tokio::sync::watch;
 
 use crate::driver::Device;
 use crate::metrics::Metrics;
 use crate::status::{DeviceStatus, ReportError, StatusReporter};
-use crate::update::{MetadataUpdate, MetadataUpdater};
+use crate::update::{MetadataUpdate, MetadataUpdater, UpdateError};
 
 /// What a driver publishes, reports and updates with. Cheap to clone, for tasks and threads of the driver's own.
 ///
@@ -21,6 +22,8 @@ pub struct Handles {
     pub(crate) metadata: Arc<dyn MetadataUpdater>,
     pub(crate) metrics: Metrics,
     pub(crate) node_name: Option<String>,
+    /// Why the driver is not ready.
+    pub(crate) not_ready: Arc<watch::Sender<Option<String>>>,
 }
 
 impl std::fmt::Debug for Handles {
@@ -65,6 +68,11 @@ impl Handles {
         self.metadata.update_request_metadata(claim, request, devices)
     }
 
+    /// Closes the gate of one request again; see [`MetadataUpdater::withdraw_request_metadata`].
+    pub async fn withdraw_request_metadata(&self, claim: &ClaimRef, request: &str) -> Result<(), UpdateError> {
+        self.metadata.withdraw_request_metadata(claim, request).await
+    }
+
     /// Returns the publisher alone, which also has the status of publishing.
     pub fn publisher(&self) -> ResourcePublisher {
         self.publisher.clone()
@@ -78,6 +86,12 @@ impl Handles {
     /// Returns the metadata updater alone, as a trait object that a test can replace.
     pub fn metadata_updater(&self) -> Arc<dyn MetadataUpdater> {
         self.metadata.clone()
+    }
+
+    /// Makes `/readyz` of the HTTP endpoint fail for a reason of the driver's own, until it is called with `None`. The reason is
+    /// public, so it must not name claims. A driver is ready at the start.
+    pub fn set_not_ready(&self, reason: Option<String>) {
+        self.not_ready.send_replace(reason);
     }
 
     /// Adds metrics of the driver's own to those that the HTTP endpoint serves.

@@ -193,6 +193,23 @@ impl<P: DraPlugin> Service<P> {
         updated.await?
     }
 
+    /// Closes the gate of one request again.
+    pub(crate) async fn withdraw(&self, claim: &ClaimRef, reference: &str) -> Result<(), ClaimError> {
+        let request = RequestName::new(base(reference))?;
+        if IN_DRIVER_CALL.try_with(|()| ()).is_ok() {
+            return Err(ClaimError::UpdateInCall { claim: Box::new(claim.clone()) });
+        }
+        let guards = self.lock_claims([claim].into_iter()).await?;
+        let store = self.store.clone();
+        let claim = claim.clone();
+        let withdrawn = self.disk.run(move || {
+            let withdrawn = store.withdraw(&claim, &request);
+            drop(guards);
+            withdrawn
+        });
+        Ok(withdrawn.await??)
+    }
+
     /// Updates the ledger with what another instance has prepared or unprepared, according to its records on disk. The result
     /// is reliable only for the locked claims.
     ///

@@ -164,6 +164,7 @@ impl PluginBuilder {
             metadata: updater,
             metrics: metrics.clone(),
             node_name: self.node_name.clone(),
+            not_ready: Arc::new(watch::Sender::new(None)),
         };
         let plugin = Arc::new(make(handles.clone()).map_err(StartError::Driver)?);
         errors.attach({
@@ -224,6 +225,7 @@ impl PluginBuilder {
                 driver: checked.driver.clone(),
                 registration: endpoints.registration_status(),
                 fatal: is_fatal,
+                not_ready: handles.not_ready.subscribe(),
                 runtime: RuntimeProbe::new(tokio::runtime::Handle::current()),
                 metrics: metrics.clone(),
                 publishing: publisher.overview(),

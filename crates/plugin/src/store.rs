@@ -16,6 +16,7 @@
 //! |---|---|---|
 //! | prepare | files, record, specs | the record means that the files are complete; a spec never names an incomplete file |
 //! | update | write-ahead copy, file in place, remove the copy, then (if gated) record, spec | recovery writes a leftover copy again |
+//! | withdraw | record, spec | recovery removes the spec of a request whose record says that it is gated |
 //! | unprepare | specs, record, files | no spec names a missing file; a directory without a record is a leftover |
 //!
 //! Whichever system call is the last one before the process dies, [`Store::recover`] restores a consistent state: not prepared,
@@ -53,7 +54,8 @@ use drakkar_metadata::{Device, Request, Versions, encode};
 use self::directory_name::directory_name;
 use self::documents::{by_reference, generation_of};
 use self::lock_budget::LockBudget;
-use self::open_directory::StoreCall;
+use self::open_directory::{OpenDirectory, StoreCall};
+use self::record::{Record, RequestRecord};
 use self::write::Presence;
 pub(crate) use error::StoreError;
 pub(crate) use files::{Directory, Files, PLUGIN_DIRECTORY_MODE, SystemFiles, make_directories};
@@ -158,22 +160,8 @@ impl<F: Files> Store<F> {
     ) -> Result<i64, StoreError> {
         let lock_budget = LockBudget::for_call();
         let call = StoreCall::new(claim, &lock_budget);
-        let not_prepared = || StoreError::NotPrepared { claim: Box::new(claim.clone()) };
-        let root = self.open_root(call)?.ok_or_else(not_prepared)?;
-        let name = directory_name(&claim.namespace, &claim.name);
-        let claim_dir = self.open_claim_directory(call, &root, &name)?.ok_or_else(not_prepared)?;
-        let mut record = self.find_or_adopt_record(call, &claim_dir)?.ok_or_else(not_prepared)?;
-        if record.claim.uid != claim.uid {
-            return Err(StoreError::OtherClaim { claim: Box::new(claim.clone()), prepared: record.claim.uid });
-        }
-        let Some(prepared) = record.requests.get(request) else {
-            let prepared = record.requests.into_keys().collect();
-            return Err(StoreError::NoSuchRequest {
-                claim: Box::new(claim.clone()),
-                request: request.clone(),
-                prepared,
-            });
-        };
+        let (claim_dir, mut record) = self.open_prepared(call)?;
+        let prepared = find_request(&record, request)?;
         let content = by_reference(claim, request, prepared, devices)?;
         let was_gated = prepared.gated;
         let request_dir = self.open_existing_request_directory(call, &claim_dir, request)?;
@@ -193,6 +181,37 @@ impl<F: Files> Store<F> {
         // Even if it was not gated: the update that lifted the gate may have failed at this point.
         self.write_spec(call, &self.make_cdi(call)?, &device, &spec, Presence::Likely)?;
         Ok(generation)
+    }
+
+    /// Closes the gate of a request: no container that references it can be created before the next update. Containers that
+    /// have the file keep it as it is.
+    pub(crate) fn withdraw(&self, claim: &ClaimRef, request: &RequestName) -> Result<(), StoreError> {
+        let lock_budget = LockBudget::for_call();
+        let call = StoreCall::new(claim, &lock_budget);
+        let (claim_dir, mut record) = self.open_prepared(call)?;
+        find_request(&record, request)?;
+        if let Some(prepared) = record.requests.get_mut(request).filter(|prepared| !prepared.gated) {
+            prepared.gated = true;
+            self.write_record(call, &claim_dir, &record)?;
+        }
+        match self.open_cdi(call)? {
+            Some(cdi) => self.remove_spec(call, &cdi, &self.metadata_device(claim, request)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Opens the directory of a prepared claim and reads its record.
+    fn open_prepared(&self, call: StoreCall<'_>) -> Result<(OpenDirectory, Record), StoreError> {
+        let claim = call.claim;
+        let not_prepared = || StoreError::NotPrepared { claim: Box::new(claim.clone()) };
+        let root = self.open_root(call)?.ok_or_else(not_prepared)?;
+        let name = directory_name(&claim.namespace, &claim.name);
+        let claim_dir = self.open_claim_directory(call, &root, &name)?.ok_or_else(not_prepared)?;
+        let record = self.find_or_adopt_record(call, &claim_dir)?.ok_or_else(not_prepared)?;
+        if record.claim.uid != claim.uid {
+            return Err(StoreError::OtherClaim { claim: Box::new(claim.clone()), prepared: record.claim.uid });
+        }
+        Ok((claim_dir, record))
     }
 
     /// Whether the claim, with exactly this UID, is prepared according to the disk.
@@ -222,4 +241,13 @@ impl<F: Files> Store<F> {
         self.remove_specs(call, &claim_dir, record.as_ref())?;
         self.remove_claim_directory(call, &root, &claim_dir, record.as_ref())
     }
+}
+
+/// Returns a request of a prepared claim.
+fn find_request<'a>(record: &'a Record, request: &RequestName) -> Result<&'a RequestRecord, StoreError> {
+    record.requests.get(request).ok_or_else(|| StoreError::NoSuchRequest {
+        claim: Box::new(record.claim.clone()),
+        request: request.clone(),
+        prepared: record.requests.keys().cloned().collect(),
+    })
 }

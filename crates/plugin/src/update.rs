@@ -33,6 +33,18 @@ pub trait MetadataUpdater: Send + Sync {
         request: &'a str,
         devices: Vec<Device>,
     ) -> MetadataUpdate<'a>;
+
+    /// Closes the gate of one request of a prepared claim again: the driver has taken the device from the pod, and no container
+    /// that references the request can be created before the next update. Containers that run keep what they have.
+    ///
+    /// For drivers with [`crate::DeferredMetadata::Gate`]. Does nothing by default, for updaters of tests.
+    fn withdraw_request_metadata<'a>(
+        &'a self,
+        _claim: &'a ClaimRef,
+        _request: &'a str,
+    ) -> BoxFuture<'a, Result<(), UpdateError>> {
+        std::future::ready(Ok(())).boxed()
+    }
 }
 
 /// Why metadata was not updated. Containers still see the old content, unless the new content was written and only the CDI
@@ -140,6 +152,8 @@ pub(crate) trait UpdateClaims: Send + Sync {
         devices: Vec<Device>,
         reports: Vec<DeviceStatus>,
     ) -> BoxFuture<'a, Result<i64, ClaimError>>;
+
+    fn withdraw<'a>(&'a self, claim: &'a ClaimRef, request: &'a str) -> BoxFuture<'a, Result<(), ClaimError>>;
 }
 
 impl<P: DraPlugin> UpdateClaims for Service<P> {
@@ -151,6 +165,10 @@ impl<P: DraPlugin> UpdateClaims for Service<P> {
         reports: Vec<DeviceStatus>,
     ) -> BoxFuture<'a, Result<i64, ClaimError>> {
         Service::update(self, claim, request, devices, reports).boxed()
+    }
+
+    fn withdraw<'a>(&'a self, claim: &'a ClaimRef, request: &'a str) -> BoxFuture<'a, Result<(), ClaimError>> {
+        Service::withdraw(self, claim, request).boxed()
     }
 }
 
@@ -198,5 +216,17 @@ impl MetadataUpdater for Updater {
             let updated = service.update(claim, request, devices, reports).await;
             updated.map_err(|error| UpdateError(Failure::Claim(error)))
         })
+    }
+
+    fn withdraw_request_metadata<'a>(
+        &'a self,
+        claim: &'a ClaimRef,
+        request: &'a str,
+    ) -> BoxFuture<'a, Result<(), UpdateError>> {
+        async move {
+            let service = self.service().await?;
+            service.withdraw(claim, request).await.map_err(|error| UpdateError(Failure::Claim(error)))
+        }
+        .boxed()
     }
 }

@@ -200,6 +200,19 @@ fn other_files_than_metadata_files_are_ignored() {
 }
 
 #[test]
+fn a_directory_can_be_listed_by_its_path() {
+    let tree = Tree::new();
+    let path = PathBuf::from(claim_path("c", "r", "b.x"));
+    tree.write(&path, "");
+    tree.write(claim_path("c", "r", "a.x"), "");
+    let directory = path.parent().unwrap();
+    assert_eq!(tree.reader().list_directory(directory).unwrap(), ["a.x-metadata.json", "b.x-metadata.json"]);
+    let missing = tree.reader().list_directory(Path::new("/nowhere")).unwrap_err();
+    assert_eq!(missing.class(), ErrorClass::NotFound);
+    assert!(tree.reader().list_directory(&path).is_err());
+}
+
+#[test]
 fn one_file_can_be_read_by_its_path() {
     let tree = Tree::new();
     let written = metadata("c", "r", "a.x", &["d"]);

@@ -29,7 +29,7 @@ use crate::registration::RegistrationStatus;
 const LIST: &str = "\
 /healthz   whether the driver works (?verbose: check by check)
 /livez     the same
-/readyz    whether, in addition, the kubelet has registered the driver
+/readyz    whether, in addition, the kubelet has registered the driver, and it is ready
 /metrics   OpenMetrics
 /statusz   version, registration and settings, for humans
 ";
@@ -43,6 +43,8 @@ pub(crate) struct Pages {
     pub(crate) registration: watch::Receiver<RegistrationStatus>,
     /// The fatal error of the driver, if any. It is public, so it must not name claims.
     pub(crate) fatal: watch::Receiver<Option<String>>,
+    /// Why the driver itself says that it is not ready, if it does.
+    pub(crate) not_ready: watch::Receiver<Option<String>>,
     /// Checks whether the driver's runtime runs tasks.
     pub(crate) runtime: RuntimeProbe,
     /// The metrics of the instance.
@@ -58,6 +60,8 @@ pub(crate) struct Pages {
 enum Check {
     Servers,
     Registration,
+    /// What the driver says of itself.
+    Driver,
 }
 
 /// The reason why a check fails. It is public, so it must not name claims.
@@ -78,17 +82,24 @@ enum CheckError {
     /// The kubelet refused the driver.
     #[error("the kubelet refused the registration: {}", Printable::cut(.0))]
     RegistrationRefused(String),
+    /// The driver says that it is not ready.
+    #[error("{}", Printable::cut(.0))]
+    Driver(String),
 }
 
 /// The health pages and their checks.
-const HEALTH: [(&str, &[Check]); 3] =
-    [("healthz", &[Check::Servers]), ("livez", &[Check::Servers]), ("readyz", &[Check::Servers, Check::Registration])];
+const HEALTH: [(&str, &[Check]); 3] = [
+    ("healthz", &[Check::Servers]),
+    ("livez", &[Check::Servers]),
+    ("readyz", &[Check::Servers, Check::Registration, Check::Driver]),
+];
 
 impl Check {
     fn name(self) -> &'static str {
         match self {
             Self::Servers => "servers",
             Self::Registration => "registration",
+            Self::Driver => "driver",
         }
     }
 
@@ -104,6 +115,10 @@ impl Check {
                 RegistrationStatus::Registered => Ok(()),
                 RegistrationStatus::Waiting => Err(CheckError::NotRegistered),
                 RegistrationStatus::Failed { error } => Err(CheckError::RegistrationRefused(error.clone())),
+            },
+            Self::Driver => match &*pages.not_ready.borrow() {
+                None => Ok(()),
+                Some(reason) => Err(CheckError::Driver(reason.clone())),
             },
         }
     }

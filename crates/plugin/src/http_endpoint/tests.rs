@@ -30,6 +30,7 @@ struct Driver {
     endpoint: HttpEndpoint,
     registration: watch::Sender<RegistrationStatus>,
     fatal: watch::Sender<Option<String>>,
+    not_ready: watch::Sender<Option<String>>,
     metrics: Metrics,
 }
 
@@ -45,12 +46,14 @@ impl Driver {
     fn start_on(runtime: RuntimeProbe, limits: Limits) -> Self {
         let registration = watch::Sender::default();
         let fatal = watch::Sender::default();
+        let not_ready = watch::Sender::default();
         let driver = DriverName::new("gpu.example.com").unwrap();
         let metrics = Metrics::new(&driver);
         let pages = Pages {
             driver,
             registration: registration.subscribe(),
             fatal: fatal.subscribe(),
+            not_ready: not_ready.subscribe(),
             runtime,
             metrics: metrics.clone(),
             publishing: Overview::default(),
@@ -61,7 +64,7 @@ impl Driver {
             ],
         };
         let endpoint = HttpListener::bind(ANY_PORT).unwrap().serve_with(pages, limits).unwrap();
-        Self { endpoint, registration, fatal, metrics }
+        Self { endpoint, registration, fatal, not_ready, metrics }
     }
 
     async fn connect(&self) -> TcpStream {
@@ -135,7 +138,7 @@ async fn a_driver_is_ready_while_it_is_registered() {
     let driver = Driver::start();
     let waiting = "waiting for the kubelet to register the driver";
     assert_eq!(driver.status("/readyz").await, (503, format!("{waiting}\n")));
-    let verbose = format!("[+]servers ok\n[-]registration failed: {waiting}\nreadyz check failed\n");
+    let verbose = format!("[+]servers ok\n[-]registration failed: {waiting}\n[+]driver ok\nreadyz check failed\n");
     assert_eq!(driver.status("/readyz?verbose").await, (503, verbose));
     assert_eq!(driver.status("/readyz/registration").await, (503, format!("{waiting}\n")));
     assert_eq!(driver.status("/readyz/servers").await, (200, "ok".to_owned()));
@@ -148,12 +151,17 @@ async fn a_driver_is_ready_while_it_is_registered() {
 
     driver.registration.send_replace(RegistrationStatus::Registered);
     assert_eq!(driver.status("/readyz").await, (200, "ok".to_owned()));
-    let verbose = "[+]servers ok\n[+]registration ok\nreadyz check passed\n";
+    let verbose = "[+]servers ok\n[+]registration ok\n[+]driver ok\nreadyz check passed\n";
     assert_eq!(driver.status("/readyz?verbose").await, (200, verbose.to_owned()));
+
+    driver.not_ready.send_replace(Some("no runtime".to_owned()));
+    assert_eq!(driver.status("/readyz").await, (503, "no runtime\n".to_owned()));
+    assert_eq!(driver.status("/livez").await, (200, "ok".to_owned()));
+    driver.not_ready.send_replace(None);
 
     driver.fatal.send_replace(Some("out of luck".to_owned()));
     assert_eq!(driver.status("/readyz").await, (503, "out of luck\n".to_owned()));
-    let verbose = "[-]servers failed: out of luck\n[+]registration ok\nreadyz check failed\n";
+    let verbose = "[-]servers failed: out of luck\n[+]registration ok\n[+]driver ok\nreadyz check failed\n";
     assert_eq!(driver.status("/readyz?verbose").await, (503, verbose.to_owned()));
 }
 

@@ -36,6 +36,42 @@ fn a_gate_is_closed_again_for_other_devices() {
     assert!(!disk.has_spec("net"));
 }
 
+/// The interface has left the pod: the next container needs new metadata.
+#[test]
+fn a_gate_that_is_closed_again_stays_closed_until_the_next_update() {
+    let disk = Disk::new();
+    let store = disk.store();
+    store.prepare(&claim(), None, gated(), &uses()).unwrap();
+    store.update(&claim(), &name("net"), vec![device("nic-0", "second")]).unwrap();
+    store.withdraw(&claim(), &name("net")).unwrap();
+    assert!(!disk.has_spec("net"));
+    let content = fs::read(disk.file_of(&claim(), "net")).unwrap();
+    assert!(decode(&content).is_ok(), "containers that still run keep what they have");
+    store.prepare(&claim(), None, gated(), &uses()).unwrap();
+    store.recover();
+    assert!(!disk.has_spec("net"));
+    store.withdraw(&claim(), &name("net")).unwrap();
+    store.update(&claim(), &name("net"), vec![device("nic-0", "third")]).unwrap();
+    assert!(disk.has_spec("net"));
+    store.withdraw(&claim(), &name("other")).unwrap_err();
+}
+
+/// A driver that dies while it closes the gate has closed it for the next one.
+#[test]
+fn a_gate_is_open_or_closed_whatever_call_is_the_last() {
+    for at in 0..40 {
+        let disk = Disk::new();
+        disk.store().prepare(&claim(), None, gated(), &uses()).unwrap();
+        disk.store().update(&claim(), &name("net"), vec![device("nic-0", "second")]).unwrap();
+        let (store, _files) = disk.faulty(Fault::FailHalf(at, Errno::NOSPC));
+        let is_closed = store.is_ok_and(|store| store.withdraw(&claim(), &name("net")).is_ok());
+        disk.store().recover();
+        assert!(!is_closed || !disk.has_spec("net"), "call {at}: closed, and open again after a restart");
+        disk.store().withdraw(&claim(), &name("net")).unwrap();
+        assert!(!disk.has_spec("net"), "call {at}");
+    }
+}
+
 /// An update that could not open the gate is retried.
 #[test]
 fn a_gate_that_could_not_be_opened_is_opened_by_the_next_update() {

@@ -3,7 +3,9 @@
 //!
 //! The driver must never be called to prepare a device for one claim while another claim holds it: from the call of `prepare`
 //! until a successful `unprepare`. An instance cannot know what the other one has prepared unless the kubelet got the response
-//! and the claim has metadata, so only such cases count across instances. In the end no files of any claim are left.
+//! and the claim has metadata, so only such cases count across instances. Nor can it know whether the other one has unprepared
+//! a claim before it prepared it again with another allocation: it believes the record, and a device of a failed prepare of its
+//! own that is not in the record counts as released. In the end no files of any claim are left.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -80,6 +82,11 @@ impl Hardware {
         let prepare = self.prepares.fetch_add(1, Ordering::Relaxed);
         let uid = claim.reference().uid.to_string();
         let mut devices = self.devices.lock().unwrap();
+        let allocated = |device: &String| claim.results().any(|result| result.device == *device);
+        for (_, holders) in devices.iter_mut().filter(|(device, _)| !allocated(device)) {
+            let hold = holders.get_mut(&uid);
+            hold.into_iter().for_each(|hold| hold.instances.retain(|known| *known == instance));
+        }
         for result in claim.results() {
             let holders = devices.entry(result.device.clone()).or_default();
             for (other, hold) in holders.iter().filter(|(other, _)| **other != uid) {
