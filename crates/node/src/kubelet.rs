@@ -22,7 +22,7 @@ mod timing;
 
 pub use self::checkpoint::CheckpointError;
 pub use self::claim::{ClaimId, Device};
-pub use self::containers::{Containers, StartError};
+pub use self::containers::{Containers, SandboxSpec, StartError};
 pub use self::health::{DeviceHealth, HealthStatus, HealthVersion};
 pub use self::manager::CachedClaim;
 pub use self::peer::{Peer, PeerError, PeerInfo};

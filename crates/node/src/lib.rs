@@ -4,8 +4,10 @@ mod eventually;
 mod inotify;
 pub mod kubelet;
 mod node;
+pub mod nri;
 mod objects;
 pub mod runner;
+mod runtime;
 mod scheduler;
 
 pub use drakkar_apiserver::{self as api, ApiServer, Identity};

@@ -26,8 +26,10 @@ pub use self::error::NodeError;
 pub use self::leftovers::Leftovers;
 use self::node_containers::NodeContainers;
 pub use self::pod::{AllocatedClaim, PodHandle};
-use crate::kubelet::{self, Kubelet, Release, Timing};
+use crate::kubelet::{self, Containers, Kubelet, Release, Timing};
+use crate::nri::Nri;
 use crate::runner::Runner;
+use crate::runtime::RuntimeHandle;
 use crate::scheduler::Scheduler;
 
 /// An embedded node: an API server, a scheduler, a kubelet and a container runner for the drivers under test, connected by
@@ -65,6 +67,8 @@ pub struct Node {
     // Fields are dropped in this order.
     kubelet: Mutex<Option<Kubelet>>,
     scheduler: Mutex<Option<Scheduler>>,
+    /// With NRI only.
+    runtime: Option<RuntimeHandle>,
     runner: Arc<Runner>,
     api: ApiServer,
     directory: Arc<Directory>,
@@ -86,6 +90,9 @@ impl Node {
         self.stop_kubelet().await;
         if let Some(scheduler) = self.scheduler.lock().await.take() {
             scheduler.stop().await;
+        }
+        if let Some(runtime) = self.runtime {
+            runtime.stop().await;
         }
         drop(self.runner);
         self.directory.remove().map_err(NodeError::Directory)
@@ -133,6 +140,12 @@ impl Node {
         &self.runner
     }
 
+    /// Returns the runtime's side of NRI. Fails unless the node was started with [`NodeBuilder::nri`].
+    pub fn nri(&self) -> Result<Nri<'_>, NodeError> {
+        let runtime = self.runtime.as_ref().ok_or(NodeError::NoNri)?;
+        Ok(Nri::new(runtime.runtime()))
+    }
+
     /// Returns the identity that a driver on this node has towards the API server.
     pub fn driver_identity(&self, driver: &str) -> Identity {
         Identity::Driver {
@@ -155,7 +168,7 @@ impl Node {
     }
 
     /// Starts a driver as a process of its own, with the environment variables `KUBECONFIG`, `NODE_NAME`, `KUBELET_ROOT_DIR`
-    /// and `CDI_DIR` of this node.
+    /// and `CDI_DIR` of this node, and `NRI_SOCKET` if it has NRI.
     pub fn spawn(&self, driver: &str, command: std::process::Command) -> Result<DriverProcess, NodeError> {
         // The name becomes part of file names.
         drakkar_metadata::name::DriverName::new(driver)?;
@@ -170,6 +183,9 @@ impl Node {
             .env("NODE_NAME", &self.name)
             .env("KUBELET_ROOT_DIR", self.kubelet_root())
             .env("CDI_DIR", self.cdi_directory());
+        if let Some(runtime) = &self.runtime {
+            command.env("NRI_SOCKET", runtime.runtime().nri().socket());
+        }
         DriverProcess::start(command, &directory.join(format!("{driver}.log")))
     }
 
@@ -196,13 +212,16 @@ impl Node {
         }
     }
 
-    /// Simulates a reboot: kills and restarts the kubelet, kills all containers, and removes the CDI specs, which a real node
-    /// keeps in memory.
+    /// Simulates a reboot: kills and restarts the kubelet, kills all containers, removes the networks of pods, and removes the
+    /// CDI specs, which a real node keeps in memory.
     pub async fn reboot(&self) -> Result<(), NodeError> {
         self.kill_kubelet().await;
         for container in self.runner.all() {
             self.runner.kill(&container.id).await?;
             self.runner.remove(&container.id)?;
+        }
+        if let Some(runtime) = &self.runtime {
+            runtime.reboot().await.map_err(NodeError::Nri)?;
         }
         match std::fs::remove_dir_all(self.cdi_directory()) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(NodeError::Directory(error)),
@@ -248,11 +267,15 @@ impl Node {
     }
 
     async fn new_kubelet(&self) -> Result<Kubelet, NodeError> {
+        let containers: Arc<dyn Containers> = match &self.runtime {
+            Some(runtime) => Arc::new(runtime.runtime().clone()),
+            None => Arc::new(NodeContainers { runner: self.runner.clone(), _directory: self.directory.clone() }),
+        };
         let config = kubelet::Config {
             client: self.api.client(&Identity::Node(self.name.clone()))?,
             node_name: self.name.clone(),
             root: self.kubelet_root(),
-            runner: Arc::new(NodeContainers { runner: self.runner.clone(), _directory: self.directory.clone() }),
+            runner: containers,
             timing: self.timing.clone(),
             release: self.release,
             register_node: true,

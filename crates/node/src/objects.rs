@@ -161,6 +161,17 @@ impl ClaimSpec {
         self.push(json!({"name": name, "firstAvailable": classes}))
     }
 
+    /// Adds opaque parameters for a driver, for these requests or, without any, for all of them.
+    #[must_use]
+    pub fn parameters(mut self, requests: &[&str], driver: &str, parameters: &Value) -> Self {
+        let entry = json!({"requests": requests, "opaque": {"driver": driver, "parameters": parameters}});
+        match self.0["devices"]["config"].as_array_mut() {
+            Some(config) => config.push(entry),
+            None => self.0["devices"]["config"] = json!([entry]),
+        }
+        self
+    }
+
     /// Returns a claim in the namespace `default`.
     pub fn claim(self, name: &str) -> Value {
         json!({

@@ -7,8 +7,8 @@
 //!
 //! A container has namespaces of its own, a few capabilities, no way to gain more, and a seccomp filter. As root it sees only
 //! its own processes; in a user namespace it sees those of the host. Nevertheless it is made to show what a driver does to a
-//! container, not to confine untrusted code: programs and their files are the host's, and so are the network, the user ids
-//! of root's containers, and CPU and memory, which are not limited.
+//! container, not to confine untrusted code: programs and their files are the host's, and so are the network (except on a node
+//! with [NRI](crate::nri)), the user ids of root's containers, and CPU and memory, which are not limited.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), drakkar_node::runner::Error> {
@@ -36,10 +36,12 @@ mod guard;
 mod isolation;
 mod launch;
 mod leftovers;
+mod limit;
 mod mount_options;
 mod namespaces;
 mod native;
 mod oci;
+pub(crate) mod pod_namespaces;
 mod root;
 mod spawn;
 mod spawner;
@@ -61,12 +63,15 @@ use tokio::sync::watch;
 
 pub use error::Error;
 pub use isolation::Isolation;
+pub(crate) use limit::Limit;
+pub(crate) use mount_options::ignored as ignored_mount_options;
+pub(crate) use native::Extras;
 pub use spec::{ContainerId, ContainerInfo, ContainerSpec, Exit, HostPath, State};
 
 use cdi::{Cache, Edits, Specs};
 use containers::Containers;
 use guard::Guard;
-use launch::Launcher;
+use launch::{Launch, Launcher};
 use root::MountPoints;
 use spawner::Spawner;
 
@@ -190,6 +195,65 @@ impl Runner {
             let _ = result.send(launcher.start(&spec));
         })?;
         outcome.await.map_err(|_closed| gone())?
+    }
+
+    /// Returns what a container would get, like [`resolve`](Self::resolve), without blocking the caller's thread.
+    pub(crate) async fn resolve_container(&self, spec: &ContainerSpec) -> Result<Edits, Error> {
+        let launcher = Arc::clone(&self.launcher);
+        let spec = spec.clone();
+        let outcome = self.spawner()?.run(move |result| {
+            let _ = result.send(launcher.resolve(&spec));
+        })?;
+        let (edits, _) = outcome.await.map_err(|_closed| gone())??;
+        Ok(edits)
+    }
+
+    /// Applies further CDI devices to the edits of a container.
+    pub(crate) async fn inject(
+        &self,
+        spec: &ContainerSpec,
+        devices: Vec<String>,
+        mut edits: Edits,
+    ) -> Result<Edits, Error> {
+        let launcher = Arc::clone(&self.launcher);
+        let spec = spec.clone();
+        let outcome = self.spawner()?.run(move |result| {
+            let _ = result.send(launcher.inject(&spec, &devices, &mut edits).map(|()| edits));
+        })?;
+        outcome.await.map_err(|_closed| gone())?
+    }
+
+    /// Returns the id for a new container.
+    pub(crate) fn new_id(spec: &ContainerSpec) -> ContainerId {
+        launch::new_id(spec)
+    }
+
+    /// Starts a container whose edits are resolved, under an id of [`new_id`](Self::new_id).
+    pub(crate) async fn start_resolved(
+        &self,
+        id: ContainerId,
+        spec: ContainerSpec,
+        edits: Edits,
+        extras: Extras,
+    ) -> Result<ContainerId, Error> {
+        let launcher = Arc::clone(&self.launcher);
+        let outcome = self.spawner()?.run(move |result| {
+            let notes = launcher.notes(&edits);
+            // The caller may be gone; the container is in the list.
+            let _ = result.send(launcher.launch(&Launch { id, spec, edits, notes, extras }));
+        })?;
+        outcome.await.map_err(|_closed| gone())?
+    }
+
+    /// Adds a container that was created, and whose start was refused, to the list. Returns the error.
+    pub(crate) fn add_failed(
+        &self,
+        id: ContainerId,
+        spec: ContainerSpec,
+        reason: String,
+    ) -> Result<ContainerId, Error> {
+        let launch = Launch { id, spec, edits: Edits::default(), notes: Vec::new(), extras: Extras::default() };
+        Err(self.launcher.add_failed(&launch, reason))
     }
 
     /// Returns the containers of a pod, in the order in which they were started.

@@ -1,5 +1,6 @@
 //! The interface between a kubelet and a container runtime.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -20,6 +21,50 @@ pub trait Containers: Send + Sync + 'static {
     fn remove(&self, id: &ContainerId);
     /// Returns a value that changes whenever the state of a container changes.
     fn subscribe(&self) -> watch::Receiver<u64>;
+
+    /// Reports whether a pod has a sandbox in which containers can be started. A runtime without sandboxes reports whether the
+    /// pod has containers.
+    fn has_sandbox(&self, pod_uid: &str) -> bool {
+        !self.list(pod_uid).is_empty()
+    }
+
+    /// Makes the sandbox of a pod, unless it has one. The error is for people.
+    fn run_sandbox(&self, spec: SandboxSpec) -> BoxFuture<'_, Result<(), String>> {
+        drop(spec);
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Stops the sandboxes of a pod, after its containers.
+    fn stop_sandbox<'a>(&'a self, _pod_uid: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+
+    /// Removes the sandboxes of a pod, after its containers.
+    fn remove_sandbox<'a>(&'a self, _pod_uid: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+
+    /// Returns the addresses of a pod.
+    fn pod_ips(&self, _pod_uid: &str) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// A pod to make a sandbox for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SandboxSpec {
+    /// The UID of the pod.
+    pub pod_uid: String,
+    /// The name of the pod.
+    pub pod_name: String,
+    /// The namespace of the pod.
+    pub namespace: String,
+    /// The labels of the pod.
+    pub labels: BTreeMap<String, String>,
+    /// The annotations of the pod.
+    pub annotations: BTreeMap<String, String>,
+    /// Whether the pod has the network of the host.
+    pub host_network: bool,
 }
 
 /// Why a container did not start.

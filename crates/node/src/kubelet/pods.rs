@@ -165,4 +165,6 @@ impl Pods {
 }
 
 #[cfg(test)]
+mod sandbox_tests;
+#[cfg(test)]
 mod tests;

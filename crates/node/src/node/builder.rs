@@ -7,7 +7,9 @@ use tokio::sync::Mutex;
 use super::directory::Directory;
 use super::{Node, NodeError, cdi_directory, kubelet_root, static_cdi_directory};
 use crate::kubelet::{Release, Timing};
+use crate::nri;
 use crate::runner::{self, Isolation, Runner};
+use crate::runtime::RuntimeHandle;
 use crate::scheduler::Scheduler;
 
 /// Configures and starts a [`Node`].
@@ -20,6 +22,7 @@ pub struct NodeBuilder {
     api: api::Config,
     has_scheduler: bool,
     has_kubelet: bool,
+    nri: Option<nri::Config>,
 }
 
 impl Default for NodeBuilder {
@@ -33,6 +36,7 @@ impl Default for NodeBuilder {
             api: api::Config { tls: true, ..api::Config::default() },
             has_scheduler: true,
             has_kubelet: true,
+            nri: None,
         }
     }
 }
@@ -73,6 +77,14 @@ impl NodeBuilder {
         self
     }
 
+    /// Gives the node's container runtime NRI, and pods sandboxes with networks of their own; see [`nri`](crate::nri). Without
+    /// it there are no sandboxes, and pods have the host's network.
+    #[must_use]
+    pub fn nri(mut self, config: nri::Config) -> Self {
+        self.nri = Some(config);
+        self
+    }
+
     /// Runs no scheduler: the test allocates claims itself.
     #[must_use]
     pub fn without_scheduler(mut self) -> Self {
@@ -104,15 +116,25 @@ impl NodeBuilder {
         } else {
             None
         };
+        let directory = Arc::new(directory);
+        let runner = Arc::new(runner);
+        let runtime = match self.nri {
+            Some(config) => {
+                let started = RuntimeHandle::start(runner.clone(), config, directory.path(), directory.clone());
+                Some(started.map_err(NodeError::Nri)?)
+            }
+            None => None,
+        };
         let node = Node {
             name: self.name,
             timing: self.timing,
             release: self.release,
             kubelet: Mutex::new(None),
             scheduler: Mutex::new(scheduler),
-            runner: Arc::new(runner),
+            runtime,
+            runner,
             api,
-            directory: Arc::new(directory),
+            directory,
         };
         node.create(serde_json::json!({
             "apiVersion": "v1", "kind": "Node",

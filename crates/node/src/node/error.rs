@@ -21,6 +21,12 @@ pub enum NodeError {
     /// The container runner failed.
     #[error("container runner: {0}")]
     Runner(#[from] runner::Error),
+    /// The socket of NRI cannot be used.
+    #[error("NRI: {0}")]
+    Nri(#[source] io::Error),
+    /// The node has no NRI.
+    #[error("the node has no NRI: start it with `Node::builder().nri(…)`")]
+    NoNri,
     /// A request to the API server failed.
     #[error("{what}: {source}")]
     Request {

@@ -9,6 +9,7 @@ use kube::api::{Api, DeleteParams, ListParams};
 
 use super::wait::{TimedOut, wait_until};
 use super::{Node, NodeError};
+use crate::nri::Sandbox;
 use crate::runner::{ContainerInfo, State};
 
 /// How long a pod may take to reach the state that is waited for.
@@ -131,6 +132,12 @@ impl PodHandle<'_> {
         let container = self.container(container, |_| true)?;
         let logs = self.node.runner.logs(&container.id).map_err(NodeError::Directory)?;
         Ok(String::from_utf8_lossy(&logs).into_owned())
+    }
+
+    /// Returns the sandbox in which the pod's containers run; only on a node with [NRI](crate::nri).
+    pub fn sandbox(&self) -> Option<Sandbox> {
+        let sandboxes = self.node.nri().ok()?.sandboxes();
+        sandboxes.into_iter().find(|sandbox| sandbox.pod_uid == self.uid && sandbox.is_ready)
     }
 
     /// Returns the process id of a running container.

@@ -20,10 +20,10 @@ use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, mount_change, move_mount,
     open_tree, unmount,
 };
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-use super::{capabilities, namespaces, spawn};
+use super::{capabilities, guard, namespaces, spawn};
 
 /// The most directories of the host in a root.
 pub(super) const MAX_HOST_DIRECTORIES: usize = 32;
@@ -41,6 +41,8 @@ pub(super) enum ChildAction {
     Write { path: &'static CStr, text: Vec<u8> },
     /// Sends handles to the namespaces to the parent, which could open them only while the process exists.
     SendNamespaces(&'static [LinkNameSpaceType]),
+    /// Sends a socket for the configuration of the network namespace to the parent.
+    SendNetworkSocket,
     /// Sets the host name, in a UTS namespace.
     HostName(Vec<u8>),
     /// Makes all mounts private, so that changes do not reach the host.
@@ -67,7 +69,7 @@ pub(super) enum ChildAction {
     Node { at: ContainerPath, kind: FileType, mode: Mode, device: Dev, owner: Option<Uid>, group: Option<Gid> },
     /// Changes to the new root and unmounts the host's.
     Pivot,
-    /// Joins a namespace of a running container.
+    /// Joins a namespace of a running container, or of the container's pod.
     Join { namespace: OwnedFd, kind: LinkNameSpaceType },
     /// Sets the umask.
     Umask(Mode),
@@ -75,6 +77,8 @@ pub(super) enum ChildAction {
     Groups(Vec<Gid>),
     /// Changes the working directory.
     WorkingDirectory(CString),
+    /// Sets a resource limit.
+    Limit { resource: Resource, limit: Rlimit },
     /// Drops all but a few [capabilities].
     DropCapabilities,
     /// Sets `no_new_privs`.
@@ -87,6 +91,8 @@ pub(super) enum ChildAction {
     DieWithParent(OwnedFd),
     /// Becomes the [guard](super::guard), and executes no program.
     Guard,
+    /// Becomes a process that unmounts a directory when the socket that is its standard input closes, and executes no program.
+    UnmountGuard(CString),
     /// Fails, which shows that all actions before it work.
     Abort,
 }
@@ -209,6 +215,7 @@ impl ChildAction {
             Self::Unshare(flags) => spawn::unshare(*flags),
             Self::Write { path, text } => write(path, text),
             Self::SendNamespaces(kinds) => namespaces::send(state.channel, kinds, &spawn::NAMESPACES),
+            Self::SendNetworkSocket => namespaces::send_network_socket(state.channel, &spawn::NAMESPACES),
             Self::HostName(name) => rustix::system::sethostname(name),
             Self::PrivateMounts => mount_change(c"/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE),
             Self::NewRoot { at } => {
@@ -263,6 +270,7 @@ impl ChildAction {
             }
             Self::Groups(groups) => rustix::thread::set_thread_groups(groups),
             Self::WorkingDirectory(path) => rustix::process::chdir(&**path),
+            Self::Limit { resource, limit } => rustix::process::setrlimit(*resource, *limit),
             Self::DropCapabilities => capabilities::drop_others(),
             Self::NoNewPrivileges => rustix::thread::set_no_new_privs(true),
             Self::FilterCalls(filter) => spawn::filter_calls(filter),
@@ -273,7 +281,12 @@ impl ChildAction {
                 let ended = poll(&mut [PollFd::new(parent, PollFlags::IN)], Some(&Timespec::default()))?;
                 if ended == 0 { Ok(()) } else { Err(Errno::SRCH) }
             }
-            Self::Guard => spawn::become_guard(),
+            Self::Guard => spawn::become_guard(guard::run),
+            Self::UnmountGuard(path) => spawn::become_guard(|socket| {
+                guard::wait(socket);
+                // A failure cannot be reported to anyone.
+                let _ = unmount(&**path, UnmountFlags::DETACH);
+            }),
             Self::Abort => Err(Errno::CANCELED),
         }
     }
@@ -366,6 +379,7 @@ impl fmt::Display for ChildAction {
             Self::Unshare(_) => f.write_str("create mount and other namespaces"),
             Self::Write { path, .. } => write!(f, "write {}", path.to_string_lossy()),
             Self::SendNamespaces(_) => f.write_str("send the namespaces"),
+            Self::SendNetworkSocket => f.write_str("open a network socket"),
             Self::HostName(name) => write!(f, "set the host name {}", String::from_utf8_lossy(name)),
             Self::PrivateMounts => f.write_str("make mounts private"),
             Self::NewRoot { at } => write!(f, "mount a new root at {}", at.to_string_lossy()),
@@ -381,16 +395,17 @@ impl fmt::Display for ChildAction {
             Self::ReadOnly(path) => write!(f, "make {path} read-only"),
             Self::Node { at, .. } => write!(f, "create device node {at}"),
             Self::Pivot => f.write_str("change to the new root"),
-            Self::Join { kind, .. } => write!(f, "join the container's {} namespace", namespaces::name(*kind)),
+            Self::Join { kind, .. } => write!(f, "join the {} namespace", namespaces::name(*kind)),
             Self::Umask(_) => f.write_str("set the umask"),
             Self::Groups(_) => f.write_str("set the groups"),
             Self::WorkingDirectory(path) => write!(f, "change to directory {}", path.to_string_lossy()),
+            Self::Limit { resource, .. } => write!(f, "set the limit {resource:?}"),
             Self::DropCapabilities => f.write_str("drop capabilities"),
             Self::FilterCalls(_) => f.write_str("filter system calls"),
             Self::NoNewPrivileges => f.write_str("set no_new_privs"),
             Self::CloseOthers => f.write_str("close inherited files"),
             Self::DieWithParent(_) => f.write_str("set the parent death signal"),
-            Self::Guard => f.write_str("become a guard"),
+            Self::Guard | Self::UnmountGuard(_) => f.write_str("become a guard"),
             Self::Abort => f.write_str("abort"),
         }
     }

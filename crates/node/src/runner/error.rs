@@ -56,6 +56,14 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
+    /// The start of the container was refused.
+    #[error("container {container}: {reason}")]
+    Refused {
+        /// Namespace, pod and container.
+        container: String,
+        /// The cause.
+        reason: String,
+    },
     /// Containers are not run, by configuration or because no isolation works.
     #[error("container {container}: not run: {reason}; it would have\n{edits}")]
     ShowOnly {
@@ -103,6 +111,6 @@ impl Error {
     /// restarts its containers. The container is then in the list, exited with code 128 and the reason `StartError`. Other
     /// errors leave nothing behind, and can be retried whatever the pod's restart policy is.
     pub fn is_start_error(&self) -> bool {
-        matches!(self, Self::Setup { .. } | Self::Program { .. })
+        matches!(self, Self::Setup { .. } | Self::Program { .. } | Self::Refused { .. })
     }
 }

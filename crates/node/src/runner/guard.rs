@@ -100,6 +100,11 @@ impl Drop for Guard {
     }
 }
 
+/// Waits until the other end of a socket, on which nothing is sent, closes. Only makes system calls.
+pub(super) fn wait(socket: BorrowedFd<'_>) {
+    while let Err(Errno::INTR) = rustix::io::read(socket, &mut [0]) {}
+}
+
 /// Runs the guard, with the socket as its standard input. Only makes system calls.
 pub(super) fn run(socket: BorrowedFd<'_>) {
     let mut held = [const { None }; SLOTS];

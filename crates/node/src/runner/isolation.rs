@@ -47,8 +47,8 @@ impl Isolation {
             Self::UserNamespace => true,
             other => return other.to_string(),
         };
-        let namespaces: Vec<&str> =
-            namespaces::kinds(user_namespace).iter().map(|kind| namespaces::name(*kind)).collect();
+        let set = namespaces::Set { user: user_namespace, network: false };
+        let namespaces: Vec<&str> = namespaces::kinds(set).iter().map(|kind| namespaces::name(*kind)).collect();
         let capabilities = capabilities::ALLOWED.iter().count();
         let filter = if syscalls::can_be_filtered() { ", seccomp" } else { "" };
         format!("namespaces ({}), {capabilities} capabilities{filter}", namespaces.join(", "))

@@ -21,8 +21,8 @@ use super::error::Error;
 use super::guard::Guard;
 use super::isolation::Isolation;
 use super::mount_options::MountOptions;
-use super::namespaces::Namespaces;
-use super::native::{self, Failure, Program};
+use super::namespaces::{self, Namespaces};
+use super::native::{self, Extras, Failure, Program};
 use super::oci::{OciContainer, Watch};
 use super::root::{InvalidPath, MountPoints};
 use super::spawn::Spawned;
@@ -49,6 +49,17 @@ pub(super) struct Launcher {
     pub guard: Option<Arc<Guard>>,
 }
 
+/// A container to start, with everything resolved.
+#[derive(Debug)]
+pub(super) struct Launch {
+    pub id: ContainerId,
+    pub spec: ContainerSpec,
+    pub edits: Edits,
+    /// The edits that are ignored.
+    pub notes: Vec<String>,
+    pub extras: Extras,
+}
+
 /// Returns the path of a container's log.
 pub(super) fn log(directory: &Path) -> PathBuf {
     directory.join("log")
@@ -73,7 +84,8 @@ impl Launcher {
         Ok((edits, notes))
     }
 
-    fn notes(&self, edits: &Edits) -> Vec<String> {
+    /// Returns which edits are ignored.
+    pub(super) fn notes(&self, edits: &Edits) -> Vec<String> {
         let oci = matches!(self.isolation, Isolation::Oci(_));
         let mut notes = Vec::new();
         if !oci {
@@ -100,20 +112,39 @@ impl Launcher {
         notes
     }
 
+    /// Applies CDI devices to edits that were resolved before.
+    pub(super) fn inject(&self, spec: &ContainerSpec, devices: &[String], edits: &mut Edits) -> Result<(), Error> {
+        self.cdi.inject(devices, edits).map_err(|source| Error::Inject { container: name(spec), source })
+    }
+
     /// Starts a container and adds it to the list.
     pub(super) fn start(&self, spec: &ContainerSpec) -> Result<ContainerId, Error> {
         let container = name(spec);
-        let Some(program_name) = spec.command.first() else { return Err(Error::NoCommand { container }) };
-        let (edits, notes) = self.resolve(spec)?;
-        if self.isolation == Isolation::ShowOnly {
-            return Err(Error::ShowOnly { container, reason: self.isolation_notes.clone(), edits: Box::new(edits) });
+        if spec.command.is_empty() {
+            return Err(Error::NoCommand { container });
         }
-        for note in &notes {
+        let (edits, notes) = self.resolve(spec)?;
+        let (id, extras) = (new_id(spec), Extras::default());
+        self.launch(&Launch { id, spec: spec.clone(), edits, notes, extras })
+    }
+
+    /// Starts a container whose edits are resolved, and adds it to the list.
+    pub(super) fn launch(&self, launch: &Launch) -> Result<ContainerId, Error> {
+        let Launch { id, spec, edits, notes, .. } = launch;
+        let container = name(spec);
+        let Some(program_name) = spec.command.first() else { return Err(Error::NoCommand { container }) };
+        if self.isolation == Isolation::ShowOnly {
+            return Err(Error::ShowOnly {
+                container,
+                reason: self.isolation_notes.clone(),
+                edits: Box::new(edits.clone()),
+            });
+        }
+        for note in notes {
             tracing::warn!(%container, note, "an edit of a CDI device is ignored");
         }
         let working_dir = spec.working_dir.as_deref().map_or(Ok("/"), |path| text("working directory", path));
         let working_dir = working_dir.map_err(|invalid| path_error(&container, invalid))?;
-        let id = new_id(spec);
         let directory = self.directory.join(id.as_str());
         let failed = |action| {
             let path = directory.clone();
@@ -125,10 +156,10 @@ impl Launcher {
         let groups = &edits.additional_gids;
         let program = Program { command: &spec.command, env: &edits.env, working_dir, groups };
         let outcome = match &self.isolation {
-            Isolation::Oci(runtime) => self.start_oci(runtime, &id, &directory, &program, spec, &edits, output),
+            Isolation::Oci(runtime) => self.start_oci(runtime, id, &directory, &program, launch, output),
             isolation => {
                 let user_namespace = *isolation == Isolation::UserNamespace;
-                self.start_native(user_namespace, &spec.pod_name, &program, &edits, output)
+                self.start_native(user_namespace, &program, launch, output)
             }
         };
         let (process, backend, start_error) = match outcome {
@@ -142,6 +173,33 @@ impl Launcher {
                 (None, Backend::native(None), Some(error))
             }
         };
+        self.record(launch, directory, working_dir, process, backend, start_error)
+    }
+
+    /// Adds a container that was created, and whose start was refused, to the list. Returns the error.
+    pub(super) fn add_failed(&self, launch: &Launch, reason: String) -> Error {
+        let error = Error::Refused { container: name(&launch.spec), reason };
+        let directory = self.directory.join(launch.id.as_str());
+        if let Err(source) = fs::create_dir(&directory).and_then(|()| File::create_new(log(&directory)).map(drop)) {
+            return Error::State { action: "create directory", path: directory, source };
+        }
+        match self.record(launch, directory, "/", None, Backend::native(None), Some(error)) {
+            Err(error) => error,
+            Ok(id) => Error::Unknown(id),
+        }
+    }
+
+    /// Adds a container to the list, and returns its id or why it did not start.
+    fn record(
+        &self,
+        launch: &Launch,
+        directory: PathBuf,
+        working_dir: &str,
+        process: Option<std::process::Child>,
+        backend: Backend,
+        start_error: Option<Error>,
+    ) -> Result<ContainerId, Error> {
+        let Launch { id, spec, edits, notes, .. } = launch;
         let started = SystemTime::now();
         let state = match (&process, &start_error) {
             (Some(process), _) => State::Running { pid: process.id() },
@@ -150,29 +208,25 @@ impl Launcher {
             }
         };
         let finished = process.is_none().then_some(started);
+        let notes = notes.clone();
         let info = ContainerInfo { finished, notes, ..ContainerInfo::new(id.clone(), spec, state, started) };
         let exec_context = Arc::new(ExecContext {
-            groups: groups.clone(),
-            env: edits.env,
+            groups: edits.additional_gids.clone(),
+            env: edits.env.clone(),
             working_dir: working_dir.to_owned(),
             backend,
             killed_for: AtomicI32::new(0),
         });
         self.containers.add(Container { info, directory, exec_context }, process)?;
-        start_error.map_or(Ok(id), Err)
+        start_error.map_or_else(|| Ok(id.clone()), Err)
     }
 
-    fn start_native(
-        &self,
-        user_namespace: bool,
-        host_name: &str,
-        program: &Program<'_>,
-        edits: &Edits,
-        output: File,
-    ) -> Outcome {
+    fn start_native(&self, user_namespace: bool, program: &Program<'_>, launch: &Launch, output: File) -> Outcome {
         let mount_points = MountPoints { root: &self.root, scratch: &self.scratch };
-        let spawned = native::start(user_namespace, host_name, program, edits, &mount_points, output)?;
-        let mut namespaces = Namespaces::new(user_namespace, spawned.namespaces);
+        let Launch { spec, edits, extras, .. } = launch;
+        let spawned = native::start(user_namespace, &spec.pod_name, program, edits, extras, &mount_points, output)?;
+        let set = namespaces::Set { user: user_namespace, network: extras.pod.is_some() };
+        let mut namespaces = Namespaces::new(set, spawned.namespaces);
         if let (Some(guard), Some(namespaces)) = (&self.guard, &mut namespaces) {
             let guarded =
                 namespaces.get(LinkNameSpaceType::Mount).map_or(Ok(None), |mounts| guard.watch(mounts).map(Some));
@@ -186,17 +240,16 @@ impl Launcher {
         Ok((spawned.child, Backend::native(namespaces)))
     }
 
-    #[allow(clippy::too_many_arguments, reason = "a bundle consists of them")]
     fn start_oci(
         &self,
         runtime: &Path,
         id: &ContainerId,
         directory: &Path,
         program: &Program<'_>,
-        spec: &ContainerSpec,
-        edits: &Edits,
+        launch: &Launch,
         output: File,
     ) -> Outcome {
+        let Launch { spec, edits, extras, .. } = launch;
         let failed = |action: &'static str| move |error| Failure::Setup(action.to_owned(), error);
         let container = OciContainer {
             runtime: runtime.to_owned(),
@@ -204,7 +257,7 @@ impl Launcher {
             bundle: directory.join("bundle"),
             id: id.to_string(),
         };
-        container.write_bundle(program, &spec.pod_name, edits).map_err(failed("write a bundle"))?;
+        container.write_bundle(program, &spec.pod_name, edits, extras).map_err(failed("write a bundle"))?;
         let watch = Watch::new(&container.bundle).map_err(failed("watch the bundle"))?;
         let mut command = container.run();
         command.stderr(output.try_clone().map_err(Failure::Program)?).stdout(output);
@@ -292,7 +345,7 @@ fn mount(path: &HostPath) -> Result<Mount, InvalidPath> {
 }
 
 /// Returns an id that is unique in this process, and very likely unique everywhere.
-fn new_id(spec: &ContainerSpec) -> ContainerId {
+pub(super) fn new_id(spec: &ContainerSpec) -> ContainerId {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let mut hash = Sha256::new();
     hash.update(format!("{}/{}/{:?}", spec.pod_uid, spec.name, SystemTime::now()));

@@ -4,6 +4,11 @@ use rustix::mount::MountFlags;
 
 use super::child_action::MountAttributes;
 
+/// Returns the options without effect here.
+pub(crate) fn ignored(options: &[String]) -> Vec<String> {
+    MountOptions::parse(options).ignored
+}
+
 /// The parsed options of a mount.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MountOptions {

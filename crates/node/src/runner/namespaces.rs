@@ -1,7 +1,7 @@
 //! The namespaces of a container, and handles to them.
 //!
-//! The network is the host's. In a user namespace, so are the processes: entering a new pid namespace without a second fork
-//! needs privileges.
+//! The network is the host's, or that of the container's pod. In a user namespace the processes are the host's: entering a new
+//! pid namespace without a second fork needs privileges.
 
 use std::ffi::CStr;
 use std::io::IoSlice;
@@ -10,7 +10,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Result;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socket_with,
+};
 use rustix::thread::{LinkNameSpaceType as Kind, UnshareFlags};
 
 use super::guard::Guarded;
@@ -18,22 +20,31 @@ use super::guard::Guarded;
 /// The most namespaces that a container has.
 pub(super) const MAX: usize = 6;
 
-/// Returns the kinds of namespaces that a container has, in the order in which they are joined: first the user namespace,
-/// which gives the privileges to join the others, and last the mount namespace.
-pub(super) fn kinds(user_namespace: bool) -> &'static [Kind] {
-    if user_namespace {
-        return &[
-            Kind::User,
-            Kind::InterProcessCommunication,
-            Kind::HostNameAndNISDomainName,
-            Kind::ControlGroup,
-            Kind::Mount,
-        ];
-    }
-    &[Kind::ProcessID, Kind::InterProcessCommunication, Kind::HostNameAndNISDomainName, Kind::ControlGroup, Kind::Mount]
+/// Which namespaces a container has besides those that all have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Set {
+    /// A user namespace, instead of a pid namespace.
+    pub user: bool,
+    /// The network namespace of a pod.
+    pub network: bool,
 }
 
-/// Returns the flags to unshare them. The pid namespace is not among them: it is for children.
+/// Returns the kinds of namespaces that a container has, in the order in which they are joined: first the user namespace,
+/// which gives the privileges to join the others, and last the mount namespace.
+pub(super) fn kinds(set: Set) -> &'static [Kind] {
+    use Kind::{ControlGroup, HostNameAndNISDomainName, InterProcessCommunication, Mount, Network, ProcessID, User};
+    match (set.user, set.network) {
+        (true, false) => &[User, InterProcessCommunication, HostNameAndNISDomainName, ControlGroup, Mount],
+        (true, true) => &[User, InterProcessCommunication, HostNameAndNISDomainName, ControlGroup, Network, Mount],
+        (false, false) => &[ProcessID, InterProcessCommunication, HostNameAndNISDomainName, ControlGroup, Mount],
+        (false, true) => {
+            &[ProcessID, InterProcessCommunication, HostNameAndNISDomainName, ControlGroup, Network, Mount]
+        }
+    }
+}
+
+/// Returns the flags to unshare them. The pid namespace is not among them: it is for children; nor is the network namespace,
+/// which the pod has already.
 pub(super) fn flags(user_namespace: bool) -> UnshareFlags {
     let mut flags = UnshareFlags::NEWNS | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS | UnshareFlags::NEWCGROUP;
     flags.set(UnshareFlags::NEWUSER, user_namespace);
@@ -73,6 +84,19 @@ pub(super) fn send(channel: BorrowedFd<'_>, kinds: &[Kind], text: &[u8]) -> Resu
     for (file, kind) in files.iter_mut().zip(kinds) {
         *file = Some(rustix::fs::openat(CWD, path(*kind), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
     }
+    send_files(channel, &files, text)
+}
+
+/// Sends a socket for the network configuration of the calling process's network namespace, with this text. Only makes
+/// system calls.
+pub(super) fn send_network_socket(channel: BorrowedFd<'_>, text: &[u8]) -> Result<()> {
+    let mut files = [const { None }; MAX];
+    // The first protocol, that of links, addresses and routes, is the default.
+    files[0] = Some(socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?);
+    send_files(channel, &files, text)
+}
+
+fn send_files(channel: BorrowedFd<'_>, files: &[Option<OwnedFd>; MAX], text: &[u8]) -> Result<()> {
     let mut sent = [channel; MAX];
     let mut count = 0;
     for (slot, file) in sent.iter_mut().zip(files.iter().flatten()) {
@@ -95,8 +119,8 @@ pub(super) struct Namespaces {
 
 impl Namespaces {
     /// Creates them from handles in the order of [`kinds`]; `None` if some are missing.
-    pub(super) fn new(user_namespace: bool, handles: Vec<OwnedFd>) -> Option<Self> {
-        let kinds = kinds(user_namespace);
+    pub(super) fn new(set: Set, handles: Vec<OwnedFd>) -> Option<Self> {
+        let kinds = kinds(set);
         let complete = handles.len() == kinds.len();
         complete.then(|| Self { handles: kinds.iter().copied().zip(handles).collect(), guarded: None })
     }

@@ -14,7 +14,9 @@ use rustix::thread::LinkNameSpaceType;
 
 use super::cdi::Edits;
 use super::child_action::ChildAction;
+use super::limit::Limit;
 use super::namespaces::{self, Namespaces};
+use super::pod_namespaces::PodNamespaces;
 use super::root::{self, HostDirectories, InvalidPath, MountPoints, c_path};
 use super::spawn::{PidNamespace, SpawnError, Spawned, spawn};
 use super::syscalls;
@@ -38,6 +40,17 @@ impl From<InvalidPath> for Failure {
     }
 }
 
+/// What a container has besides its root and its program.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Extras {
+    /// The namespaces of its pod.
+    pub(crate) pod: Option<Arc<PodNamespaces>>,
+    /// Resource limits.
+    pub(crate) limits: Vec<Limit>,
+    /// The adjustment of its score for the kernel's OOM killer.
+    pub(crate) oom_score_adj: Option<i64>,
+}
+
 /// A program to run.
 #[derive(Debug)]
 pub(super) struct Program<'a> {
@@ -56,10 +69,12 @@ pub(super) fn start(
     host_name: &str,
     program: &Program<'_>,
     edits: &Edits,
+    extras: &Extras,
     mount_points: &MountPoints<'_>,
     log: File,
 ) -> Result<Spawned, Failure> {
-    let mut actions = setup_actions(user_namespace, host_name, edits, program.working_dir, mount_points)?;
+    let mut actions = setup_actions(user_namespace, host_name, edits, extras, program.working_dir, mount_points)?;
+    actions.extend(extras.limits.iter().map(Limit::action));
     actions.extend(final_actions(user_namespace, program)?);
     let mut command = command(program);
     command.stderr(log.try_clone().map_err(Failure::Program)?).stdout(log);
@@ -89,7 +104,8 @@ pub(super) fn run_plain(command: Command) -> Result<Spawned, Failure> {
 pub(super) fn probe(user_namespace: bool, mount_points: &MountPoints<'_>) -> Result<(), String> {
     let program = Program { command: &[], env: &[], working_dir: "/", groups: &[] };
     let attempt = || {
-        let mut actions = setup_actions(user_namespace, "probe", &Edits::default(), "/", mount_points)?;
+        let extras = Extras::default();
+        let mut actions = setup_actions(user_namespace, "probe", &Edits::default(), &extras, "/", mount_points)?;
         actions.extend(final_actions(user_namespace, &program)?);
         actions.push(ChildAction::Abort);
         run(command(&program), actions, pid_namespace(user_namespace))
@@ -114,20 +130,26 @@ fn setup_actions(
     user_namespace: bool,
     host_name: &str,
     edits: &Edits,
+    extras: &Extras,
     working_dir: &str,
     mount_points: &MountPoints<'_>,
 ) -> Result<Vec<ChildAction>, Failure> {
     let host = HostDirectories::read().map_err(|error| Failure::Setup("read directory /".to_owned(), error))?;
-    let mut actions = vec![ChildAction::Session, ChildAction::Unshare(namespaces::flags(user_namespace))];
-    if user_namespace {
-        let uid = rustix::process::geteuid().as_raw();
-        let gid = rustix::process::getegid().as_raw();
-        let write = |path, text: String| ChildAction::Write { path, text: text.into_bytes() };
-        actions.push(write(c"/proc/self/setgroups", "deny".to_owned()));
-        actions.push(write(c"/proc/self/uid_map", format!("0 {uid} 1\n")));
-        actions.push(write(c"/proc/self/gid_map", format!("0 {gid} 1\n")));
+    let mut actions = vec![ChildAction::Session];
+    if let Some(adjustment) = extras.oom_score_adj {
+        let text = adjustment.to_string().into_bytes();
+        actions.push(ChildAction::Write { path: c"/proc/self/oom_score_adj", text });
     }
-    actions.push(ChildAction::SendNamespaces(namespaces::kinds(user_namespace)));
+    if let Some(pod) = &extras.pod {
+        actions.extend(pod.join().map_err(Failure::Program)?);
+    }
+    let new_user_namespace = user_namespace && extras.pod.is_none();
+    actions.push(ChildAction::Unshare(namespaces::flags(new_user_namespace)));
+    if new_user_namespace {
+        actions.extend(map_user());
+    }
+    let set = namespaces::Set { user: user_namespace, network: extras.pod.is_some() };
+    actions.push(ChildAction::SendNamespaces(namespaces::kinds(set)));
     // Names of pods are ASCII; a truncated one must not end with a separator.
     let host_name = host_name.get(..MAX_HOST_NAME).unwrap_or(host_name).trim_end_matches(['-', '.']);
     if !host_name.is_empty() {
@@ -137,6 +159,18 @@ fn setup_actions(
     actions.extend(root::actions(&host, edits, working_dir, user_namespace, mount_points)?);
     actions.push(ChildAction::Pivot);
     Ok(actions)
+}
+
+/// Returns the actions that make the caller root in a new user namespace.
+pub(super) fn map_user() -> [ChildAction; 3] {
+    let uid = rustix::process::geteuid().as_raw();
+    let gid = rustix::process::getegid().as_raw();
+    let write = |path, text: String| ChildAction::Write { path, text: text.into_bytes() };
+    [
+        write(c"/proc/self/setgroups", "deny".to_owned()),
+        write(c"/proc/self/uid_map", format!("0 {uid} 1\n")),
+        write(c"/proc/self/gid_map", format!("0 {gid} 1\n")),
+    ]
 }
 
 /// Returns the last actions, in the container's root.

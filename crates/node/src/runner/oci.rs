@@ -20,7 +20,7 @@ use rustix::process::{PidfdFlags, Signal, pidfd_open};
 
 use super::cdi::Edits;
 use super::containers::pid;
-use super::native::Program;
+use super::native::{Extras, Program};
 use super::root::HostDirectories;
 
 /// The timeout for starting a container.
@@ -39,12 +39,19 @@ pub(super) struct OciContainer {
 
 impl OciContainer {
     /// Writes the bundle.
-    pub(super) fn write_bundle(&self, program: &Program<'_>, host_name: &str, edits: &Edits) -> io::Result<()> {
+    pub(super) fn write_bundle(
+        &self,
+        program: &Program<'_>,
+        host_name: &str,
+        edits: &Edits,
+        extras: &Extras,
+    ) -> io::Result<()> {
         let root = self.bundle.join("rootfs");
         fs::create_dir_all(&root)?;
         let host = HostDirectories::read()?;
         config::create_root(&root, &host)?;
-        let config = config::config(program, host_name, edits, &host);
+        let mut config = config::config(program, host_name, edits, &host);
+        config::add_extras(&mut config, extras);
         fs::write(self.bundle.join("config.json"), serde_json::to_vec_pretty(&config)?)
     }
 

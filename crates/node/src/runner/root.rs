@@ -11,7 +11,7 @@
 //! missing in one of the host's directories, that directory becomes the lower directory of an overlay, and the target is
 //! created in the upper one; the host does not see it. Submounts of such a directory are then not visible.
 //!
-//! Unlike in a real container there is no `/sys`, and the network is the host's.
+//! Unlike in a real container there is no `/sys`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;

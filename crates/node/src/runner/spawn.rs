@@ -23,7 +23,7 @@ use rustix::net::{
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use super::child_action::{ChildAction, ChildState, MountAttributes};
-use super::{guard, namespaces};
+use super::namespaces;
 
 /// The message with which the child sends its namespaces.
 pub(super) const NAMESPACES: [u8; 4] = [0xff; 4];
@@ -60,10 +60,42 @@ pub(super) enum PidNamespace<'a> {
 /// Executes the command in a new process, after the actions. With the action [`DieWithParent`](ChildAction::DieWithParent)
 /// the calling thread must live as long as the process.
 pub(super) fn spawn(
-    mut command: Command,
+    command: Command,
     actions: Arc<[ChildAction]>,
     namespace: PidNamespace<'_>,
 ) -> Result<Spawned, SpawnError> {
+    let Outcome { spawned, files, failed } = fork(command, actions, namespace)?;
+    match (spawned, failed) {
+        (Ok(child), _) => Ok(Spawned { child, namespaces: files }),
+        (Err(error), Some(index)) => Err(SpawnError::Action(index, error)),
+        (Err(error), None) => Err(SpawnError::Program(error)),
+    }
+}
+
+/// Runs the actions in a new process that executes no program, and returns the files that it sent.
+pub(super) fn run_actions(mut actions: Vec<ChildAction>) -> Result<Vec<OwnedFd>, SpawnError> {
+    let last = actions.len();
+    actions.push(ChildAction::Abort);
+    let Outcome { spawned, files, failed } = fork(Command::new(""), actions.into(), PidNamespace::Inherit)?;
+    match (spawned, failed) {
+        (Err(_), Some(index)) if index == last => Ok(files),
+        (Err(error), Some(index)) => Err(SpawnError::Action(index, error)),
+        (Err(error), None) => Err(SpawnError::Program(error)),
+        // The last action prevents that.
+        (Ok(_), _) => Err(SpawnError::Program(io::Error::other("a process without a program runs"))),
+    }
+}
+
+/// What became of a fork.
+struct Outcome {
+    spawned: io::Result<Child>,
+    /// The files that the child sent.
+    files: Vec<OwnedFd>,
+    /// The action that failed.
+    failed: Option<usize>,
+}
+
+fn fork(mut command: Command, actions: Arc<[ChildAction]>, namespace: PidNamespace<'_>) -> Result<Outcome, SpawnError> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(|errno| SpawnError::Program(errno.into()))?;
     let run = move || {
@@ -89,12 +121,8 @@ pub(super) fn spawn(
         return Err(SpawnError::PidNamespace(errno.into()));
     }
     // The child has executed its program, or exited: all its messages have arrived.
-    let (namespaces, failed) = receive(&ours);
-    match (spawned, failed) {
-        (Ok(child), _) => Ok(Spawned { child, namespaces }),
-        (Err(error), Some(index)) => Err(SpawnError::Action(index, error)),
-        (Err(error), None) => Err(SpawnError::Program(error)),
-    }
+    let (files, failed) = receive(&ours);
+    Ok(Outcome { spawned, files, failed })
 }
 
 fn report(channel: BorrowedFd<'_>, index: usize) {
@@ -104,7 +132,7 @@ fn report(channel: BorrowedFd<'_>, index: usize) {
 }
 
 fn receive(channel: &OwnedFd) -> (Vec<OwnedFd>, Option<usize>) {
-    let mut namespaces = Vec::new();
+    let mut received = Vec::new();
     let mut failed = None;
     let mut text = [0; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(namespaces::MAX))];
@@ -115,11 +143,11 @@ fn receive(channel: &OwnedFd) -> (Vec<OwnedFd>, Option<usize>) {
             Ok(message) if message.bytes == text.len() => {}
             Err(Errno::INTR) => continue,
             // No more messages.
-            Ok(_) | Err(_) => return (namespaces, failed),
+            Ok(_) | Err(_) => return (received, failed),
         }
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(files) = message {
-                namespaces.extend(files);
+                received.extend(files);
             }
         }
         if text != NAMESPACES {
@@ -193,15 +221,16 @@ pub(super) fn close_others_at_exec() -> rustix::io::Result<()> {
     check(result)
 }
 
-/// Becomes the guard of a runner, with a socket to it as standard input. For the child of a fork; returns only if it fails.
-pub(super) fn become_guard() -> rustix::io::Result<()> {
+/// Becomes a guard of a runner, with a socket to it as standard input, and then exits. For the child of a fork; returns only if
+/// it fails.
+pub(super) fn become_guard(run: impl FnOnce(BorrowedFd<'_>)) -> rustix::io::Result<()> {
     rustix::thread::set_name(c"container-guard")?;
     rustix::process::chdir(c"/")?;
     // SAFETY: only numbers are passed. The closed files are not used again: this process does only what follows. It also
     // closes the parent's pipe, which the parent takes for a successful exec.
     check(unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) })?;
     // SAFETY: standard input is the socket, and nothing closes it.
-    guard::run(unsafe { BorrowedFd::borrow_raw(0) });
+    run(unsafe { BorrowedFd::borrow_raw(0) });
     // SAFETY: nothing else of this process must run.
     unsafe { libc::_exit(0) }
 }

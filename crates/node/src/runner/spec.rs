@@ -127,7 +127,7 @@ impl Exit {
         Self { code, signal, reason: reason.to_owned(), message: String::new() }
     }
 
-    pub(super) fn not_started(message: String) -> Self {
+    pub(crate) fn not_started(message: String) -> Self {
         Self { code: 128, signal: None, reason: "StartError".to_owned(), message }
     }
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, Volume};
 
+use crate::kubelet::SandboxSpec;
 use crate::kubelet::registry::create_directory;
 use crate::runner::{ContainerSpec, HostPath};
 
@@ -18,6 +19,19 @@ pub(super) enum SpecError {
     Environment { container: String, name: String, from: &'static str },
     #[error("container {container}: volume {volume}: {reason}")]
     Volume { container: String, volume: String, reason: String },
+}
+
+/// Builds the spec of a pod's sandbox.
+pub(super) fn sandbox_spec(pod: &Pod) -> SandboxSpec {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    SandboxSpec {
+        pod_uid: text(&pod.metadata.uid),
+        pod_name: text(&pod.metadata.name),
+        namespace: text(&pod.metadata.namespace),
+        labels: pod.metadata.labels.clone().unwrap_or_default(),
+        annotations: pod.metadata.annotations.clone().unwrap_or_default(),
+        host_network: pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true)),
+    }
 }
 
 /// Builds the spec of a container; `directory` is the pod's own.

@@ -41,8 +41,10 @@ pub(super) struct View<'a> {
     pub(super) pod: &'a Pod,
     pub(super) infos: &'a [ContainerInfo],
     pub(super) records: &'a HashMap<String, Record>,
-    /// Whether the claims are prepared, or were when the containers started.
-    pub(super) prepared: bool,
+    /// Whether the claims are prepared, or were when the containers started, and the sandbox runs.
+    pub(super) ready: bool,
+    /// The addresses of the pod.
+    pub(super) ips: Vec<String>,
     /// The final phase, if the pod has ended.
     pub(super) ended: Option<Phase>,
     /// When the first kubelet took the pod.
@@ -78,14 +80,20 @@ pub(super) fn status(view: &View<'_>, resources: impl Fn(&Container) -> Vec<Reso
         None if initialized && started => "Running",
         None => "Pending",
     };
-    let values = [view.prepared && view.ended.is_none(), initialized, ready, ready];
-    json!({
+    let values = [view.ready && view.ended.is_none(), initialized, ready, ready];
+    let mut status = json!({
         "phase": phase,
         "startTime": view.start_time,
         "conditions": conditions(view, values),
         "initContainerStatuses": init,
         "containerStatuses": main,
-    })
+    });
+    // Kept when the sandbox is gone, as a real kubelet does.
+    if let Some(first) = view.ips.first() {
+        status["podIP"] = json!(first);
+        status["podIPs"] = view.ips.iter().map(|ip| json!({"ip": ip})).collect();
+    }
+    status
 }
 
 fn conditions(view: &View<'_>, values: [bool; 4]) -> Vec<PodCondition> {

@@ -1,8 +1,9 @@
 //! The lifecycle of one pod on this node: prepare its claims, run its containers, stop them, unprepare, report the final
 //! phase, and delete the pod.
 //!
-//! Claims are prepared if the runtime has no container of the pod yet, as a real kubelet does before it creates the
-//! sandbox: not when a container restarts, and not again for containers that an earlier kubelet started.
+//! Claims are prepared if the runtime has no sandbox of the pod yet, as a real kubelet does before it creates the sandbox: not
+//! when a container restarts, and not again for containers that an earlier kubelet started. When a sandbox fails, claims that
+//! this kubelet has prepared are not prepared again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::directory::grace;
 use super::events::Events;
 use super::plan::{Phase, containers, exit_code, is_sidecar, newest, plan};
-use super::spec::container_spec;
+use super::spec::{container_spec, sandbox_spec};
 use super::status::{Record, Waiting, time};
 use super::{Context, Pods};
 use crate::kubelet::containers::is_running;
@@ -41,7 +42,8 @@ pub(super) struct Worker {
     pub(super) resync: Arc<Notify>,
     /// The pod as it was seen last.
     pub(super) pod: Option<Arc<Pod>>,
-    pub(super) prepared: bool,
+    /// Whether the claims are prepared and the sandbox runs.
+    pub(super) ready: bool,
     pub(super) records: HashMap<String, Record>,
     restarts: HashMap<String, Restart>,
     pub(super) reported: Option<Value>,
@@ -67,7 +69,7 @@ impl Worker {
             latest,
             resync,
             pod: None,
-            prepared: false,
+            ready: false,
             records: HashMap::new(),
             restarts: HashMap::new(),
             reported: None,
@@ -89,6 +91,7 @@ impl Worker {
             None => self.run_containers().await,
         };
         self.stop().await;
+        self.context().containers.stop_sandbox(&self.uid).await;
         self.report(None).await;
         self.unprepare().await;
         let phase = match end {
@@ -101,6 +104,7 @@ impl Worker {
         for info in self.context().containers.list(&self.uid) {
             self.context().containers.remove(&info.id);
         }
+        self.context().containers.remove_sandbox(&self.uid).await;
         self.pods.directories.remove(&self.uid);
     }
 
@@ -140,10 +144,16 @@ impl Worker {
     async fn run_containers(&mut self) -> End {
         let context = self.context();
         let mut changes = context.containers.subscribe();
-        self.prepared = !context.containers.list(&self.uid).is_empty();
+        self.ready = context.containers.has_sandbox(&self.uid);
         while self.refresh() {
             let Some(pod) = self.pod.clone() else { break };
-            if !self.prepared && !self.prepare(&pod).await {
+            if !self.ready
+                && let Some(phase) = self.ended_before(&pod)
+            {
+                return End::Finished(phase);
+            }
+            self.ready = self.ready || self.prepare(&pod).await && self.run_sandbox(&pod).await;
+            if !self.ready {
                 continue;
             }
             changes.borrow_and_update();
@@ -165,6 +175,13 @@ impl Worker {
         End::Deleted
     }
 
+    /// Returns the final phase of a pod whose containers have all ended for good: it needs no sandbox any longer, even if an
+    /// earlier kubelet has stopped the one it had.
+    fn ended_before(&self, pod: &Pod) -> Option<Phase> {
+        let infos = self.pods.context.containers.list(&self.uid);
+        if infos.is_empty() { None } else { plan(pod, &infos).ended }
+    }
+
     /// Prepares the claims of the pod. If that fails, reports it, and returns after the delay for the next attempt.
     async fn prepare(&mut self, pod: &Arc<Pod>) -> bool {
         let context = self.context();
@@ -176,10 +193,7 @@ impl Worker {
             prepared = context.manager.prepare(pod) => prepared,
             () = deleted(&mut latest) => return false,
         };
-        let Err(error) = prepared else {
-            self.prepared = true;
-            return true;
-        };
+        let Err(error) = prepared else { return true };
         let message = format!("Failed to prepare dynamic resources: {error}");
         tracing::warn!(pod = self.uid, %error, "kubelet: preparing claims failed, retrying");
         let reason = "FailedPrepareDynamicResources";
@@ -187,6 +201,22 @@ impl Worker {
         self.report(None).await;
         tokio::select! {
             () = sleep(context.timing.pod_sync.pick()) => {}
+            () = deleted(&mut latest) => {}
+        }
+        false
+    }
+
+    /// Makes the sandbox of the pod. If that fails, reports it, and returns after the delay for the next attempt.
+    async fn run_sandbox(&mut self, pod: &Arc<Pod>) -> bool {
+        let context = self.context();
+        let Err(error) = context.containers.run_sandbox(sandbox_spec(pod)).await else { return true };
+        tracing::warn!(pod = self.uid, error, "kubelet: creating a sandbox failed, retrying");
+        let message = format!("Failed to create pod sandbox: {error}");
+        self.events.warn(&context.client, &context.node, pod, "FailedCreatePodSandBox", message).await;
+        self.report(None).await;
+        let mut latest = self.latest.clone();
+        tokio::select! {
+            () = sleep(context.timing.pod_retry.pick()) => {}
             () = deleted(&mut latest) => {}
         }
         false

@@ -1,5 +1,6 @@
 //! A container runtime under the control of the test.
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
@@ -7,7 +8,7 @@ use futures::future::BoxFuture;
 use tokio::sync::watch;
 
 use super::Log;
-use crate::kubelet::{Containers, StartError};
+use crate::kubelet::{Containers, SandboxSpec, StartError};
 use crate::runner::{ContainerId, ContainerInfo, ContainerSpec, Exit, State};
 
 pub(crate) struct FakeContainers {
@@ -17,6 +18,10 @@ pub(crate) struct FakeContainers {
     log: Log,
     /// The error of each start, if set.
     pub(crate) refuse: Mutex<Option<StartError>>,
+    /// The UIDs of pods that have a sandbox.
+    sandboxes: Mutex<BTreeSet<String>>,
+    /// How many of the next sandboxes fail.
+    pub(crate) failing_sandboxes: Mutex<usize>,
 }
 
 impl FakeContainers {
@@ -27,6 +32,8 @@ impl FakeContainers {
             changes: watch::channel(0).0,
             log,
             refuse: Mutex::default(),
+            sandboxes: Mutex::default(),
+            failing_sandboxes: Mutex::default(),
         }
     }
 
@@ -105,5 +112,30 @@ impl Containers for FakeContainers {
 
     fn subscribe(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    fn has_sandbox(&self, pod_uid: &str) -> bool {
+        self.sandboxes.lock().unwrap().contains(pod_uid)
+    }
+
+    fn run_sandbox(&self, spec: SandboxSpec) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async move {
+            self.log.add(format!("run sandbox of {}", spec.pod_name));
+            let mut failing = self.failing_sandboxes.lock().unwrap();
+            if *failing > 0 {
+                *failing -= 1;
+                return Err("no network".to_owned());
+            }
+            self.sandboxes.lock().unwrap().insert(spec.pod_uid);
+            Ok(())
+        })
+    }
+
+    fn stop_sandbox<'a>(&'a self, pod_uid: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async {
+            if self.sandboxes.lock().unwrap().remove(pod_uid) {
+                self.log.add("end sandbox");
+            }
+        })
     }
 }

@@ -149,8 +149,13 @@ impl Edits {
                 }
             }
         }
-        self.mounts.sort_by_key(|mount| depth(&mount.container_path));
+        self.sort_mounts();
         Ok(())
+    }
+
+    /// Sorts mounts by their depth.
+    pub(crate) fn sort_mounts(&mut self) {
+        self.mounts.sort_by_key(|mount| depth(&mount.container_path));
     }
 }
 

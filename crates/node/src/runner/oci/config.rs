@@ -9,7 +9,8 @@ use drakkar_cdi::Hook;
 use serde_json::{Map, Value, json};
 
 use crate::runner::cdi::{Edits, Node};
-use crate::runner::native::Program;
+use crate::runner::limit::Limit;
+use crate::runner::native::{Extras, Program};
 use crate::runner::root::{HIDDEN, HostDirectories, READ_ONLY};
 
 /// The capabilities of a container's processes, as in containerd and Docker.
@@ -67,7 +68,7 @@ pub(super) fn config(program: &Program<'_>, host_name: &str, edits: &Edits, host
         "mounts": mounts(edits, host),
         "hooks": hooks(&edits.hooks),
         "linux": {
-            // The network is the host's.
+            // The network is the host's, unless the pod has one.
             "namespaces": [
                 { "type": "mount" }, { "type": "pid" }, { "type": "ipc" }, { "type": "uts" }, { "type": "cgroup" },
             ],
@@ -77,6 +78,22 @@ pub(super) fn config(program: &Program<'_>, host_name: &str, edits: &Edits, host
             "resources": { "devices": allowed(&edits.device_nodes) },
         },
     })
+}
+
+/// Adds what a container has besides its root and its program.
+pub(super) fn add_extras(config: &mut Value, extras: &Extras) {
+    if let Some(pod) = &extras.pod
+        && let Value::Array(namespaces) = &mut config["linux"]["namespaces"]
+    {
+        namespaces.push(json!({ "type": "network", "path": pod.path() }));
+    }
+    if !extras.limits.is_empty() {
+        let limit = |limit: &Limit| json!({ "type": limit.name(), "hard": limit.hard, "soft": limit.soft });
+        config["process"]["rlimits"] = extras.limits.iter().map(limit).collect();
+    }
+    if let Some(adjustment) = extras.oom_score_adj {
+        config["process"]["oomScoreAdj"] = json!(adjustment);
+    }
 }
 
 fn below_proc(names: &[&str]) -> Vec<String> {
