@@ -1,0 +1,11 @@
+//! The driver on an embedded node, with a simulated kernel: claims are allocated, containers run, devices come and go.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
+
+mod changes;
+mod example;
+mod faults;
+mod guide;
+mod life;
+mod restart;
+mod support;
