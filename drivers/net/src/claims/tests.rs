@@ -1,0 +1,5 @@
+mod conflicts;
+mod faults;
+mod lifecycle;
+pub(crate) mod node;
+mod real;

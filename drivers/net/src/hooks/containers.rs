@@ -1,0 +1,57 @@
+//! Containers: none is created with the metadata of an interface that is not in its pod.
+//!
+//! The gate is of a claim, not of a pod. A kubelet that has prepared a claim does not ask again when a second pod refers to it by name,
+//! so the driver does not know of that pod, and its containers would start with the file of the first. Runtimes show the mounts of CDI
+//! devices to their plugins before a container is created, and the path of the file names the claim.
+
+use std::path::Path;
+
+use drakkar_metadata::path::ContainerFile;
+use drakkar_nri::PodSandboxExt as _;
+use drakkar_nri::api::{Container, PodSandbox};
+
+use super::{HookError, Hooks};
+use crate::DRIVER_NAME;
+use crate::journal::{Phase, Record};
+
+impl Hooks {
+    /// Refuses a container with the metadata of a claim whose interfaces are not in its pod.
+    pub(super) fn check_container(&self, pod: &PodSandbox, container: &Container) -> Result<(), HookError> {
+        for mount in &container.mounts {
+            // A claim that was made for the pod from a template is of no other pod.
+            let Ok(ContainerFile::Claim { claim, driver, .. }) = ContainerFile::parse(Path::new(&mount.destination))
+            else {
+                continue;
+            };
+            if driver.as_str() != DRIVER_NAME {
+                continue;
+            }
+            let problem = match self.0.claims.find_by_name(&pod.namespace, claim.as_str()) {
+                Some(record) => problem(&record, pod),
+                None => Some("is not prepared".to_owned()),
+            };
+            if let Some(problem) = problem {
+                let pod = pod.pod_name();
+                let message = format!("pod {pod}: container {}: claim {claim} {problem}", container.name);
+                return Err(HookError::new("NotAttached", message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns why the interfaces of a claim are not those of a pod.
+fn problem(record: &Record, pod: &PodSandbox) -> Option<String> {
+    let mut interfaces = record.interfaces().peekable();
+    interfaces.peek()?;
+    if !record.is_for(&pod.uid) {
+        return Some(
+            "has interfaces in another pod, and an interface can be in one pod only: give each pod a claim of its own, from a \
+             ResourceClaimTemplate"
+                .to_owned(),
+        );
+    }
+    let is_here = |phase: &Phase| matches!(phase, Phase::Attached { place, .. } if place.sandbox.id == pod.id);
+    (!interfaces.all(|interface| is_here(&interface.phase)))
+        .then(|| "has interfaces that are not in the pod yet".to_owned())
+}

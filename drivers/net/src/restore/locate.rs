@@ -1,0 +1,67 @@
+//! Finds an interface wherever it is, whatever its name and index are there.
+
+use drakkar_netlink::{Link, Result};
+
+use crate::attach::{Attachment, Former, Identity};
+use crate::kernel::Network;
+
+/// Finds an interface on the host: by a mark, else by its device, else under its former index and name.
+///
+/// The first look is at its former index, so that the number of interfaces of a host does not matter where nothing has moved.
+pub(crate) fn on_host(host: &mut Network, mark: Option<&str>, identity: &Identity) -> Result<Option<Link>> {
+    let is_marked = |link: &Link| mark.is_some() && link.alias.as_deref() == mark;
+    let former = host.link(identity.index)?;
+    if let Some(link) = former.as_ref().filter(|link| is_marked(link) || identity.is_on_host(link)) {
+        return Ok(Some(link.clone()));
+    }
+    let mut links = host.links()?;
+    let found = links.iter().position(is_marked);
+    let found = found.or_else(|| links.iter().position(|link| identity.is_device_of(link)));
+    Ok(found.map(|index| links.swap_remove(index)))
+}
+
+/// Finds an interface that was moved on the host: as [`on_host`], else by its device with the hardware address that it got for
+/// the pod, else under its former index or name with its former hardware address.
+///
+/// The last is how a virtual interface is recognized that was brought back without its name or index.
+pub(crate) fn former_on_host(host: &mut Network, attachment: &Attachment, former: &Former) -> Result<Option<Link>> {
+    let found = on_host(host, Some(&attachment.plan.mark), &former.identity)?;
+    if found.is_some() {
+        return Ok(found);
+    }
+    let links = host.links()?;
+    let identity = &former.identity;
+    let has_address = |link: &Link| {
+        let is_known = link.address.is_some() && link.address == former.hardware_address;
+        is_known && link.kind.name() == identity.kind && link.device == identity.device
+    };
+    let is_it = |link: &&Link| {
+        is_changed_device(attachment, link)
+            || (has_address(link) && (link.index == identity.index || link.name == identity.name))
+    };
+    Ok(links.iter().find(is_it).cloned())
+}
+
+/// Finds the interface of an attachment in the pod: by its mark, else by its device.
+pub(crate) fn in_pod(pod: &mut Network, attachment: &Attachment) -> Result<Option<Link>> {
+    let mark = attachment.plan.mark.as_str();
+    let mut links = pod.links()?;
+    let found = links.iter().position(|link| link.alias.as_deref() == Some(mark));
+    let found = found.or_else(|| {
+        let former = attachment.former.as_ref()?;
+        let is_it = |link: &Link| former.identity.is_device_of(link) || is_changed_device(attachment, link);
+        links.iter().position(is_it)
+    });
+    Ok(found.map(|index| links.swap_remove(index)))
+}
+
+/// Returns whether an interface is of the same device, with the hardware address that it got for the pod as its permanent one: some
+/// drivers of virtual functions take the current address for the permanent one.
+fn is_changed_device(attachment: &Attachment, link: &Link) -> bool {
+    let device = attachment.former.as_ref().and_then(|former| former.identity.device.as_ref());
+    let address = attachment.plan.hardware_address.as_ref();
+    device.is_some()
+        && address.is_some()
+        && link.device.as_ref() == device
+        && link.permanent_address.as_ref() == address
+}

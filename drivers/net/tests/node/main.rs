@@ -1,0 +1,14 @@
+//! The driver on an embedded node: claims are allocated, pods get real interfaces through NRI, and everything comes back. The
+//! examples and the guide run the program itself.
+//!
+//! The host is a network namespace of its own, with cables into a switch. Where a machine allows no network namespaces the tests
+//! say so; with `DRAKKAR_REQUIRE_NAMESPACES=1` they fail.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
+
+mod examples;
+mod faults;
+mod guide;
+mod life;
+mod program;
+mod support;
