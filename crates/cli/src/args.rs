@@ -1,5 +1,10 @@
 //! The definition of the command line, from which help, man pages and completions are generated.
 
+#[cfg(feature = "kubevirt")]
+pub(crate) mod kubevirt;
+#[cfg(feature = "net")]
+pub(crate) mod net;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,7 +33,7 @@ Examples:
 {}", exit::HELP))]
 pub(crate) struct Arguments {
     /// Use this root directory instead of /, for example /proc/PID/root for another container. Its path must not have
-    /// symbolic links other than those of /proc. For validate and convert it applies to absolute paths.
+    /// symbolic links other than those of /proc. For validate, convert and kubevirt check it applies to absolute paths.
     #[arg(long, global = true, value_name = "DIR", env = "DRAKKAR_ROOT", hide_env_values = true)]
     #[arg(value_hint = ValueHint::DirPath, value_parser = clap::builder::OsStringValueParser::new())]
     root: Option<OsString>,
@@ -193,6 +198,25 @@ Examples:
     Schema {
         /// The version, v1beta1 or v1alpha1.
         version: Version,
+    },
+
+    /// Work with the DRA devices of KubeVirt's virtual machines.
+    ///
+    /// From a VM or VMI and the metadata files in its launcher pod to libvirt's XML, and
+    /// what KubeVirt's admission says about it.
+    #[cfg(feature = "kubevirt")]
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Kubevirt {
+        #[command(subcommand)]
+        command: Box<kubevirt::KubevirtCommand>,
+    },
+
+    /// Work with the claims of network interfaces, for the driver drakkar-net.
+    #[cfg(feature = "net")]
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Net {
+        #[command(subcommand)]
+        command: net::NetCommand,
     },
 
     /// Run a demo: an embedded node, two drivers, and a pod with their devices.

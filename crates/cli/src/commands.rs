@@ -6,9 +6,13 @@ mod demo;
 mod environment;
 mod get;
 mod input;
+#[cfg(feature = "kubevirt")]
+mod kubevirt;
 mod list;
 #[cfg(feature = "manual")]
 mod manual;
+#[cfg(feature = "net")]
+mod net;
 mod read;
 mod validate;
 mod wait;
@@ -40,6 +44,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Validate { files } => validate::run(&Input::below(&root)?, &files),
         Command::Convert { file, to } => convert::run(&Input::below(&root)?, &file, &to),
         Command::Schema { version } => Ok(print_bytes(json_schema(version).as_bytes())?),
+        #[cfg(feature = "kubevirt")]
+        Command::Kubevirt { command } => kubevirt::run(&root, *command),
+        #[cfg(feature = "net")]
+        Command::Net { command } => net::run(&command),
         #[cfg(feature = "demo")]
         Command::Demo(options) => demo::run(&options),
         #[cfg(feature = "demo")]

@@ -1,6 +1,6 @@
 //! Exit codes, which are part of the command's interface, and error messages.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -15,9 +15,9 @@ Exit codes:
   0  success
   1  system error: permission denied, I/O error
   2  usage error, or an ambiguous name
-  3  not found: no such claim, request, device or attribute
+  3  not found: no such file, claim, request, device or attribute
   4  not written yet by the driver; use `drakkar wait`
-  5  invalid: the metadata is broken";
+  5  invalid: broken metadata or document, or a refused VM";
 
 /// The exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +100,13 @@ impl Failure {
     }
 }
 
+/// The messages, for a log.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.messages.join("; "))
+    }
+}
+
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
         let failure = Self::new(error.class().into(), error.to_string());
@@ -114,6 +121,9 @@ fn remedy_for(error: &ReadError) -> Option<&'static str> {
     match error {
         ReadError::NotFound { .. } => Some("`drakkar list` shows the requests of this container"),
         ReadError::NotWritten { .. } => Some("`drakkar wait CLAIM/REQUEST` waits until the driver has written it"),
+        ReadError::Io { path, error } if error.kind() == std::io::ErrorKind::NotFound && path.is_symlink() => {
+            Some("the link's target does not exist below the root; a driver removes it when the claim is unprepared")
+        }
         // No hint to wait after a wait.
         ReadError::TimedOut { last, .. } if !matches!(**last, ReadError::NotWritten { .. }) => remedy_for(last),
         _ => None,

@@ -5,6 +5,8 @@
 mod cell;
 mod safe;
 pub(crate) mod table;
+#[cfg(feature = "kubevirt")]
+pub(crate) mod wrap;
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 

@@ -8,6 +8,10 @@ use drakkar_metadata::read::{MAX_FILE_SIZE, ReadError};
 
 use crate::exit::{Code, Failure};
 
+/// The largest document. `kubectl get vm -A -o yaml` prints a few KiB for each virtual machine.
+#[cfg(feature = "kubevirt")]
+const MAX_DOCUMENT_SIZE: u64 = 64 * 1024 * 1024;
+
 /// Reads files below a root directory.
 #[derive(Debug)]
 pub(crate) struct Input {
@@ -20,20 +24,39 @@ impl Input {
         Ok(Self { root: Reader::with_root(root)? })
     }
 
-    /// Reads a file, or standard input for `-`. An empty file is an error.
+    /// Reads a metadata file, or standard input for `-`. An empty file is an error.
     pub(crate) fn read(&self, file: &Path) -> Result<Vec<u8>, Failure> {
-        let bytes = if file == Path::new("-") {
-            read_standard_input()?
-        } else if file.is_absolute() {
-            self.root.read_bytes(file).map_err(failure)?
-        } else {
-            Reader::new().read_bytes(file).map_err(failure)?
-        };
+        let bytes = self.read_bytes(file)?;
         if bytes.is_empty() {
             let error = ReadError::NotWritten { path: file.to_owned() };
             return Err(Failure::new(Code::NotWritten, error.to_string()));
         }
         Ok(bytes)
+    }
+
+    /// Reads a file of the size of metadata, or standard input for `-`.
+    pub(crate) fn read_bytes(&self, file: &Path) -> Result<Vec<u8>, Failure> {
+        if file == Path::new("-") { read_standard_input(MAX_FILE_SIZE) } else { self.load(file).map_err(failure) }
+    }
+
+    /// Reads a file of this host with Kubernetes objects or a domain, or standard input for `-`.
+    #[cfg(feature = "kubevirt")]
+    pub(crate) fn read_document(&self, file: &Path) -> Result<Vec<u8>, Failure> {
+        if file == Path::new("-") {
+            return read_standard_input(MAX_DOCUMENT_SIZE);
+        }
+        match self.load(file) {
+            // The reader has seen that it is a regular file.
+            Err(ReadError::TooLarge { path }) => {
+                let large = std::fs::File::open(&path).map_err(|error| ReadError::Io { path, error })?;
+                read_at_most(large, MAX_DOCUMENT_SIZE, &file.display().to_string())
+            }
+            read => read.map_err(failure),
+        }
+    }
+
+    fn load(&self, file: &Path) -> Result<Vec<u8>, ReadError> {
+        if file.is_absolute() { self.root.read_bytes(file) } else { Reader::new().read_bytes(file) }
     }
 }
 
@@ -45,13 +68,16 @@ fn failure(error: ReadError) -> Failure {
     }
 }
 
-fn read_standard_input() -> Result<Vec<u8>, Failure> {
+fn read_standard_input(limit: u64) -> Result<Vec<u8>, Failure> {
+    read_at_most(std::io::stdin().lock(), limit, "standard input")
+}
+
+fn read_at_most(source: impl Read, limit: u64, name: &str) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    let system = |error| Failure::new(Code::System, format!("standard input: {error}"));
-    std::io::stdin().lock().take(MAX_FILE_SIZE + 1).read_to_end(&mut bytes).map_err(system)?;
-    if bytes.len() as u64 > MAX_FILE_SIZE {
-        let limit = MAX_FILE_SIZE / 1024 / 1024;
-        let message = format!("standard input: more than {limit} MiB, which no metadata file has");
+    let system = |error| Failure::new(Code::System, format!("{name}: {error}"));
+    source.take(limit + 1).read_to_end(&mut bytes).map_err(system)?;
+    if bytes.len() as u64 > limit {
+        let message = format!("{name}: more than {} MiB", limit / 1024 / 1024);
         return Err(Failure::new(Code::Invalid, message));
     }
     Ok(bytes)

@@ -86,6 +86,7 @@ fn absolute_paths_are_read_below_the_root() {
     std::os::unix::fs::symlink("/etc/hostname", container.root().join("link.json")).unwrap();
     container.drakkar(["validate", "/link.json"]).assert().code(3).stderr_eq(str![[r#"
 drakkar: [..]/link.json: No such file or directory (os error 2)
+hint: the link's target does not exist below the root; a driver removes it when the claim is unprepared
 
 "#]]);
 }

@@ -8,8 +8,33 @@ use tempfile::TempDir;
 
 use crate::support::{Container, drakkar};
 
-const COMMANDS: [&str; 12] =
-    ["list", "read", "get", "env", "exec", "wait", "validate", "convert", "schema", "demo", "completions", "man"];
+const COMMANDS: [&str; 14] = [
+    "list",
+    "read",
+    "get",
+    "env",
+    "exec",
+    "wait",
+    "validate",
+    "convert",
+    "schema",
+    "kubevirt",
+    "net",
+    "demo",
+    "completions",
+    "man",
+];
+
+const KUBEVIRT: [&str; 9] =
+    ["explain", "claims", "validate", "render", "resolve", "domain-xml", "check", "webhook", "hook"];
+
+const GROUPS: [&str; 2] = ["kubevirt", "net"];
+
+/// Returns every command that does something: all but the groups.
+fn commands() -> impl Iterator<Item = Vec<&'static str>> {
+    let top = COMMANDS.into_iter().filter(|command| !GROUPS.contains(command)).map(|command| vec![command]);
+    top.chain(KUBEVIRT.map(|command| vec!["kubevirt", command])).chain([vec!["net", "validate"]])
+}
 
 fn help_of(arguments: &[&str]) -> String {
     let output = drakkar().args(arguments).arg("--help").env("COLUMNS", "80").output().unwrap();
@@ -23,23 +48,27 @@ fn help_has_examples_and_exit_codes() {
     for wanted in COMMANDS.iter().copied().chain(["Examples:", "Exit codes:", "drakkar get my-claim/gpu pciBusID"]) {
         assert!(help.contains(wanted), "{wanted} is not in:\n{help}");
     }
-    for command in COMMANDS.iter().filter(|command| **command != "demo") {
-        let help = help_of(&[command]);
-        assert!(help.contains("Examples:\n  "), "{command}:\n{help}");
+    for command in commands() {
+        let help = help_of(&command);
+        assert!(help.contains("Examples:\n  "), "{command:?}:\n{help}");
+    }
+    let group = help_of(&["kubevirt"]);
+    for command in KUBEVIRT {
+        assert!(group.contains(&format!("\n  {command} ")), "{command} is not in:\n{group}");
     }
 }
 
 #[test]
 fn help_fits_eighty_columns() {
-    for command in COMMANDS {
-        let help = help_of(&[command]);
+    for command in commands().chain(GROUPS.map(|group| vec![group])) {
+        let help = help_of(&command);
         for line in help.lines() {
-            assert!(line.chars().count() <= 80, "{command}: {line}");
+            assert!(line.chars().count() <= 80, "{command:?}: {line}");
         }
         // A sentence that clap wraps leaves a short line at the margin.
         let is_text = |line: &&str| line.starts_with(|c: char| c.is_alphabetic());
         for line in help.split_once("Options:").unwrap().1.lines().filter(is_text) {
-            assert!(line.len() >= 25 || line.ends_with([':', '.']), "{command}: {line:?}");
+            assert!(line.len() >= 25 || line.ends_with([':', '.']), "{command:?}: {line:?}");
         }
     }
 }
@@ -54,14 +83,15 @@ fn an_empty_root_variable_is_ignored() {
 fn every_example_in_the_help_is_a_valid_command_line() {
     let mut checked = 0;
     let directory = TempDir::new().unwrap();
-    for command in COMMANDS {
-        for line in help_of(&[command]).lines().filter_map(|line| line.strip_prefix("  drakkar ")) {
+    for command in commands() {
+        for line in help_of(&command).lines().filter_map(|line| line.strip_prefix("  drakkar ")) {
             // Only drakkar's own arguments: up to a pipe, a redirection or the explanation. It must not write into the
             // system's directories.
             let end = ["  ", " |", " >", " &&"].iter().filter_map(|mark| line.find(mark)).min().unwrap_or(line.len());
             let line = line[..end].replace("/usr/local/share/man/man1", directory.path().to_str().unwrap());
-            // `demo --keep` would not end, and the driver in the example does not exist.
-            let only_parse = (command == "demo").then_some("--help");
+            // `demo --keep` and services would not end, and the driver in the example does not exist.
+            let is_endless = matches!(command[..], ["demo"] | ["kubevirt", "webhook" | "hook"]);
+            let only_parse = is_endless.then_some("--help");
             let output = drakkar()
                 .args(line.split_whitespace().chain(only_parse))
                 .env("DRAKKAR_ROOT", "/nonexistent")
