@@ -39,6 +39,6 @@ compare:
 static:
     RUSTFLAGS='-C target-feature=+crt-static -C relocation-model=static' cargo build -p drakkar --no-default-features --profile tiny --target x86_64-unknown-linux-gnu
 
-# Fuzz a target (decode or paths) for a number of seconds; needs a nightly toolchain and cargo-fuzz.
-fuzz target="decode" seconds="60":
-    cd crates/metadata && mkdir -p fuzz/corpus/{{target}} && cargo +nightly fuzz run {{target}} fuzz/corpus/{{target}} fuzz/seeds/{{target}} -- -max_total_time={{seconds}}
+# Fuzz a target (decode or paths of metadata; mux, ttrpc or session of nri) for a number of seconds; needs a nightly toolchain and cargo-fuzz.
+fuzz target="decode" seconds="60" crate="metadata":
+    cd crates/{{crate}} && mkdir -p fuzz/corpus/{{target}} && cargo +nightly fuzz run {{target}} fuzz/corpus/{{target}} fuzz/seeds/{{target}} -- -max_total_time={{seconds}}

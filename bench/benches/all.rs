@@ -7,9 +7,9 @@ use std::path::Path;
 
 use drakkar_bench::compare::{self, Comparison};
 use drakkar_bench::floor::FLOOR;
-use drakkar_bench::framework::{Framework, build_go};
-use drakkar_bench::publish;
+use drakkar_bench::framework::{Framework, build_go, build_go_with_nri};
 use drakkar_bench::table::Table;
+use drakkar_bench::{nri, publish};
 
 fn main() {
     let is_test = std::env::args().any(|argument| argument == "--test");
@@ -27,6 +27,17 @@ fn main() {
     for _ in 0..compare_scale.rounds {
         runtime.block_on(publish::round(publish_scale, &comparison.frameworks[0], &mut table));
     }
+    let nri_scale = if is_test { nri::Scale::TEST } else { nri::Scale::FULL };
+    let mut nri_table = Table::default();
+    match build_go_with_nri(Path::new(env!("CARGO_TARGET_TMPDIR"))) {
+        Ok(go) => {
+            let ours = nri::NriPlugin::ours(env!("CARGO_BIN_EXE_bench-nri").into());
+            for plugin in [ours, nri::NriPlugin::go(go.clone())] {
+                nri::round(nri_scale, &go, &plugin, &mut nri_table);
+            }
+        }
+        Err(reason) => println!("skipped: NRI: {reason}"),
+    }
     let names: Vec<_> = comparison.frameworks.iter().map(|framework| framework.name).collect();
     if is_test {
         for name in &names {
@@ -34,8 +45,10 @@ fn main() {
             println!("{count} figures of {name} were measured");
         }
         println!("{} figures of the floor and {} of publishing were measured", floor.rows().len(), table.rows().len());
+        println!("{} figures of NRI were measured", nri_table.rows().len());
     } else {
         println!("{}\n\n{}\n{}", compare::host(), both.markdown(&names), floor.markdown(&[FLOOR]));
         println!("{}", table.markdown(&names[..1]));
+        println!("{}", nri_table.markdown(&names));
     }
 }

@@ -59,10 +59,19 @@ impl Framework {
 
 /// Builds the Go program into a directory, and returns its path; the error is the reason why it cannot be built.
 pub fn build_go(directory: &Path) -> Result<PathBuf, String> {
-    let program = directory.join("interop");
+    build_go_with(directory, "interop", "")
+}
+
+/// Builds the Go program with its commands for NRI, which the driver is measured without.
+pub fn build_go_with_nri(directory: &Path) -> Result<PathBuf, String> {
+    build_go_with(directory, "interop-nri", "nri nri_no_wasm")
+}
+
+fn build_go_with(directory: &Path, name: &str, tags: &str) -> Result<PathBuf, String> {
+    let program = directory.join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../e2e/interop");
     let output = Command::new("go")
-        .args(["build", "-trimpath", "-ldflags", "-s -w", "-o"])
+        .args(["build", "-trimpath", "-tags", tags, "-ldflags", "-s -w", "-o"])
         .arg(&program)
         .arg(".")
         .current_dir(source)

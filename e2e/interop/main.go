@@ -8,6 +8,8 @@
 //	interop protobuf convert a claim from JSON to protobuf, as an API server sends it
 //	interop quantity parse pairs of quantities, compare, add and subtract them
 //	interop time     measure decoding and encoding of a file
+//	interop nri-runtime  play a runtime on containerd's library for NRI; needs the build tag nri
+//	interop nri-stub     run a plugin on containerd's library for NRI; needs the build tag nri
 //
 // The first four and quantity read and write lines of JSON; see files.go and quantity.go.
 package main
@@ -18,6 +20,9 @@ import (
 	"os"
 )
 
+// tagged has the commands that are only there with a build tag, so that the driver is not measured with what it does not need.
+var tagged = map[string]func(args []string) error{}
+
 func main() {
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintf(os.Stderr, "interop: %v\n", err)
@@ -27,7 +32,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return errors.New("no command: use decode, encode, write, generate, driver, protobuf, quantity or time")
+		return errors.New("no command: use decode, encode, write, generate, driver, protobuf, quantity, time, nri-runtime or nri-stub")
 	}
 	switch command, rest := args[0], args[1:]; command {
 	case "decode":
@@ -49,6 +54,9 @@ func run(args []string) error {
 	case "time":
 		return timeFiles(rest)
 	default:
-		return fmt.Errorf("unknown command %q: use decode, encode, write, generate, driver, protobuf, quantity or time", command)
+		if tagged, found := tagged[command]; found {
+			return tagged(rest)
+		}
+		return fmt.Errorf("unknown command %q: use decode, encode, write, generate, driver, protobuf, quantity, time, nri-runtime or nri-stub", command)
 	}
 }

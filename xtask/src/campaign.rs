@@ -1,10 +1,8 @@
 //! `cargo xtask campaign`: the randomized tests, run for a given time.
 
-use std::path::Path;
-
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::e2e::cargo_command;
+use crate::programs::test_program;
 
 /// The crates with randomized tests, each in the module `campaign` of its integration tests.
 const CRATES: &[&str] = &["drakkar", "drakkar-plugin"];
@@ -25,12 +23,18 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
         seconds.parse::<u64>().is_ok_and(|seconds| seconds > 0),
         "campaign: `--seconds` needs a number above 0, not {seconds:?}"
     );
-    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut is_found = false;
     for package in CRATES {
-        let mut command = cargo_command(&["test", "-p", package, "--test", "it", &filter, "--", "--nocapture"]);
-        command.env("DRAKKAR_CAMPAIGN_SECONDS", seconds).current_dir(&top);
+        let program = test_program(package, "it", None)?;
+        if program.list(&[&filter])?.trim().is_empty() {
+            continue;
+        }
+        is_found = true;
+        let mut command = program.command(&[&filter, "--nocapture"]);
+        command.env("DRAKKAR_CAMPAIGN_SECONDS", seconds);
         let status = command.status().with_context(|| format!("start {command:?}"))?;
         ensure!(status.success(), "{command:?}: {status}");
     }
+    ensure!(is_found, "campaign: there is none with the name `{filter}`");
     Ok(())
 }

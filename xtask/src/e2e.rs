@@ -10,6 +10,8 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use drakkar_e2e::{Cluster, ClusterPaths, HostSnapshot, Image, Kubelet, Options, run};
 
+use crate::programs::test_program;
+
 /// Parses the options of `e2e up`.
 pub(crate) fn options(arguments: &[&str]) -> Result<Options> {
     let mut options = Options::default();
@@ -107,11 +109,12 @@ fn with_clean_host(options: Options, work: impl FnOnce() -> Result<()>) -> Resul
     Ok(())
 }
 
-/// The image of the tests' driver.
-const DRIVER_IMAGE: &str = "localhost/e2e-driver:e2e";
+/// The programs that tests run in pods, as images.
+const IMAGES: [&str; 4] = ["e2e-driver", "drakkar-net", "drakkar-pci", "drakkar"];
 
 /// The tests that run in parallel on the cluster.
-const PARALLEL: [&str; 8] = ["--skip", "disruption::", "--skip", "node::", "--skip", "load::", "--test-threads", "6"];
+const PARALLEL: [&str; 10] =
+    ["--skip", "disruption::", "--skip", "network::", "--skip", "node::", "--skip", "load::", "--test-threads", "6"];
 
 /// The tests that stop components of the node, except for the API server.
 const DISRUPTION: [&str; 5] = ["disruption::", "--skip", API_SERVER_OUTAGE, "--test-threads", "1"];
@@ -119,34 +122,33 @@ const DISRUPTION: [&str; 5] = ["disruption::", "--skip", API_SERVER_OUTAGE, "--t
 /// The test that stops the API server. It runs with the tests of `node`, which stop everything.
 const API_SERVER_OUTAGE: &str = "disruption::the_api_server_is_unavailable_for_a_minute";
 
-/// The tests of slices and device status that otherwise run on the embedded API server. They create their own nodes and
-/// namespaces, and need nothing but the API server.
-const API_TESTS: [&str; 5] = ["test", "--package", "drakkar-plugin", "--test", "it"];
+/// The tests of `drakkar-plugin` about slices and device status, which otherwise run on the embedded API server. They create their
+/// own nodes and namespaces, and need nothing but the API server.
+const API_TESTS: [&str; 4] = ["slices::", "status::", "--test-threads", "4"];
 
 /// Runs the tests on the running cluster; with a filter only those whose names match.
 pub(crate) fn test(filter: &[&str]) -> Result<()> {
     let paths = ClusterPaths::of_checkout()?;
     let cluster = Cluster::attach(paths.clone())?;
-    // Always both packages: otherwise cargo unifies features differently and rebuilds their dependencies.
-    const PACKAGES: [&str; 4] = ["--package", "drakkar-e2e", "--package", "drakkar-e2e-driver"];
-    cargo(&[&["build", "--bins", "--tests"], &PACKAGES[..]].concat())?;
-    let tar = paths.cache().join("e2e-driver.tar");
+    let it = test_program("drakkar-e2e", "it", None)?;
     let target = paths.cache().parent().context("the target directory")?;
-    Image::new(DRIVER_IMAGE, target.join("debug/e2e-driver"))?.write(&tar)?;
-    cluster.import(&tar)?;
-    let it = [&["test"], &PACKAGES[..], &["--test", "it", "--", "--ignored"]].concat();
-    if !filter.is_empty() {
-        check_filter(&it, filter)?;
-        return cargo(&[&it, filter, &["--test-threads", "1", "--nocapture"]].concat());
+    for program in IMAGES {
+        let tar = paths.cache().join(format!("{program}.tar"));
+        let image = Image::new(format!("localhost/{program}:e2e"), target.join("debug").join(program))?;
+        image.with_busybox()?.write(&tar)?;
+        cluster.import(&tar)?;
     }
-    cargo(&[&API_TESTS[..], &["--no-run"]].concat())?;
-    section("tests in parallel", || cargo(&[&it[..], &PARALLEL].concat()))?;
+    let run_tests = |arguments: &[&str]| it.run(&[&["--ignored"], arguments].concat());
+    if !filter.is_empty() {
+        check_filter(&it.list(&["--ignored"])?, filter)?;
+        return run_tests(&[filter, &["--test-threads", "1", "--nocapture"]].concat());
+    }
+    section("tests in parallel", || run_tests(&PARALLEL))?;
     // Both mostly wait, so they run at the same time. The output of the second is printed when the first is done.
-    let mut api_tests =
-        cargo_command(&[&API_TESTS[..], &["--", "slices::", "status::", "--test-threads", "4"]].concat());
+    let mut api_tests = test_program("drakkar-plugin", "it", None)?.command(&API_TESTS);
     api_tests.env("DRAKKAR_KUBECONFIG", cluster.kubeconfig());
     let api_tests = thread::spawn(move || run_captured(api_tests));
-    let disruption = section("restarts of components", || cargo(&[&it[..], &DISRUPTION].concat()));
+    let disruption = section("restarts of components", || run_tests(&DISRUPTION));
     section("slices and device status, at the same time", || {
         let Ok(finished) = api_tests.join() else { bail!("the thread that ran the tests panicked") };
         let (output, succeeded) = finished?;
@@ -154,10 +156,11 @@ pub(crate) fn test(filter: &[&str]) -> Result<()> {
         if succeeded { Ok(()) } else { bail!("the tests of slices and device status failed") }
     })?;
     disruption?;
+    section("network interfaces", || run_tests(&["network::", "--test-threads", "1", "--nocapture"]))?;
     section("restarts of the API server and of the whole node", || {
-        cargo(&[&it[..], &[API_SERVER_OUTAGE, "node::", "--test-threads", "1"]].concat())
+        run_tests(&[API_SERVER_OUTAGE, "node::", "--test-threads", "1"])
     })?;
-    section("load", || cargo(&[&it[..], &["load::", "--test-threads", "1", "--nocapture"]].concat()))
+    section("load", || run_tests(&["load::", "--test-threads", "1", "--nocapture"]))
 }
 
 /// Runs a part of the tests under a heading, and prints how long it took.
@@ -173,23 +176,17 @@ fn section(title: &str, run: impl FnOnce() -> Result<()>) -> Result<()> {
 fn run_captured(mut command: Command) -> Result<(String, bool)> {
     let (mut reader, writer) = io::pipe().context("create a pipe")?;
     let errors = writer.try_clone().context("clone a pipe")?;
-    let mut child = command.stdin(Stdio::null()).stdout(writer).stderr(errors).spawn().context("run cargo")?;
+    let mut child = command.stdin(Stdio::null()).stdout(writer).stderr(errors).spawn().context("run the tests")?;
     // `command` owns the write ends; the reader gets EOF only when all of them are closed.
     drop(command);
     let mut printed = Vec::new();
-    reader.read_to_end(&mut printed).context("read cargo's output")?;
-    let succeeded = child.wait().context("wait for cargo")?.success();
+    reader.read_to_end(&mut printed).context("read the tests' output")?;
+    let succeeded = child.wait().context("wait for the tests")?.success();
     Ok((String::from_utf8_lossy(&printed).into_owned(), succeeded))
 }
 
 /// Fails if a name of the filter matches no test: running no tests would count as success.
-fn check_filter(it: &[&str], filter: &[&str]) -> Result<()> {
-    let output = cargo_command(&[it, &["--list", "--format", "terse"]].concat()).stderr(Stdio::inherit()).output();
-    let output = output.context("run cargo")?;
-    if !output.status.success() {
-        bail!("cargo cannot list the tests: {}", output.status);
-    }
-    let list = String::from_utf8(output.stdout).context("decode the list of tests")?;
+pub(crate) fn check_filter(list: &str, filter: &[&str]) -> Result<()> {
     // Options of the test harness can follow.
     for name in filter.iter().take_while(|name| !name.starts_with('-')) {
         if !list.lines().any(|line| line.contains(name)) {
@@ -234,14 +231,6 @@ pub(crate) fn older(release: &str) -> Result<()> {
 pub(crate) fn unfit() -> Result<()> {
     if let Some(reason) = drakkar_e2e::unsupported_reason()? {
         println!("{reason}");
-    }
-    Ok(())
-}
-
-fn cargo(arguments: &[&str]) -> Result<()> {
-    let status = cargo_command(arguments).status().context("run cargo")?;
-    if !status.success() {
-        bail!("`cargo {}`: {status}", arguments.join(" "));
     }
     Ok(())
 }

@@ -5,7 +5,10 @@
 mod bench;
 mod campaign;
 mod e2e;
+mod kubevirt;
+mod programs;
 mod proto;
+mod vm;
 
 use std::env;
 
@@ -28,10 +31,17 @@ tasks:
   e2e unfit      print why the cluster cannot run on this host; nothing if it can
   e2e versions   print the versions of the cluster's components
   e2e check      bring the cluster up, run a pod and take it down; fail if that leaves anything on the host
+  vm [NAME…]     run the tests on a real kernel in a virtual machine, or only those whose names contain NAME
+  vm unfit       print why the virtual machine cannot run on this host; nothing if it can
   image --binary PATH --name NAME --output FILE.tar [--busybox]
                  write an OCI image of a program, optionally with busybox, for `ctr images import`
+  test PACKAGE TARGET [--features FEATURES] [-- ARGUMENTS…]
+                 run one test program of the workspace, without the rebuild of `cargo test -p`; fail if no test is selected
   campaign [NAME] [--seconds N]
                  run the randomized tests of drivers and of the command, or one of them, for N seconds each (default 600)
+  kubevirt       compare with KubeVirt's own code: webhooks, pod, host devices, domain; needs Go and a C compiler
+  kubevirt --bless
+                 record what KubeVirt answers in crates/kubevirt/testdata/goldens
   bench          compare a driver with one on Kubernetes' Go framework, and write the plot to docs/performance.svg
   bench --help   list the options of the benchmark";
 
@@ -48,8 +58,15 @@ fn main() -> Result<()> {
         ["e2e", "test", ref filter @ ..] => e2e::test(filter),
         ["e2e", "unfit"] => e2e::unfit(),
         ["e2e", "check"] => e2e::check(),
+        ["vm", "unfit"] => {
+            vm::unfit();
+            Ok(())
+        }
+        ["vm", ref filter @ ..] => vm::test(filter),
         ["image", ref arguments @ ..] => e2e::image(arguments),
+        ["test", ref arguments @ ..] => programs::test(arguments),
         ["campaign", ref arguments @ ..] => campaign::run(arguments),
+        ["kubevirt", ref arguments @ ..] => kubevirt::run(arguments),
         ["bench", ref more @ ..] => bench::run(more),
         ["--help" | "-h" | "help"] => {
             println!("{USAGE}");

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use drakkar_bench::compare::{self, Comparison};
 use drakkar_bench::floor::FLOOR;
-use drakkar_bench::framework::{Framework, build_go};
+use drakkar_bench::framework::{Framework, build_go, build_go_with_nri};
 use drakkar_bench::table::Table;
-use drakkar_bench::{plot, publish};
+use drakkar_bench::{nri, plot, publish};
 
 /// Compare a driver on Drakkar with one on Kubernetes' Go framework
 #[derive(Parser)]
@@ -33,7 +33,7 @@ struct Arguments {
     /// Measure everything once, on a small scale
     #[arg(long)]
     test: bool,
-    /// Measure only one part: compare or publish
+    /// Measure only one part: compare, publish or nri
     #[arg(long, value_name = "PART")]
     only: Option<String>,
 }
@@ -84,6 +84,17 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
             runtime.block_on(publish::round(publish_scale, &comparison.frameworks[0], &mut table));
         }
         println!("{}", table.markdown(&names[..1]));
+    }
+    // The runtime's side is a Go program.
+    if is_selected("nri") && !arguments.ours {
+        let go = build_go_with_nri(directory)?;
+        let scale = if arguments.test { nri::Scale::TEST } else { nri::Scale::FULL };
+        let plugins = [nri::NriPlugin::ours(directory.join("bench-nri")), nri::NriPlugin::go(go.clone())];
+        let mut table = Table::default();
+        for _ in 0..compare_scale.rounds {
+            plugins.iter().for_each(|plugin| nri::round(scale, &go, plugin, &mut table));
+        }
+        println!("{}", table.markdown(&plugins.map(|plugin| plugin.name)));
     }
     Ok(())
 }

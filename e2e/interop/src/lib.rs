@@ -38,17 +38,28 @@ impl Program {
     ///
     /// Needs the Go version of `go.mod`, and the modules of `go.sum` from Go's cache or its proxy.
     pub fn build(directory: &Path) -> Result<Self, ProgramError> {
+        Self::build_from(".", directory, "interop")
+    }
+
+    /// Builds the program of `nri-0.8`: the part of this one that is about NRI, on an older library.
+    pub fn build_nri_0_8(directory: &Path) -> Result<Self, ProgramError> {
+        Self::build_from("nri-0.8", directory, "nri08")
+    }
+
+    fn build_from(module: &str, directory: &Path, name: &str) -> Result<Self, ProgramError> {
         // Two builds must not write the same file at once.
         static BUILD_LOCK: Mutex<()> = Mutex::new(());
         let _guard = BUILD_LOCK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        go(&["version"]).map_err(|reason| ProgramError::Unavailable(format!("cannot run `go`: {reason}")))?;
+        go(module, &["version"]).map_err(|reason| ProgramError::Unavailable(format!("cannot run `go`: {reason}")))?;
         // Separate from the build: missing modules skip the tests, while a compile error fails them.
-        go(&["mod", "download"])
+        go(module, &["mod", "download"])
             .map_err(|reason| ProgramError::Unavailable(format!("Go cannot download modules: {reason}")))?;
-        let program = directory.join("interop");
-        // `-trimpath` makes the build cache independent of the checkout's path.
+        let program = directory.join(name);
+        // `-trimpath` makes the build cache independent of the checkout's path. NRI plugins in WebAssembly need a runtime of
+        // their own, which takes long to compile.
         let output = program.to_string_lossy();
-        go(&["build", "-trimpath", "-o", &output, "."]).map_err(ProgramError::Build)?;
+        go(module, &["build", "-trimpath", "-tags", "nri nri_no_wasm", "-o", &output, "."])
+            .map_err(ProgramError::Build)?;
         Ok(Self(program))
     }
 
@@ -93,11 +104,11 @@ impl Program {
     }
 }
 
-/// Runs the `go` command in this directory.
-fn go(arguments: &[&str]) -> Result<(), String> {
+/// Runs the `go` command in the directory of a module.
+fn go(module: &str, arguments: &[&str]) -> Result<(), String> {
     let output = Command::new("go")
         .args(arguments)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(module))
         .output()
         .map_err(|error| error.to_string())?;
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }

@@ -1,6 +1,7 @@
 //! The environment of a test: a namespace in the cluster, a driver, and helpers to use them.
 
 mod driver;
+mod net_driver;
 mod pods;
 
 use std::io::Write;
@@ -13,6 +14,7 @@ use http::{Method, Request};
 use serde_json::Value;
 
 pub(crate) use self::driver::Driver;
+pub(crate) use self::net_driver::{NET_DRIVER, NetDriver};
 pub(crate) use self::pods::{attribute, both_paths, devices, index_of, kep_path, kubernetes_path, template_path};
 
 /// How long a condition may take to become true. Generous, since the host is small and busy.
@@ -121,6 +123,23 @@ impl TestEnv {
     /// Polls until `look` returns a value; panics after the default timeout.
     pub(crate) async fn eventually<T>(&self, what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
         self.eventually_within(TIMEOUT, what, look).await
+    }
+
+    /// Polls until `look` returns a value, which leaves the reason for none in its argument; panics after the default timeout.
+    pub(crate) async fn eventually_with<T>(
+        &self,
+        what: &str,
+        mut look: impl AsyncFnMut(&mut String) -> Option<T>,
+    ) -> T {
+        let deadline = Instant::now() + TIMEOUT;
+        let mut reason = String::new();
+        loop {
+            if let Some(found) = look(&mut reason).await {
+                return found;
+            }
+            assert!(Instant::now() < deadline, "{}: timed out after {TIMEOUT:?}: {what}: {reason}", self.namespace);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     /// Polls until `look` returns a value; panics after a timeout.

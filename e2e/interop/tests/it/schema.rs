@@ -46,7 +46,7 @@ fn the_table_has_the_fields_numbers_and_markers_of_go() {
 }
 
 /// Returns the directory of a Go module.
-fn directory(module: &str) -> Result<String, String> {
+pub fn directory(module: &str) -> Result<String, String> {
     let output = Command::new("go")
         .args(["mod", "download", "-json", module])
         .current_dir(env!("CARGO_MANIFEST_DIR"))

@@ -19,7 +19,20 @@ pub const ORDERS: [&str; 4] = ["v1alpha1", "v1beta1", "v1beta1,v1alpha1", "v1alp
 /// the captured output of tests that pass.
 pub fn program() -> Option<&'static Program> {
     static PROGRAM: OnceLock<Result<Program, String>> = OnceLock::new();
-    let built = PROGRAM.get_or_init(|| match Program::build(Path::new(env!("CARGO_TARGET_TMPDIR"))) {
+    built(&PROGRAM, Program::build)
+}
+
+/// Returns the Go program for NRI 0.8, likewise.
+pub fn nri_0_8() -> Option<&'static Program> {
+    static PROGRAM: OnceLock<Result<Program, String>> = OnceLock::new();
+    built(&PROGRAM, Program::build_nri_0_8)
+}
+
+fn built(
+    program: &'static OnceLock<Result<Program, String>>,
+    build: fn(&Path) -> Result<Program, ProgramError>,
+) -> Option<&'static Program> {
+    let built = program.get_or_init(|| match build(Path::new(env!("CARGO_TARGET_TMPDIR"))) {
         Ok(program) => Ok(program),
         Err(ProgramError::Unavailable(reason)) => Err(reason),
         Err(error) => panic!("{error}"),
