@@ -7,11 +7,15 @@ use std::process::Command;
 use crate::binaries::report;
 use crate::cgroup;
 use crate::error::{Error, IoContext, Result};
+use crate::program::Program;
 use crate::run::{output, run};
+
+/// The paths at which busybox can be.
+const BUSYBOX: [&str; 2] = ["/bin/busybox", "/usr/bin/busybox"];
 
 /// Required Debian packages: the name, the paths at which one of its files can be, and the purpose.
 const PACKAGES: [(&str, &[&str], &str); 5] = [
-    ("busybox-static", &["/bin/busybox", "/usr/bin/busybox"], "the busybox image"),
+    ("busybox-static", &BUSYBOX, "the busybox image"),
     ("gcc", &["/usr/bin/cc"], "runc's C code"),
     ("iproute2", &["/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip"], "the link to the node"),
     ("libseccomp-dev", &["/usr/include/seccomp.h"], "seccomp in runc"),
@@ -43,7 +47,11 @@ pub fn unsupported_reason() -> Result<Option<String>> {
 pub(crate) fn install_packages() -> Result<()> {
     let missing: Vec<_> = PACKAGES
         .iter()
-        .filter(|(_, files, _)| !files.iter().any(|file| Path::new(file).exists()))
+        .filter(|(package, files, _)| match *package {
+            // Debian's `busybox` has the same path and will not do: its libraries are not in an image, and applets are missing.
+            "busybox-static" => busybox().is_err(),
+            _ => !files.iter().any(|file| Path::new(file).exists()),
+        })
         .map(|(package, _, purpose)| (*package, *purpose))
         .collect();
     if missing.is_empty() {
@@ -68,10 +76,15 @@ pub(crate) fn install_packages() -> Result<()> {
 
 /// The path of Debian's static busybox.
 pub(crate) fn busybox() -> Result<&'static Path> {
-    let paths = ["/bin/busybox", "/usr/bin/busybox"].map(Path::new);
-    paths.into_iter().find(|path| path.exists()).ok_or_else(|| Error::Missing {
-        what: "busybox was not found".to_owned(),
-        remedy: "install Debian's busybox-static".to_owned(),
+    static_program(&BUSYBOX.map(Path::new))
+}
+
+/// Returns the first of the paths at which a statically linked program is.
+fn static_program<'a>(paths: &[&'a Path]) -> Result<&'a Path> {
+    let is_static = |path: &&&Path| Program::read(path).is_ok_and(|program| program.libraries.is_empty());
+    paths.iter().find(is_static).copied().ok_or_else(|| Error::Missing {
+        what: "a statically linked busybox was not found".to_owned(),
+        remedy: "install Debian's busybox-static, which replaces busybox".to_owned(),
     })
 }
 
@@ -79,4 +92,16 @@ pub(crate) fn busybox() -> Result<&'static Path> {
 pub(crate) fn kernel() -> Result<String> {
     let path = "/proc/sys/kernel/osrelease";
     Ok(fs::read_to_string(path).with_context(|| format!("read {path}"))?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dynamically_linked_busybox_will_not_do() {
+        let dynamic = std::env::current_exe().unwrap();
+        let error = static_program(&[Path::new("/nowhere/busybox"), &dynamic]).unwrap_err().to_string();
+        assert!(error.contains("busybox-static"), "{error}");
+    }
 }
