@@ -212,17 +212,23 @@ async fn the_driver_is_killed_and_updated_while_pods_have_interfaces() {
     reaches(&env, "during", "data0", "198.18.0.1").await;
     reaches(&env, "left", "data0", "198.18.0.2").await;
     env.delete_pod("during").await;
+    // A pod that stops while there is no driver takes its veth with it: the kernel gives back cards, and destroys virtual interfaces
+    // with their namespace.
+    driver.on_node(&env, 2).await;
 
+    // Pods that start while the driver is replaced.
     let rolling = driver.apply(&env, "2");
     let pods = async {
-        for number in 0..3 {
-            let name = format!("rolling-{number}");
-            start(&env, &name, "198.18.0.4/24").await;
-            reaches(&env, &name, "data0", "198.18.0.1").await;
-            env.delete_pod(&name).await;
+        for (name, address) in [("rolling-0", "198.18.0.4"), ("rolling-1", "198.18.0.5")] {
+            start(&env, name, &format!("{address}/24")).await;
+            reaches(&env, name, "data0", "198.18.0.1").await;
         }
     };
     tokio::join!(rolling, pods);
+    for pod in ["rolling-0", "rolling-1"] {
+        env.delete_pod(pod).await;
+    }
+    driver.on_node(&env, 2).await;
     reaches(&env, "left", "data0", "198.18.0.2").await;
     check(&env, "left", "left", &file_of("left"), "data0").await;
     for pod in ["left", "right"] {

@@ -95,6 +95,17 @@ impl NetDriver {
         (status["ready"] == true).then(|| status["restartCount"].as_u64())?
     }
 
+    /// Waits until that many of the moved interfaces are on the node, as they were; the others are in pods.
+    pub(crate) async fn on_node(&self, env: &TestEnv, count: usize) {
+        env.eventually_with(&format!("{count} interfaces are on the node"), async |reason| {
+            let now = moved_interfaces(&env.cluster);
+            let as_before = now.iter().filter(|(name, now)| self.before.get(*name) == Some(*now)).count();
+            *reason = format!("{now:?}");
+            (as_before == count).then_some(())
+        })
+        .await;
+    }
+
     /// Waits until all moved interfaces are on the node again, as they were, and nothing is left of any claim.
     pub(crate) async fn all_back(&self, env: &TestEnv) {
         let directory = env.cluster.host_path(format!("/var/lib/kubelet/plugins/{NET_DRIVER}"));
