@@ -5,6 +5,9 @@
 //! - It does not retry. `kube` would retry after milliseconds, or exactly when the server says, as all other nodes do.
 //! - It probes idle connections. Otherwise a watch would never notice that the other end of its connection is gone.
 
+mod resolver;
+
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::Request;
@@ -12,7 +15,11 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ClientBuilder, ConfigExt as _};
+use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use tower::{BoxError, ServiceBuilder};
+
+use self::resolver::NamingResolver;
+use crate::{DraClient, Server};
 
 /// The time without traffic after which a connection is probed.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
@@ -23,11 +30,52 @@ const KEEPALIVE_RETRIES: u32 = 3;
 /// The time after which a connection with unacknowledged data is closed: the same as for one that is idle.
 const USER_TIMEOUT: Duration = Duration::from_secs(25);
 
-/// Connects to the API server of the environment: by the user's kubeconfig, or else the pod's service account.
-///
-/// Returns an error if there is neither, or if the kubeconfig has a proxy, which this client does not support.
-pub async fn connect() -> Result<kube::Client, kube::Error> {
-    with_config(kube::Config::infer().await.map_err(kube::Error::InferConfig)?)
+/// Why there is no client for the API server.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// There is neither a kubeconfig nor a service account.
+    #[error("{0}; in a pod a service account is needed, elsewhere a kubeconfig: --kubeconfig or KUBECONFIG")]
+    NoConfig(#[source] Box<InferConfigError>),
+    /// A kubeconfig cannot be used.
+    #[error("kubeconfig {}: {source}", .path.display())]
+    Kubeconfig {
+        /// The file, or the list of files as in the variable `KUBECONFIG`.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<KubeconfigError>,
+    },
+    /// The configuration cannot be used, or has a proxy, which this client does not support.
+    #[error("{0}")]
+    Client(#[source] Box<kube::Error>),
+}
+
+impl DraClient {
+    /// Makes a client for the API server of a kubeconfig: a file, or a list of files as in the variable `KUBECONFIG`. Without
+    /// one it is that of the environment: the user's kubeconfig, or else the pod's service account.
+    ///
+    /// Nothing is sent yet, so a server that cannot be reached is no error here.
+    pub async fn connect(kubeconfig: Option<&Path>) -> Result<Self, ConnectError> {
+        let config = match kubeconfig {
+            Some(path) => {
+                let invalid = |error| ConnectError::Kubeconfig { path: path.to_owned(), source: Box::new(error) };
+                let kubeconfig = read(path).map_err(invalid)?;
+                let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+                config.map_err(invalid)?
+            }
+            None => kube::Config::infer().await.map_err(|error| ConnectError::NoConfig(Box::new(error)))?,
+        };
+        let server = Server::from(&config.cluster_url);
+        let client = with_config(config).map_err(|error| ConnectError::Client(Box::new(error)))?;
+        Ok(Self::new(client).with_server(server))
+    }
+}
+
+/// Reads a list of files, as `kubectl` does.
+fn read(list: &Path) -> Result<Kubeconfig, KubeconfigError> {
+    let paths = std::env::split_paths(list).filter(|path| !path.as_os_str().is_empty());
+    let read = paths.map(Kubeconfig::read_from);
+    read.reduce(|first, next| first?.merge(next?)).unwrap_or(Err(KubeconfigError::FindPath))
 }
 
 fn with_config(mut config: kube::Config) -> Result<kube::Client, kube::Error> {
@@ -36,7 +84,7 @@ fn with_config(mut config: kube::Config) -> Result<kube::Client, kube::Error> {
         let protocol_feature = "of kube for it, and a client that the driver makes itself: PluginBuilder::client";
         return Err(kube::Error::ProxyProtocolDisabled { proxy_url, protocol_feature });
     }
-    let mut tcp = HttpConnector::new();
+    let mut tcp = HttpConnector::new_with_resolver(NamingResolver::new());
     tcp.enforce_http(false);
     tcp.set_connect_timeout(config.connect_timeout);
     tcp.set_keepalive(Some(KEEPALIVE_IDLE));

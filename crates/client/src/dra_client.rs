@@ -9,6 +9,7 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
@@ -17,7 +18,8 @@ use kube::client::Body;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::sync::Mutex;
 
-use crate::{ApiError, DraVersion};
+use crate::error::message;
+use crate::{ApiError, DraVersion, Server};
 
 const JSON: &str = "application/json";
 /// The largest answer to discovery that is read; real ones are far smaller.
@@ -36,6 +38,7 @@ pub type Answer = (StatusCode, Vec<u8>);
 #[derive(Clone)]
 pub struct DraClient {
     client: kube::Client,
+    server: Server,
     /// The index of the version in [`DraVersion::ALL`].
     version: Arc<AtomicU8>,
     discovery: Arc<Mutex<()>>,
@@ -55,7 +58,19 @@ impl DraClient {
 
     /// Creates a client that assumes this version until the server says otherwise.
     pub fn with_version(client: kube::Client, version: DraVersion) -> Self {
-        Self { client, version: Arc::new(AtomicU8::new(index(version))), discovery: Arc::default() }
+        let version = Arc::new(AtomicU8::new(index(version)));
+        Self { client, server: Server::default(), version, discovery: Arc::default() }
+    }
+
+    /// Sets what errors say of the server.
+    #[must_use]
+    pub fn with_server(self, server: Server) -> Self {
+        Self { server, ..self }
+    }
+
+    /// Returns the server, whose URL is known if the client was made by [`Self::connect`].
+    pub fn server(&self) -> &Server {
+        &self.server
     }
 
     /// Returns the version that requests should use.
@@ -100,26 +115,37 @@ impl DraClient {
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, content_type);
         }
-        request.body(Body::from(body)).map_err(|error| ApiError::Send(error.into()))
+        request.body(Body::from(body)).map_err(|error| ApiError::send(&self.server, error))
     }
 
     /// Sends a request, and returns when the head of the answer has arrived.
     pub async fn send(&self, request: Request<Body>) -> Result<Response<Body>, ApiError> {
-        self.client.send(request).await.map_err(|error| ApiError::Send(error.into()))
+        self.client.send(request).await.map_err(|error| ApiError::send(&self.server, error))
     }
 
-    /// Sends a request and reads the answer, up to `max_bytes`. An answer that asks to retry later is an error; any other is
-    /// returned, whatever its status.
+    /// Sends a request and reads the answer, up to `max_bytes`. An answer that asks to retry later or to authenticate is an
+    /// error; any other is returned, whatever its status.
     pub async fn exchange(&self, request: Request<Body>, max_bytes: usize) -> Result<Answer, ApiError> {
-        Self::collect(self.send(request).await?, max_bytes).await
+        self.collect(self.send(request).await?, max_bytes).await
     }
 
-    /// Reads the body of an answer, up to `max_bytes`. An answer that asks to retry later is an error.
-    pub async fn collect(response: Response<Body>, max_bytes: usize) -> Result<Answer, ApiError> {
+    /// Reads the body of an answer, up to `max_bytes`, with the same errors as [`Self::exchange`].
+    pub async fn collect(&self, response: Response<Body>, max_bytes: usize) -> Result<Answer, ApiError> {
         let (head, body) = response.into_parts();
-        let body = Limited::new(body, max_bytes).collect().await.map_err(ApiError::Send)?;
-        let body = Vec::from(body.to_bytes());
-        ApiError::retry_after(&head, &body).map_or(Ok((head.status, body)), Err)
+        let body = Limited::new(body, max_bytes).collect().await;
+        let body = Vec::from(body.map_err(|error| ApiError::send(&self.server, error))?.to_bytes());
+        if let Some(error) = ApiError::retry_after(&head, &body) {
+            return Err(error);
+        }
+        if head.status == StatusCode::UNAUTHORIZED {
+            return Err(ApiError::Unauthorized { server: self.server.clone(), message: message(&body) });
+        }
+        Ok((head.status, body))
+    }
+
+    /// Creates the error for an answer that did not arrive within a time limit.
+    pub fn timeout(&self, after: Duration) -> ApiError {
+        ApiError::Timeout { server: self.server.clone(), after }
     }
 }
 

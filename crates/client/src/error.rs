@@ -8,8 +8,8 @@ use http::header::RETRY_AFTER;
 use http::response::Parts;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 
-use crate::DraVersion;
 use crate::backoff::jittered;
+use crate::{DraVersion, SendError, Server};
 
 /// The longest `Retry-After` that is honored. A server that needs more time can send it again.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
@@ -23,11 +23,32 @@ const RESOURCE_VERSION_TOO_LARGE: &str = "ResourceVersionTooLarge";
 #[non_exhaustive]
 pub enum ApiError {
     /// The request could not be sent, or the answer not be received.
-    #[error("no answer from the API server: {0}")]
-    Send(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("{0}")]
+    Send(#[source] Box<SendError>),
     /// The answer did not arrive in time.
-    #[error("no answer from the API server within {} s", .0.as_secs())]
-    Timeout(Duration),
+    #[error(
+        "no answer from {server} within {} s; check its load, and the network between this node or pod and the server",
+        .after.as_secs()
+    )]
+    Timeout {
+        /// The server.
+        server: Server,
+        /// The time limit.
+        after: Duration,
+    },
+    /// The server does not know the client.
+    #[error(
+        "{server} answered {}: {}; it does not accept the credentials: check the user's token or certificate in the \
+         kubeconfig, or in a pod its service account",
+        StatusCode::UNAUTHORIZED,
+        Printable::whole(message)
+    )]
+    Unauthorized {
+        /// The server.
+        server: Server,
+        /// The server's message.
+        message: String,
+    },
     /// The answer is an error.
     #[error("the API server answered {status}: {}", Printable::whole(message))]
     Status {
@@ -59,11 +80,15 @@ pub enum ApiError {
 }
 
 impl ApiError {
+    /// Creates the error for a request that could not be sent, or whose answer could not be received.
+    pub fn send(server: &Server, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Send(Box::new(SendError::new(server, error.into())))
+    }
+
     /// Creates the error for an answer with an error status, with the server's message.
     pub fn from_answer(status: StatusCode, body: &[u8]) -> Self {
         let object = serde_json::from_slice::<Status>(body).unwrap_or_default();
-        let quoted = || String::from_utf8_lossy(&body[..body.len().min(MAX_QUOTED)]).trim().to_owned();
-        let message = object.message.unwrap_or_else(quoted);
+        let message = object.message.unwrap_or_else(|| quote(body));
         let mut causes = object.details.and_then(|details| details.causes).into_iter().flatten();
         // A 504 without this cause is an ordinary timeout.
         if status == StatusCode::GATEWAY_TIMEOUT
@@ -89,14 +114,19 @@ impl ApiError {
             Self::Status { status, .. } => Some(*status),
             Self::ResourceVersionTooLarge { .. } => Some(StatusCode::GATEWAY_TIMEOUT),
             Self::RetryAfter { error, .. } => error.status(),
-            Self::Send(_) | Self::Timeout(_) | Self::NoVersion | Self::Decode(_) => None,
+            Self::Unauthorized { .. } => Some(StatusCode::UNAUTHORIZED),
+            Self::Send(_) | Self::Timeout { .. } | Self::NoVersion | Self::Decode(_) => None,
         }
     }
 
     /// Returns whether the same request may succeed later.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Send(_) | Self::Timeout(_) | Self::RetryAfter { .. } | Self::ResourceVersionTooLarge { .. } => true,
+            Self::Send(_)
+            | Self::Timeout { .. }
+            | Self::Unauthorized { .. }
+            | Self::RetryAfter { .. }
+            | Self::ResourceVersionTooLarge { .. } => true,
             Self::Status { status, .. } => is_transient(*status),
             Self::NoVersion | Self::Decode(_) => false,
         }
@@ -110,6 +140,17 @@ impl ApiError {
             _ => delay,
         }
     }
+}
+
+/// Returns the message of an answer: that of its `Status` object, or the beginning of anything else.
+pub(crate) fn message(body: &[u8]) -> String {
+    let object = serde_json::from_slice::<Status>(body).unwrap_or_default();
+    object.message.unwrap_or_else(|| quote(body))
+}
+
+/// Returns the beginning of an answer that has no `Status` object.
+fn quote(body: &[u8]) -> String {
+    String::from_utf8_lossy(&body[..body.len().min(MAX_QUOTED)]).trim().to_owned()
 }
 
 /// Returns whether the same request may succeed later, after an answer with this status.

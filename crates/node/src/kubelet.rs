@@ -15,6 +15,7 @@ mod pods;
 mod registration;
 mod registry;
 mod release;
+mod rpc_error;
 mod service;
 mod slices;
 mod tasks;

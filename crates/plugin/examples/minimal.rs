@@ -8,7 +8,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use drakkar_plugin::{BoxError, Claim, ClaimRef, Device, DeviceMetadata, DraPlugin, Flags, PluginBuilder};
+use drakkar_plugin::{BoxError, Claim, ClaimRef, Device, DeviceMetadata, DraPlugin, Flags, PluginBuilder, logging};
 
 /// A DRA driver that hands out what was allocated
 #[derive(Parser)]
@@ -37,15 +37,10 @@ impl DraPlugin for Minimal {
     }
 }
 
-fn filter() -> tracing_subscriber::EnvFilter {
-    let level = tracing_subscriber::filter::LevelFilter::INFO;
-    tracing_subscriber::EnvFilter::builder().with_default_directive(level.into()).from_env_lossy()
-}
-
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // RUST_LOG=drakkar_plugin=debug tells of every claim.
-    tracing_subscriber::fmt().with_env_filter(filter()).with_writer(std::io::stderr).init();
-    PluginBuilder::new(arguments.driver_name).flags(&arguments.plugin).run(Minimal).await
+    logging::init(&arguments.plugin);
+    let builder = PluginBuilder::new(arguments.driver_name).version(env!("CARGO_PKG_VERSION"));
+    builder.flags(&arguments.plugin).run(Minimal).await
 }

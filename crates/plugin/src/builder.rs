@@ -57,7 +57,9 @@ pub enum DeferredMetadata {
 #[must_use = "a driver does nothing before it is started"]
 pub struct PluginBuilder {
     pub(crate) driver: String,
+    pub(crate) version: Option<String>,
     pub(crate) client: Option<kube::Client>,
+    pub(crate) kubeconfig: Option<PathBuf>,
     pub(crate) node_name: Option<String>,
     pub(crate) node_uid: Option<String>,
     pub(crate) only_pool: Option<String>,
@@ -98,7 +100,9 @@ impl PluginBuilder {
     pub fn new(driver: impl Into<String>) -> Self {
         Self {
             driver: driver.into(),
+            version: None,
             client: None,
+            kubeconfig: None,
             node_name: None,
             node_uid: None,
             only_pool: None,
@@ -142,6 +146,15 @@ impl PluginBuilder {
         self.node_uid = flags.node_uid.filter(|uid| !uid.is_empty());
         self.pod_uid = flags.pod_uid.filter(|uid| !uid.is_empty());
         self.http_endpoint = flags.http_endpoint;
+        self.version = flags.version.map(str::to_owned).or(self.version);
+        self.kubeconfig = flags.kubeconfig.filter(|path| !path.as_os_str().is_empty());
+        self
+    }
+
+    /// Sets the driver's own version, usually `env!("CARGO_PKG_VERSION")`: it is in the log, in `/statusz` and in the metric
+    /// `drakkar_plugin_build_info`.
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.version = Some(version.into());
         self
     }
 }
@@ -164,6 +177,12 @@ impl PluginBuilder {
     /// a dead watch is noticed within half a minute and not two.
     pub fn client(mut self, client: kube::Client) -> Self {
         self.client = Some(client);
+        self
+    }
+
+    /// Sets the kubeconfig from which the default client is made: a file, or a list of files as in the variable `KUBECONFIG`.
+    pub fn kubeconfig(mut self, file: impl Into<PathBuf>) -> Self {
+        self.kubeconfig = Some(file.into());
         self
     }
 
@@ -213,8 +232,8 @@ impl PluginBuilder {
         self
     }
 
-    /// Sets the directory from which the container runtime reads CDI specs; [`DEFAULT_CDI_DIRECTORY`] by default. It is created
-    /// when needed.
+    /// Sets the directory from which the container runtime reads CDI specs; [`DEFAULT_CDI_DIRECTORY`] by default. With
+    /// device metadata a start makes it if it is missing, and fails if it is not writable.
     pub fn cdi_directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.cdi_directory = directory.into();
         self

@@ -109,7 +109,7 @@ impl ClaimSource {
         let with_retries = |slot, first| {
             let getting = timeout_at(deadline, self.get_with_retries(claim, slot, first, deadline));
             // Boxed because it is rare and large: the usual future stays small.
-            Box::pin(async { getting.await.unwrap_or(Err(ApiError::Timeout(FETCH_TIMEOUT))) })
+            Box::pin(async { getting.await.unwrap_or_else(|_elapsed| Err(self.client.timeout(FETCH_TIMEOUT))) })
         };
         // Nearly always one attempt is enough. It has a time limit of its own; another one, which costs two system calls, is
         // only set for retries.

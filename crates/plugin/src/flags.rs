@@ -1,8 +1,9 @@
 //! The command line of a driver, with its environment variables.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use drakkar_metadata::Version;
 use drakkar_metadata::path::Layout;
 
@@ -73,7 +74,99 @@ pub struct Flags {
     #[arg(long, env = "POD_UID", value_name = "UID")]
     pub pod_uid: Option<String>,
 
-    /// Where to serve /metrics, /healthz, /readyz and /statusz, for example 127.0.0.1:9090 or 0.0.0.0:9090 [default: nowhere]
-    #[arg(long, env = "HTTP_ENDPOINT", value_name = "ADDRESS:PORT")]
+    /// Where to serve /metrics, /healthz, /readyz and /statusz: 127.0.0.1:9464 or localhost:9464 for this machine or pod alone,
+    /// :9464 for all of its addresses [default: nowhere]
+    #[arg(long, env = "HTTP_ENDPOINT", value_name = "[ADDRESS]:PORT", value_parser = parse_endpoint)]
     pub http_endpoint: Option<SocketAddr>,
+
+    /// The kubeconfig of the API server [default: the user's, or the pod's service account]
+    #[arg(long, env = "KUBECONFIG", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// The driver's own version, if [`Self::parse_with_version`] was given one.
+    #[arg(skip)]
+    pub version: Option<&'static str>,
+
+    /// What is logged, and how.
+    #[cfg(feature = "logging")]
+    #[command(flatten)]
+    pub log: crate::logging::LogFlags,
+}
+
+impl Flags {
+    /// Parses the command line of a driver without flags of its own. `--version` prints this version, usually
+    /// `env!("CARGO_PKG_VERSION")`, and [`PluginBuilder::flags`](crate::PluginBuilder::flags) takes it over. A wrong command line
+    /// ends the process, as with `clap::Parser::parse`.
+    pub fn parse_with_version(version: &'static str) -> Self {
+        let command = <Self as clap::CommandFactory>::command().version(version);
+        let flags = <Self as clap::FromArgMatches>::from_arg_matches(&command.get_matches());
+        Self { version: Some(version), ..flags.unwrap_or_else(|error| error.exit()) }
+    }
+}
+
+/// Parses the address of the HTTP endpoint.
+fn parse_endpoint(text: &str) -> Result<SocketAddr, String> {
+    let port = |text: &str| text.parse::<u16>().map_err(|error| format!("port {text:?}: {error}"));
+    if let Some(any) = text.strip_prefix(':') {
+        return Ok((Ipv6Addr::UNSPECIFIED, port(any)?).into());
+    }
+    if let Some(local) = text.strip_prefix("localhost:") {
+        return Ok((Ipv4Addr::LOCALHOST, port(local)?).into());
+    }
+    text.parse().map_err(|_error| "use ADDRESS:PORT, localhost:PORT, or :PORT for all addresses".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser as _};
+
+    use super::*;
+
+    fn endpoint(text: &str) -> Result<String, String> {
+        parse_endpoint(text).map(|address| address.to_string())
+    }
+
+    #[test]
+    fn an_endpoint_is_an_address_localhost_or_a_port_alone() {
+        assert_eq!(endpoint(":9464").unwrap(), "[::]:9464");
+        assert_eq!(endpoint("localhost:9464").unwrap(), "127.0.0.1:9464");
+        assert_eq!(endpoint("0.0.0.0:9464").unwrap(), "0.0.0.0:9464");
+        assert_eq!(endpoint("[::1]:0").unwrap(), "[::1]:0");
+        for wrong in ["9464", "everywhere", "localhost", "example.com:9464", ""] {
+            let error = endpoint(wrong).unwrap_err();
+            assert_eq!(error, "use ADDRESS:PORT, localhost:PORT, or :PORT for all addresses", "{wrong}");
+        }
+        assert!(endpoint(":99999").unwrap_err().starts_with("port \"99999\": "));
+    }
+
+    /// A driver that flattens the flags has its own description, or none.
+    #[test]
+    fn the_help_of_a_driver_does_not_show_the_documentation_of_this_type() {
+        #[derive(clap::Parser)]
+        struct Undescribed {
+            #[command(flatten)]
+            plugin: Flags,
+        }
+        /// A driver of GPUs
+        #[derive(clap::Parser)]
+        #[command(version = "1.2.3")]
+        struct Described {
+            #[command(flatten)]
+            plugin: Flags,
+        }
+        for mut command in [Flags::command(), Undescribed::command(), Described::command()] {
+            for help in [command.render_help().to_string(), command.render_long_help().to_string()] {
+                for hidden in ["```", "derive(", "every driver", "flatten", "log, as a part"] {
+                    assert!(!help.contains(hidden), "{hidden} in {help}");
+                }
+                assert!(help.contains("--log-format") && help.contains("--kubeconfig"), "{help}");
+            }
+        }
+        let mut described = Described::command();
+        assert!(described.render_help().to_string().starts_with("A driver of GPUs\n"));
+        assert!(described.render_version().contains("1.2.3"));
+        let parsed = Undescribed::parse_from(["driver", "-vv", "--log-format=json"]).plugin.log;
+        assert_eq!((parsed.verbose, parsed.log_format), (2, crate::logging::LogFormat::Json));
+        assert_eq!(Described::parse_from(["driver"]).plugin.log.verbose, 0);
+    }
 }

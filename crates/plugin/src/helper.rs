@@ -25,7 +25,7 @@ use crate::health::HealthHub;
 use crate::http_endpoint::HttpEndpoint;
 use crate::metrics::Metrics;
 use crate::orphans;
-use crate::registration::RegistrationStatus;
+use crate::registration::{RegistrationStatus, log_waiting};
 use crate::server::Endpoints;
 use crate::service::Service;
 use crate::status::StatusReports;
@@ -185,6 +185,10 @@ async fn supervise<P: DraPlugin>(
     } = running;
     let orphans = tokio::spawn(orphans::collect(service, recovered, orphan_grace, background.clone(), metrics.clone()));
     let orphans = AbortOnDropHandle::new(orphans);
+    let waiting = endpoints.registration_socket().map(|socket| {
+        let waiting = log_waiting(endpoints.registration_status(), socket.to_owned());
+        AbortOnDropHandle::new(tokio::spawn(waiting))
+    });
     let mut registration = endpoints.registration_status();
     let died = loop {
         tokio::select! {
@@ -196,6 +200,7 @@ async fn supervise<P: DraPlugin>(
         }
     };
     drop(orphans);
+    drop(waiting);
     // Published slices stay: a kubelet removes them if no instance comes back. But this instance must not repair slices of
     // devices that it cannot serve.
     drop(publisher);

@@ -17,13 +17,14 @@ mod runtime_probe;
 mod tests;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit};
+use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{self, Runtime};
@@ -125,7 +126,7 @@ pub(crate) struct HttpListener {
 impl HttpListener {
     /// Listens on an address. Port 0 selects a free port.
     pub(crate) fn bind(address: SocketAddr) -> Result<Self, HttpError> {
-        let listen = || {
+        let listen = |address: SocketAddr| {
             let listener = TcpListener::bind(address)?;
             // Listen again with a longer queue: the standard library uses 128.
             rustix::net::listen(&listener, BACKLOG)?;
@@ -133,7 +134,13 @@ impl HttpListener {
             let address = listener.local_addr()?;
             Ok(Self { listener, address })
         };
-        listen().map_err(|source| HttpError::Listen { address, source })
+        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
+        let listening = match listen(address) {
+            // A machine without IPv6: all of its addresses are those of IPv4.
+            Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && has_no_ipv6(&error) => listen(any),
+            listening => listening,
+        };
+        listening.map_err(|source| HttpError::Listen { address, source })
     }
 
     /// Starts serving on a thread of its own.
@@ -164,6 +171,11 @@ impl HttpListener {
         tracing::info!(%address, "http endpoint started");
         Ok(HttpEndpoint { address, stopping, close: close.drop_guard(), ended })
     }
+}
+
+/// Whether listening on an address of IPv6 failed because there are none.
+fn has_no_ipv6(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL))
 }
 
 /// Creates the runtime of the endpoint's thread and registers the listener. Its blocking thread encodes the metrics.

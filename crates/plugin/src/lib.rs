@@ -4,6 +4,7 @@
 pub mod attributes;
 mod background;
 mod builder;
+mod call_watch;
 mod claim;
 mod claims;
 mod disk;
@@ -17,6 +18,8 @@ mod helper;
 mod http_endpoint;
 mod ledger;
 mod lock;
+#[cfg(feature = "logging")]
+pub mod logging;
 mod metrics;
 mod orphans;
 mod publishing;
@@ -48,7 +51,7 @@ pub use start::StartError;
 pub use status::{ConditionStatus, DeviceCondition, DeviceStatus, ReportError, StatusReporter};
 pub use update::{MetadataUpdate, MetadataUpdater, UpdateError};
 
-pub use drakkar_client::{ClaimRef, NodeEnvironment};
+pub use drakkar_client::{ClaimRef, ConnectError, NodeEnvironment};
 pub use drakkar_metadata::{self as metadata, DeviceAttribute, NetworkDeviceData};
 // Crates whose types are in signatures here: a driver that uses their types must have the same versions.
 pub use {k8s_openapi, kube, prometheus_client, tonic};

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use drakkar_metadata::name::DriverName;
+use drakkar_slices::Overview;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -84,6 +85,7 @@ struct Inner {
     registered: Gauge,
     slices: SliceMetrics,
     health_source: OnceLock<HealthSource>,
+    publishing_source: OnceLock<Overview>,
     claims_source: OnceLock<ClaimsSource>,
     process: Process,
     registry: Mutex<Registry>,
@@ -91,7 +93,13 @@ struct Inner {
 
 impl Metrics {
     /// Creates the metrics of a driver, all at zero.
+    #[cfg(test)]
     pub(crate) fn new(driver: &DriverName) -> Self {
+        Self::with_version(driver, "1.2.3")
+    }
+
+    /// Creates the metrics of a driver of this version, all at zero.
+    pub(crate) fn with_version(driver: &DriverName, version: &str) -> Self {
         let durations = || Histogram::new(BUCKETS);
         let inner = Inner {
             // Most codes never occur. The usual ones are exposed from the start, the others once they have occurred.
@@ -122,11 +130,12 @@ impl Metrics {
             registered: Gauge::default(),
             slices: SliceMetrics::default(),
             health_source: OnceLock::new(),
+            publishing_source: OnceLock::new(),
             claims_source: OnceLock::new(),
             process: Process::new(),
             registry: Mutex::default(),
         };
-        inner.register(&mut inner.registry(), driver);
+        inner.register(&mut inner.registry(), driver, version);
         Self(Arc::new(inner))
     }
 
@@ -136,6 +145,7 @@ impl Metrics {
             self.set_health(health());
         }
         self.update_claims();
+        self.update_publishing();
         let mut text = String::with_capacity(32 * 1024);
         encode(&mut text, &self.0.registry())?;
         Ok(text)
@@ -269,13 +279,17 @@ impl Inner {
     }
 
     /// Registers each metric with its name and help text. The registry adds a full stop to the text.
-    fn register(&self, registry: &mut Registry, driver: &DriverName) {
+    fn register(&self, registry: &mut Registry, driver: &DriverName, version: &str) {
         registry.register_collector(Box::new(self.process));
         let registry = registry.sub_registry_with_prefix("drakkar_plugin");
-        let build = Info::new([("version", env!("CARGO_PKG_VERSION").to_owned()), ("driver", driver.to_string())]);
+        let build = Info::new([
+            ("version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("driver", driver.to_string()),
+            ("driver_version", version.to_owned()),
+        ]);
         registry.register(
             "build",
-            "The version of Drakkar that the driver is built with, and the driver's name",
+            "The version of Drakkar that the driver is built with, and the driver's name and version",
             build,
         );
         let help = "Whether the kubelet has registered the driver: 1 if it has, 0 if it has not or refuses to";

@@ -4,12 +4,16 @@
 //! for nothing; then it calls `NotifyRegistrationStatus`. It repeats both after each of its restarts, and with backoff
 //! while a registration fails. A watch channel holds the last status.
 
+mod waiting;
+
 use std::path::Path;
 
 use drakkar_kubelet_api::registration as proto;
 use drakkar_metadata::name::DriverName;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
+
+pub(crate) use self::waiting::log_waiting;
 
 /// The kubelet's plugin type for DRA drivers.
 const PLUGIN_TYPE: &str = "DRAPlugin";

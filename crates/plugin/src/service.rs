@@ -38,6 +38,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::driver_response::PreparedDevice;
 pub(crate) use self::error::{ClaimError, chain};
+use crate::call_watch::CallWatch;
 use crate::claim::base;
 use crate::claims::ClaimSource;
 use crate::disk::Disk;
@@ -82,6 +83,8 @@ pub(crate) struct ClaimContext {
     pub(crate) reporter: StatusReporter,
     /// The source of attributes for devices that the driver returns without metadata.
     pub(crate) published: Option<PublishedAttributes>,
+    /// Notices driver code that blocks.
+    pub(crate) calls: Option<CallWatch>,
 }
 
 /// A claim as named by the kubelet, not yet validated.
@@ -120,12 +123,13 @@ pub(crate) struct Service<P> {
     reporter: StatusReporter,
     metrics: Metrics,
     published: Option<PublishedAttributes>,
+    calls: Option<CallWatch>,
 }
 
 impl<P: DraPlugin> Service<P> {
     pub(crate) fn new(plugin: Arc<P>, settings: ServiceSettings, context: ClaimContext, metrics: Metrics) -> Self {
-        let ClaimContext { claims, ledger, locks, store, disk, reporter, published } = context;
-        Self { plugin, settings, claims, ledger, locks, store, disk, reporter, metrics, published }
+        let ClaimContext { claims, ledger, locks, store, disk, reporter, published, calls } = context;
+        Self { plugin, settings, claims, ledger, locks, store, disk, reporter, metrics, published, calls }
     }
 
     /// Prepares claims, and returns one response for each.
@@ -136,17 +140,18 @@ impl<P: DraPlugin> Service<P> {
         self.prepare_references(claims.values().collect(), &mut responses).await;
         self.resolve_conflicts(&claims, &mut responses, started).await;
         pending.complete();
-        self.record_outcomes(Operation::Prepare, &claims, &responses);
+        self.record_outcomes(Operation::Prepare, &claims, &responses, started);
         responses
     }
 
     /// Unprepares claims, and returns one response for each. Unpreparing a claim that is not prepared succeeds.
     pub(crate) async fn unprepare(&self, named: Vec<NamedClaim>) -> Responses<()> {
+        let started = Instant::now();
         let (claims, mut responses) = parse_references(named);
         let pending = PendingCall::new(Operation::Unprepare, &claims);
         self.unprepare_references(claims.values().cloned().collect(), &mut responses).await;
         pending.complete();
-        self.record_outcomes(Operation::Unprepare, &claims, &responses);
+        self.record_outcomes(Operation::Unprepare, &claims, &responses, started);
         responses
     }
 
@@ -277,7 +282,11 @@ impl<P: DraPlugin> Service<P> {
     {
         let timer = self.metrics.time_driver(operation);
         // The driver's method is called inside the future: it may do work, and panic, before it returns its own future.
-        let outcomes = AssertUnwindSafe(IN_DRIVER_CALL.scope((), async move { work().await })).catch_unwind().await;
+        let called = IN_DRIVER_CALL.scope((), async move { work().await });
+        let outcomes = match &self.calls {
+            Some(calls) => AssertUnwindSafe(calls.watch(operation.as_str(), called)).catch_unwind().await,
+            None => AssertUnwindSafe(called).catch_unwind().await,
+        };
         drop(timer);
         outcomes.map_err(|panic| Arc::new(ClaimError::driver(Panicked::from(&*panic).into())))
     }
@@ -294,21 +303,38 @@ impl<P: DraPlugin> Service<P> {
     /// Warns about outcomes for claims that were not part of the call.
     fn warn_unrequested<T>(&self, operation: Operation, outcomes: &Outcomes<T>) {
         for uid in outcomes.keys() {
-            tracing::warn!(?operation, claim_uid = %uid, "driver returned an outcome for a claim that was not requested");
+            tracing::warn!(operation = operation.as_str(), claim_uid = %uid, "driver returned an outcome for a claim that was not requested");
         }
     }
 
     /// Writes the outcome of each claim of a call to the log and the metrics.
-    fn record_outcomes<T>(&self, operation: Operation, claims: &BTreeMap<String, ClaimRef>, responses: &Responses<T>) {
+    fn record_outcomes<T>(
+        &self,
+        operation: Operation,
+        claims: &BTreeMap<String, ClaimRef>,
+        responses: &Responses<T>,
+        started: Instant,
+    ) {
+        // More digits than microseconds say nothing.
+        let duration = Duration::from_micros(u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX));
         for (uid, response) in responses {
             self.metrics.claim(operation, response.as_ref().err().map_or(Outcome::Success, ClaimError::outcome));
             let claim = claims.get(uid).map(ToString::to_string).unwrap_or_else(|| format!("(uid {uid})"));
             match response {
-                Ok(_) => tracing::debug!(?operation, claim, "claim operation succeeded"),
+                Ok(_) => match operation {
+                    Operation::Prepare => tracing::info!(claim, ?duration, "claim prepared"),
+                    Operation::Unprepare => tracing::info!(claim, ?duration, "claim unprepared"),
+                },
                 // The author of the claim may control part of the error's text: it must not break the log line.
                 Err(error) => {
                     let error = error.to_string();
-                    tracing::warn!(?operation, claim, error = %Printable::whole(&error), "claim operation failed");
+                    tracing::warn!(
+                        operation = operation.as_str(),
+                        claim,
+                        ?duration,
+                        error = %Printable::whole(&error),
+                        "claim operation failed"
+                    );
                 }
             }
         }
@@ -338,9 +364,9 @@ impl Drop for PendingCall<'_> {
             return;
         }
         for claim in self.claims.values() {
-            let operation = self.operation;
+            let operation = self.operation.as_str();
             // Dropped because the kubelet's deadline has passed, or because the driver stops.
-            tracing::warn!(?operation, %claim, "claim operation cancelled");
+            tracing::warn!(operation, %claim, "claim operation cancelled");
         }
     }
 }

@@ -10,9 +10,11 @@
 //!
 //! If a step fails, what came up before is taken down.
 
+mod cdi_directory;
 mod check;
 mod error;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +34,7 @@ pub use self::error::StartError;
 use self::error::{http_error, lock_error, socket_error};
 use crate::background::{Background, BackgroundError, ErrorSink};
 use crate::builder::{DeferredMetadata, PluginBuilder};
+use crate::call_watch::CallWatch;
 use crate::claims::ClaimSource;
 use crate::disk::Disk;
 use crate::driver::DraPlugin;
@@ -115,11 +118,15 @@ impl PluginBuilder {
         let checked = self.check()?;
         let Opened { store, locks, medium } = checked.open().await?;
         let client = match self.client.clone() {
-            Some(client) => client,
-            None => drakkar_client::connect().await.map_err(|error| StartError::Client(Box::new(error)))?,
+            Some(client) => DraClient::new(client),
+            None => DraClient::connect(self.kubeconfig.as_deref()).await.map_err(StartError::Client)?,
         };
-        let client = DraClient::new(client);
-        let metrics = Metrics::new(&checked.driver);
+        let server = client.server().url().unwrap_or("that of the driver's own client").to_owned();
+        let version = self.version.clone().unwrap_or_else(|| "unknown".to_owned());
+        let calls = CallWatch::start()
+            .inspect_err(|error| tracing::warn!(%error, "starting a thread failed, calls that block go unnoticed"))
+            .ok();
+        let metrics = Metrics::with_version(&checked.driver, &version);
         let errors = ErrorSink::new(metrics.clone());
         let background = errors.reporter();
 
@@ -166,10 +173,17 @@ impl PluginBuilder {
             node_name: self.node_name.clone(),
             not_ready: Arc::new(watch::Sender::new(None)),
         };
-        let plugin = Arc::new(make(handles.clone()).map_err(StartError::Driver)?);
+        let plugin = {
+            let _running = calls.as_ref().map(|calls| calls.enter("constructor"));
+            Arc::new(make(handles.clone()).map_err(StartError::Driver)?)
+        };
         errors.attach({
             let plugin = plugin.clone();
-            move |error| plugin.handle_error(error)
+            let calls = calls.clone();
+            move |error| {
+                let _running = calls.as_ref().map(|calls| calls.enter("handle_error"));
+                plugin.handle_error(error);
+            }
         });
 
         let settings = ServiceSettings {
@@ -186,11 +200,12 @@ impl PluginBuilder {
         };
         let published = self.metadata_from_published.then(|| publisher.attributes());
         let disk = Disk::on(medium);
-        let context = ClaimContext { claims, ledger, locks, store, disk, reporter: status.reporter(), published };
+        let reporter = status.reporter();
+        let context = ClaimContext { claims, ledger, locks, store, disk, reporter, published, calls: calls.clone() };
         let service = Arc::new(Service::new(plugin.clone(), settings, context, metrics.clone()));
         let health = plugin.health_monitor().map(|monitor| {
             let background = background.clone();
-            Arc::new(HealthHub::new(monitor.of(plugin), move |error| background(error)))
+            Arc::new(HealthHub::new(monitor.of(plugin, calls.clone()), move |error| background(error)))
         });
         if let Some(health) = &health {
             let health = Arc::downgrade(health);
@@ -212,7 +227,8 @@ impl PluginBuilder {
             dra_hooks: CallHooks { metrics: metrics.clone(), interceptor: self.interceptor },
             registration_hooks: CallHooks { metrics: metrics.clone(), interceptor: self.registration_interceptor },
         };
-        let lines = status_lines(&checked, &settings, self.node_name.as_deref(), self.metadata);
+        metrics.set_publishing_source(publisher.overview());
+        let lines = status_lines(&checked, &settings, &server, self.node_name.as_deref(), self.metadata);
         let routes = routes(&service, health.as_ref(), services);
         let listener = match self.http_endpoint {
             Some(address) => Some((address, HttpListener::bind(address).map_err(|error| http_error(address, error))?)),
@@ -223,10 +239,12 @@ impl PluginBuilder {
         let http = listener.map(|(address, listener)| {
             let served = listener.serve(Pages {
                 driver: checked.driver.clone(),
+                version: version.clone(),
                 registration: endpoints.registration_status(),
                 fatal: is_fatal,
                 not_ready: handles.not_ready.subscribe(),
                 runtime: RuntimeProbe::new(tokio::runtime::Handle::current()),
+                calls,
                 metrics: metrics.clone(),
                 publishing: publisher.overview(),
                 status: lines,
@@ -235,6 +253,16 @@ impl PluginBuilder {
         });
         let http = http.transpose()?;
         updater_slot.attach(&service);
+        tracing::info!(
+            driver = %checked.driver,
+            version,
+            node = self.node_name.as_deref().unwrap_or("not given"),
+            server,
+            dra_socket = %endpoints.dra_socket().unwrap_or(Path::new("none")).display(),
+            registration_socket = %endpoints.registration_socket().unwrap_or(Path::new("none")).display(),
+            device_metadata = if self.metadata { "on" } else { "off" },
+            "driver started"
+        );
         // Nobody listens if the publisher has ended, which it then reports itself.
         let _ = serving.send(());
         let running = Running {
@@ -328,6 +356,7 @@ fn routes<P: DraPlugin>(service: &Arc<Service<P>>, health: Option<&Arc<HealthHub
 fn status_lines(
     checked: &Checked,
     endpoints: &EndpointSettings,
+    server: &str,
     node: Option<&str>,
     metadata: bool,
 ) -> Vec<(String, String)> {
@@ -335,7 +364,7 @@ fn status_lines(
     let metadata =
         if metadata { format!("on ({}; {})", checked.store.versions, layouts.join(",")) } else { "off".to_owned() };
     let lines = [
-        ("Driver", checked.driver.to_string()),
+        ("API server", server.to_owned()),
         ("Node", node.unwrap_or("not given").to_owned()),
         ("Services", endpoints.services.names().join(", ")),
         ("Device metadata", metadata),

@@ -58,7 +58,7 @@ use self::open_directory::{OpenDirectory, StoreCall};
 use self::record::{Record, RequestRecord};
 use self::write::Presence;
 pub(crate) use error::StoreError;
-pub(crate) use files::{Directory, Files, PLUGIN_DIRECTORY_MODE, SystemFiles, make_directories};
+pub(crate) use files::{DIRECTORY_MODE, Directory, Files, PLUGIN_DIRECTORY_MODE, SystemFiles, make_directories};
 pub(crate) use record::DeviceUse;
 pub(crate) use recover::RecoveredClaim;
 

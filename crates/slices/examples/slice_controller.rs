@@ -40,9 +40,9 @@ pub struct Controller {
 
 impl Controller {
     /// Starts a controller that owns the pool with the name of the rack. Pools of other racks are left to their controllers.
-    pub fn start(client: kube::Client, rack: &str) -> Self {
+    pub fn start(client: DraClient, rack: &str) -> Self {
         let config = PublisherConfig::new(DRIVER).only_pool(rack);
-        let publisher = Publisher::start(DraClient::new(client), config, Arc::new(PrintErrors));
+        let publisher = Publisher::start(client, config, Arc::new(PrintErrors));
         let handle = publisher.handle();
         Self { rack: rack.to_owned(), accelerators: BTreeMap::new(), publisher, handle }
     }
@@ -133,7 +133,7 @@ async fn print_status(handle: ResourcePublisher) {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let rack = std::env::args().nth(1).unwrap_or_else(|| "rack-7".to_owned());
-    let client = drakkar_client::connect().await?;
+    let client = DraClient::connect(None).await?;
     let mut controller = Controller::start(client, &rack);
     let status = tokio::spawn(print_status(controller.handle()));
 

@@ -190,9 +190,9 @@ impl Api {
             );
             let response = self.open(&path).await?;
             if response.status() == StatusCode::OK {
-                return Ok(WatchStream::new(response.into_body(), self.version()));
+                return Ok(WatchStream::new(response.into_body(), self.version(), self.client.server().clone()));
             }
-            let (status, body) = DraClient::collect(response, MAX_BODY).await?;
+            let (status, body) = self.client.collect(response, MAX_BODY).await?;
             if status == StatusCode::BAD_REQUEST && self.watches_pool.swap(false, Ordering::Relaxed) {
                 continue;
             }
@@ -280,7 +280,7 @@ impl Api {
     ) -> Result<Vec<u8>, ApiError> {
         let request = self.client.request(method, path, media, body)?;
         let answer = timeout(TIMEOUT, self.client.exchange(request, MAX_BODY)).await;
-        match answer.unwrap_or(Err(ApiError::Timeout(TIMEOUT)))? {
+        match answer.unwrap_or_else(|_elapsed| Err(self.client.timeout(TIMEOUT)))? {
             (status, body) if status.is_success() => Ok(body),
             (status, body) => Err(ApiError::from_answer(status, &body)),
         }
@@ -289,6 +289,7 @@ impl Api {
     /// Sends a GET and returns its answer as soon as the headers have arrived.
     async fn open(&self, path: &str) -> Result<Response<Body>, ApiError> {
         let request = self.client.request(Method::GET, path, JSON, Vec::new())?;
-        timeout(TIMEOUT, self.client.send(request)).await.unwrap_or(Err(ApiError::Timeout(TIMEOUT)))
+        let opened = timeout(TIMEOUT, self.client.send(request)).await;
+        opened.unwrap_or_else(|_elapsed| Err(self.client.timeout(TIMEOUT)))
     }
 }

@@ -1,6 +1,11 @@
 //! The observer of a publisher: the hook for metrics, logs and drivers that act on errors.
 
+use std::time::SystemTime;
+
+use drakkar_metadata::show::Printable;
+
 use crate::PublishError;
+use crate::overview::rfc3339;
 
 /// A kind of write to the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,6 +41,14 @@ pub trait Observer: Send + Sync + 'static {
         } else {
             tracing::debug!(%error, "publishing still fails");
         }
+    }
+
+    /// Called in growing intervals, from 10 s to 10 minutes, while an error persists: with the time of the first failure and the
+    /// number of failed tries since then.
+    fn still_failing(&self, error: &PublishError, since: SystemTime, tries: u32) {
+        // The API server may quote what is published: it must not break the log line.
+        let error = error.to_string();
+        tracing::warn!(error = %Printable::whole(&error), since = rfc3339(since), tries, "publishing still fails, retrying");
     }
 }
 

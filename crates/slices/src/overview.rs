@@ -4,22 +4,35 @@
 //! of the validation may name devices: they are in the log.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use drakkar_client::ApiError;
+use drakkar_metadata::Time;
 
 use super::PublishError;
 use super::pending::{PendingPublish, PublishStatus};
 
-/// The numbers of an [`Overview`].
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Summary {
+/// What is published, in numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts {
     /// The number of published pools.
     pub(super) pools: usize,
     /// The number of slices that the API server stores.
     pub(super) slices: usize,
+    /// The number of devices in them.
+    pub(super) devices: usize,
     /// The highest generation of a pool.
     pub(super) generation: i64,
+}
+
+/// The state of publishing without names.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Summary {
+    pub(super) counts: Counts,
     /// The time and the kind of the last error.
     pub(super) last_error: Option<(SystemTime, &'static str)>,
+    /// The time of the first of the failures since resources were last published, and their number.
+    pub(super) failures: Option<(SystemTime, u32)>,
 }
 
 /// A handle to describe the state of publishing with.
@@ -31,8 +44,31 @@ impl Overview {
         Self(pending)
     }
 
-    /// Returns one line without names of devices. `date` formats a time.
-    pub fn line(&self, date: impl Fn(SystemTime) -> String) -> String {
+    /// Returns whether resources wait to be published: they are being written, or that fails.
+    pub fn is_pending(&self) -> bool {
+        match self.0.status() {
+            PublishStatus::Nothing | PublishStatus::Published | PublishStatus::Standby => false,
+            PublishStatus::Pending | PublishStatus::Failing(_) | PublishStatus::Stopped => true,
+        }
+    }
+
+    /// Returns why there are resources to publish but none were ever published, in words that name no device; `None` once they
+    /// were, or while there are none.
+    pub fn never_published(&self) -> Option<String> {
+        if self.0.status() == PublishStatus::Nothing || self.0.was_published() {
+            return None;
+        }
+        Some(match self.0.summary() {
+            Summary { failures: Some((since, tries)), last_error: Some((_, kind)), .. } => {
+                let tries = if tries == 1 { "1 try".to_owned() } else { format!("{tries} tries") };
+                format!("resources are not published after {tries} since {}: {kind}, see the log", rfc3339(since))
+            }
+            _ => "resources are not published yet".to_owned(),
+        })
+    }
+
+    /// Returns one line without names of devices.
+    pub fn line(&self) -> String {
         let status = match self.0.status() {
             PublishStatus::Nothing => return "nothing yet".to_owned(),
             PublishStatus::Pending => "pending",
@@ -41,9 +77,9 @@ impl Overview {
             PublishStatus::Standby => "left to a newer instance",
             PublishStatus::Stopped => "stopped",
         };
-        let Summary { pools, slices, generation, last_error } = self.0.summary();
+        let Summary { counts: Counts { pools, slices, generation, .. }, last_error, .. } = self.0.summary();
         let last_error = match last_error {
-            Some((when, kind)) => format!("last error at {}: {kind}, see the log", date(when)),
+            Some((when, kind)) => format!("last error at {}: {kind}, see the log", rfc3339(when)),
             None => "no error so far".to_owned(),
         };
         format!("{status}; pools: {pools}, slices: {slices}, highest generation: {generation}; {last_error}")
@@ -60,6 +96,17 @@ pub(super) fn kind(error: &PublishError) -> &'static str {
         PublishError::Contested { .. } => "another client changes the slices",
         PublishError::Stopped => "the publisher has stopped",
         PublishError::Panicked(_) | PublishError::Encode { .. } => "an internal error",
-        PublishError::Api { .. } => "the API server gave no usable answer",
+        PublishError::Api { source, .. } => match &**source {
+            ApiError::Unauthorized { .. } => "the API server does not accept the driver's credentials",
+            ApiError::Send(_) | ApiError::Timeout { .. } => "the API server does not answer",
+            _ => "the API server gave no usable answer",
+        },
     }
+}
+
+/// Formats a time as Kubernetes does.
+pub(super) fn rfc3339(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let time = i64::try_from(seconds).ok().and_then(|seconds| Time::from_unix_seconds(seconds).ok());
+    time.map_or_else(|| "an unknown time".to_owned(), |time| time.to_string())
 }

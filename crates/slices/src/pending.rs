@@ -1,6 +1,7 @@
 //! The hand-over between a driver and the publisher's task: resources to publish go in, the status comes out. Neither side
 //! ever waits for the other.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
@@ -75,6 +76,8 @@ pub(super) struct PendingPublish {
     slot: Mutex<Slot>,
     arrived: Notify,
     status: watch::Sender<PublishStatus>,
+    /// Whether resources of this driver were ever published, by this instance or a newer one.
+    was_published: AtomicBool,
     summary: Mutex<Summary>,
 }
 
@@ -132,9 +135,16 @@ impl PendingPublish {
         self.summary.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    pub(super) fn was_published(&self) -> bool {
+        self.was_published.load(Ordering::Relaxed)
+    }
+
     /// Sets summary and status. The status is ignored while newer resources wait: it is about those that they replace.
     pub(super) fn report(&self, status: PublishStatus, summary: Summary) {
         *self.summary.lock().unwrap_or_else(PoisonError::into_inner) = summary;
+        if matches!(status, PublishStatus::Published | PublishStatus::Standby) {
+            self.was_published.store(true, Ordering::Relaxed);
+        }
         let slot = self.slot();
         if matches!(*slot, Slot::Empty) {
             self.status.send_if_modified(|current| {

@@ -1,6 +1,7 @@
 //! The publisher: a task that owns the desired and the stored state of all pools, and writes the difference.
 
 mod changes;
+mod failures;
 mod outcome;
 #[cfg(test)]
 mod tests;
@@ -15,13 +16,14 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
+use self::failures::Failures;
 use super::PublishError;
 use super::api::{Api, Owner, Scope};
 use super::desired::ValidatedPool;
 use super::generations::Generations;
 use super::lookup::{Index, PublishedAttributes};
 use super::observer::Observer;
-use super::overview::Overview;
+use super::overview::{Counts, Overview};
 use super::pending::{PendingPublish, ResourcePublisher};
 use super::pool::PoolState;
 use super::publisher_election::PublisherElection;
@@ -233,6 +235,8 @@ async fn run(
         publish_error: None,
         watch_error: None,
         last_error: None,
+        failures: None,
+        logged: None,
         is_on_standby: false,
         observer,
         pending,
@@ -272,6 +276,10 @@ struct PublisherTask {
     watch_error: Option<PublishError>,
     /// The time and the kind of the last error.
     last_error: Option<(SystemTime, &'static str)>,
+    /// The failures since the resources were last published.
+    failures: Option<Failures>,
+    /// What the log says is published.
+    logged: Option<Counts>,
     is_on_standby: bool,
     observer: Arc<dyn Observer>,
     pending: Arc<PendingPublish>,

@@ -221,7 +221,7 @@ async fn watch(api: &Api, version: &mut String, failures: &mut u32, changes: &mp
     let mut events = match api.watch(version, duration).await {
         Ok(events) => events,
         Err(error) if is_expired(&error) => return End::Expired,
-        Err(error @ (ApiError::Send(_) | ApiError::Timeout(_))) => return End::Lost(Some(error)),
+        Err(error @ (ApiError::Send(_) | ApiError::Timeout { .. })) => return End::Lost(Some(error)),
         Err(error) => return End::Failed(error),
     };
     if *failures > 0 && changes.send(Change::Recovered).await.is_err() {

@@ -12,9 +12,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use drakkar_net::{BoxError, Config, DRIVER_NAME, Options, survey, table};
 use drakkar_netlink::Namespace;
 use drakkar_plugin::attributes::NumaForm;
-use drakkar_plugin::{Flags, PluginBuilder};
+use drakkar_plugin::{Flags, PluginBuilder, logging};
 use drakkar_sysfs::{Roots, Sysfs};
-use tracing_subscriber::EnvFilter;
 
 /// The network namespace of this process: that of the host, in a pod with hostNetwork.
 const OWN_NAMESPACE: &str = "/proc/self/ns/net";
@@ -140,8 +139,7 @@ async fn main() -> ExitCode {
 }
 
 async fn start(run: Run) -> ExitCode {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).init();
+    logging::init(&run.plugin);
     let directory = run.plugin.kubelet_root_dir.join("plugins").join(DRIVER_NAME);
     let options = Options {
         config: run.config,
@@ -157,7 +155,8 @@ async fn start(run: Run) -> ExitCode {
         nri_socket: Some(run.nri_socket),
         nri_index: run.nri_index,
     };
-    drakkar_net::run(PluginBuilder::new(DRIVER_NAME).flags(&run.plugin), options).await
+    let builder = PluginBuilder::new(DRIVER_NAME).version(env!("CARGO_PKG_VERSION")).flags(&run.plugin);
+    drakkar_net::run(builder, options).await
 }
 
 fn devices(command: &DevicesCommand) -> Result<(), BoxError> {

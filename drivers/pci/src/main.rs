@@ -10,9 +10,8 @@ use std::sync::Arc;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use drakkar_pci::{BoxError, Config, DRIVER_NAME, Options, Source, survey, table};
 use drakkar_plugin::attributes::NumaForm;
-use drakkar_plugin::{Flags, PluginBuilder};
+use drakkar_plugin::{Flags, PluginBuilder, logging};
 use drakkar_sysfs::{DEFAULT_WRITE_TIMEOUT, Roots};
-use tracing_subscriber::EnvFilter;
 
 /// A DRA driver for PCI devices, virtual functions and mediated devices
 ///
@@ -121,8 +120,7 @@ async fn main() -> ExitCode {
 }
 
 async fn start(run: Run) -> ExitCode {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).init();
+    logging::init(&run.plugin);
     let directory = run.plugin.kubelet_root_dir.join("plugins").join(DRIVER_NAME);
     let options = Options {
         config: run.config,
@@ -138,7 +136,8 @@ async fn start(run: Run) -> ExitCode {
         state_directory: directory.join("devices"),
         cdi_directory: run.plugin.cdi_dir.clone(),
     };
-    drakkar_pci::run(PluginBuilder::new(DRIVER_NAME).flags(&run.plugin), options).await
+    let builder = PluginBuilder::new(DRIVER_NAME).version(env!("CARGO_PKG_VERSION")).flags(&run.plugin);
+    drakkar_pci::run(builder, options).await
 }
 
 fn devices(command: &DevicesCommand) -> Result<(), BoxError> {

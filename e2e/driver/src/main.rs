@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Parser, ValueEnum};
-use drakkar_plugin::{BoxError, DeferredMetadata, Flags, PluginBuilder};
+use drakkar_plugin::{BoxError, DeferredMetadata, Flags, PluginBuilder, logging};
 use tokio::sync::mpsc;
 
 use crate::control::Control;
@@ -26,6 +26,7 @@ use crate::driver::{E2e, Prepared};
 
 /// A DRA driver without hardware, for tests on a real cluster
 #[derive(Parser)]
+#[command(version)]
 struct Arguments {
     /// The name of the driver
     #[arg(long, default_value = "gpu.example.com")]
@@ -64,7 +65,7 @@ enum Metadata {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+    logging::init(&arguments.plugin);
     match run(arguments).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -86,6 +87,7 @@ async fn run(arguments: Arguments) -> Result<(), BoxError> {
     };
     let resources = resources(&node, arguments.devices)?;
     let builder = PluginBuilder::new(&arguments.driver_name)
+        .version(env!("CARGO_PKG_VERSION"))
         .flags(&arguments.plugin)
         .deferred_metadata(deferred)
         .metadata_from_published(arguments.metadata == Metadata::Published);

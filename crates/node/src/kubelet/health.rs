@@ -16,6 +16,7 @@ use tonic::{Code, Status};
 pub use self::table::{DeviceHealth, HealthStatus};
 pub(super) use self::table::{HealthTable, Report};
 use super::checkpoint::{CheckpointError, StateFile};
+use super::rpc_error::RpcError;
 use super::timing::Timing;
 
 /// The most health changes that are queued for pods; more are dropped.
@@ -105,7 +106,10 @@ impl Health {
                     tracing::info!(driver, "kubelet: plugin does not implement health");
                     return;
                 }
-                Err(status) => tracing::debug!(driver, %version, %status, "kubelet: health stream failed"),
+                Err(status) => {
+                    let error = RpcError(&status);
+                    tracing::debug!(driver, %version, %error, "kubelet: health stream failed");
+                }
                 Ok(()) => tracing::debug!(driver, %version, "kubelet: health stream ended"),
             }
             sleep(self.timing.health_reconnect_delay).await;

@@ -23,6 +23,7 @@ use super::checkpoint::{CheckpointError, StateFile};
 use super::claim::{ClaimId, Device};
 use super::health::{Change, Health};
 use super::plugins::Plugins;
+use super::rpc_error::RpcError;
 use super::service::ClaimResults;
 use super::timing::Timing;
 
@@ -67,7 +68,7 @@ pub(super) enum UnprepareError {
 /// A plugin failed a call, or answered it wrongly.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CallError {
-    #[error("{method} of {driver}: {source}")]
+    #[error("{method} of {driver}: {}", RpcError(source))]
     Failed { method: &'static str, driver: String, source: Box<Status> },
     #[error("{method} of {driver}: answered for claim uid {uid}, which was not asked for")]
     UnknownUid { method: &'static str, driver: String, uid: String },

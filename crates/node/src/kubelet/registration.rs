@@ -16,6 +16,7 @@ use tonic::Status;
 use super::h2::Connection;
 use super::plugins::Plugins;
 use super::registry::{Sockets, Version};
+use super::rpc_error::RpcError;
 use super::tasks::Tasks;
 use super::timing::Timing;
 
@@ -57,15 +58,15 @@ enum Operation {
 /// Why a plugin could not be registered.
 #[derive(Debug, thiserror::Error)]
 enum AttemptError {
-    #[error("{0}")]
+    #[error("{}", RpcError(.0))]
     Dial(Status),
-    #[error("GetInfo: {0}")]
+    #[error("GetInfo: {}", RpcError(.0))]
     GetInfo(Status),
     #[error("no handler for plugins of type {kind:?}")]
     UnknownType { kind: String },
     #[error("{0}")]
     Register(#[from] super::plugins::RegisterError),
-    #[error("NotifyRegistrationStatus: {0}")]
+    #[error("NotifyRegistrationStatus: {}", RpcError(.0))]
     Notify(Status),
 }
 

@@ -34,7 +34,8 @@ impl ClaimSource {
         }
         // Boxed because it is rare and large: the usual future stays small.
         Box::pin(async {
-            timeout_at(deadline, self.hedge(first, path)).await.unwrap_or(Err(ApiError::Timeout(FETCH_TIMEOUT)))
+            let answer = timeout_at(deadline, self.hedge(first, path)).await;
+            answer.unwrap_or_else(|_elapsed| Err(self.client.timeout(FETCH_TIMEOUT)))
         })
         .await
     }
@@ -62,7 +63,8 @@ impl ClaimSource {
 
     /// Sends a request.
     pub(super) async fn send(&self, request: Request<Body>) -> Result<Answer, ApiError> {
-        timeout(BACKGROUND_TIMEOUT, self.exchange(request)).await.unwrap_or(Err(ApiError::Timeout(BACKGROUND_TIMEOUT)))
+        let answer = timeout(BACKGROUND_TIMEOUT, self.exchange(request)).await;
+        answer.unwrap_or_else(|_elapsed| Err(self.client.timeout(BACKGROUND_TIMEOUT)))
     }
 
     async fn exchange(&self, request: Request<Body>) -> Result<Answer, ApiError> {

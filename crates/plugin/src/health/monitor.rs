@@ -7,6 +7,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
 use super::HealthReporter;
+use crate::call_watch::CallWatch;
 use crate::error::BoxError;
 
 type Watch<P> = dyn Fn(Arc<P>, HealthReporter) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync;
@@ -27,15 +28,22 @@ impl<P> HealthMonitor<P> {
         Self(Box::new(move |driver, reports| watch(driver, reports).boxed()))
     }
 
-    /// Binds the monitor to a driver.
+    /// Binds the monitor to a driver, whose code is watched for calls that block.
     pub(crate) fn of(
         self,
         driver: Arc<P>,
+        calls: Option<CallWatch>,
     ) -> impl Fn(HealthReporter) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync + 'static
     where
         P: Send + Sync + 'static,
     {
-        move |reports| (self.0)(driver.clone(), reports)
+        move |reports| {
+            let watch = (self.0)(driver.clone(), reports);
+            match calls.clone() {
+                Some(calls) => async move { calls.watch("health monitor", watch).await }.boxed(),
+                None => watch,
+            }
+        }
     }
 }
 

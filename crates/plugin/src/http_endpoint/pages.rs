@@ -22,6 +22,7 @@ use tokio::sync::{Mutex, watch};
 
 use super::RuntimeProbe;
 use super::runtime_probe::RuntimeBlocked;
+use crate::call_watch::CallWatch;
 use crate::metrics::{self, Metrics};
 use crate::registration::RegistrationStatus;
 
@@ -29,7 +30,7 @@ use crate::registration::RegistrationStatus;
 const LIST: &str = "\
 /healthz   whether the driver works (?verbose: check by check)
 /livez     the same
-/readyz    whether, in addition, the kubelet has registered the driver, and it is ready
+/readyz    whether, in addition, the driver is registered, has published, and is ready
 /metrics   OpenMetrics
 /statusz   version, registration and settings, for humans
 ";
@@ -39,6 +40,8 @@ const LIST: &str = "\
 pub(crate) struct Pages {
     /// The name of the driver.
     pub(crate) driver: DriverName,
+    /// The driver's own version.
+    pub(crate) version: String,
     /// The registration status. The sender is dropped when the registration service ends.
     pub(crate) registration: watch::Receiver<RegistrationStatus>,
     /// The fatal error of the driver, if any. It is public, so it must not name claims.
@@ -47,6 +50,8 @@ pub(crate) struct Pages {
     pub(crate) not_ready: watch::Receiver<Option<String>>,
     /// Checks whether the driver's runtime runs tasks.
     pub(crate) runtime: RuntimeProbe,
+    /// The driver's calls.
+    pub(crate) calls: Option<CallWatch>,
     /// The metrics of the instance.
     pub(crate) metrics: Metrics,
     /// The state of publishing.
@@ -60,6 +65,8 @@ pub(crate) struct Pages {
 enum Check {
     Servers,
     Registration,
+    /// What the driver has published.
+    Publishing,
     /// What the driver says of itself.
     Driver,
 }
@@ -82,6 +89,9 @@ enum CheckError {
     /// The kubelet refused the driver.
     #[error("the kubelet refused the registration: {}", Printable::cut(.0))]
     RegistrationRefused(String),
+    /// The driver has resources to publish, and none were ever published.
+    #[error("{0}")]
+    NotPublished(String),
     /// The driver says that it is not ready.
     #[error("{}", Printable::cut(.0))]
     Driver(String),
@@ -91,7 +101,7 @@ enum CheckError {
 const HEALTH: [(&str, &[Check]); 3] = [
     ("healthz", &[Check::Servers]),
     ("livez", &[Check::Servers]),
-    ("readyz", &[Check::Servers, Check::Registration, Check::Driver]),
+    ("readyz", &[Check::Servers, Check::Registration, Check::Publishing, Check::Driver]),
 ];
 
 impl Check {
@@ -99,6 +109,7 @@ impl Check {
         match self {
             Self::Servers => "servers",
             Self::Registration => "registration",
+            Self::Publishing => "publishing",
             Self::Driver => "driver",
         }
     }
@@ -107,7 +118,7 @@ impl Check {
     fn run(self, pages: &Pages) -> Result<(), CheckError> {
         match self {
             Self::Servers => match &*pages.fatal.borrow() {
-                None => Ok(pages.runtime.check()?),
+                None => pages.runtime.check().map_err(|blocked| blocked.by(pages.calls.as_ref())).map_err(Into::into),
                 Some(reason) => Err(CheckError::Fatal(reason.clone())),
             },
             Self::Registration if pages.registration.has_changed().is_err() => Err(CheckError::RegistrationEnded),
@@ -116,6 +127,9 @@ impl Check {
                 RegistrationStatus::Waiting => Err(CheckError::NotRegistered),
                 RegistrationStatus::Failed { error } => Err(CheckError::RegistrationRefused(error.clone())),
             },
+            Self::Publishing => {
+                pages.publishing.never_published().map_or(Ok(()), |why| Err(CheckError::NotPublished(why)))
+            }
             Self::Driver => match &*pages.not_ready.borrow() {
                 None => Ok(()),
                 Some(reason) => Err(CheckError::Driver(reason.clone())),
@@ -193,12 +207,12 @@ impl Pages {
         let lines = [
             ("Started", date(started)),
             ("Up", format!("{} hr {:02} min {:02} sec", up / 3600, up / 60 % 60, up % 60)),
-            ("Version", format!("drakkar-plugin {}", env!("CARGO_PKG_VERSION"))),
+            ("Version", format!("{} (drakkar-plugin {})", self.version, env!("CARGO_PKG_VERSION"))),
             ("Driver", self.driver.to_string()),
             ("Registration", registration),
             ("Servers", servers),
             ("Prepared claims", self.metrics.prepared_claims().to_string()),
-            ("Published resources", self.publishing.line(date)),
+            ("Published resources", self.publishing.line()),
         ];
         let additional = self.status.iter().map(|(name, value)| (name.as_str(), value.clone()));
         let mut text = format!(

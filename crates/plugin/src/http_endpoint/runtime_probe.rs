@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
+use crate::call_watch::CallWatch;
+
 /// The minimum interval between two tasks.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// How long a task may wait to run. A driver that blocks its threads for some seconds is slow, not dead.
@@ -16,8 +18,23 @@ const TASK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A runtime has not run a task in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the driver's runtime has run no task for {} s", .0.as_secs())]
-pub(super) struct RuntimeBlocked(Duration);
+#[error("the driver's runtime has run no task for {} s{}", .elapsed.as_secs(), culprit(*.call))]
+pub(super) struct RuntimeBlocked {
+    elapsed: Duration,
+    /// The call of the driver that blocks a thread.
+    call: Option<&'static str>,
+}
+
+fn culprit(call: Option<&'static str>) -> String {
+    call.map_or_else(String::new, |call| format!(": the driver's {call} blocks a thread"))
+}
+
+impl RuntimeBlocked {
+    /// Names the call that blocks the runtime, if it is known.
+    pub(super) fn by(self, calls: Option<&CallWatch>) -> Self {
+        Self { call: calls.and_then(CallWatch::blocking), ..self }
+    }
+}
 
 /// Checks whether a runtime runs tasks. Clones share their state.
 #[derive(Debug, Clone)]
@@ -52,7 +69,7 @@ impl RuntimeProbe {
         let elapsed = last.spawned.elapsed();
         let is_pending = last.task.as_ref().is_some_and(|task| !task.is_finished());
         if is_pending && elapsed > self.timeout {
-            return Err(RuntimeBlocked(elapsed));
+            return Err(RuntimeBlocked { elapsed, call: None });
         }
         if !is_pending && elapsed >= self.interval {
             *last = LastTask { spawned: Instant::now(), task: Some(self.runtime.spawn(async {})) };

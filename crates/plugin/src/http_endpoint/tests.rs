@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::net::Ipv4Addr;
 
 use drakkar_metadata::name::DriverName;
 use drakkar_slices::Overview;
@@ -51,10 +50,12 @@ impl Driver {
         let metrics = Metrics::new(&driver);
         let pages = Pages {
             driver,
+            version: "1.2.3".to_owned(),
             registration: registration.subscribe(),
             fatal: fatal.subscribe(),
             not_ready: not_ready.subscribe(),
             runtime,
+            calls: None,
             metrics: metrics.clone(),
             publishing: Overview::default(),
             status: vec![
@@ -138,7 +139,9 @@ async fn a_driver_is_ready_while_it_is_registered() {
     let driver = Driver::start();
     let waiting = "waiting for the kubelet to register the driver";
     assert_eq!(driver.status("/readyz").await, (503, format!("{waiting}\n")));
-    let verbose = format!("[+]servers ok\n[-]registration failed: {waiting}\n[+]driver ok\nreadyz check failed\n");
+    let verbose = format!(
+        "[+]servers ok\n[-]registration failed: {waiting}\n[+]publishing ok\n[+]driver ok\nreadyz check failed\n"
+    );
     assert_eq!(driver.status("/readyz?verbose").await, (503, verbose));
     assert_eq!(driver.status("/readyz/registration").await, (503, format!("{waiting}\n")));
     assert_eq!(driver.status("/readyz/servers").await, (200, "ok".to_owned()));
@@ -151,7 +154,7 @@ async fn a_driver_is_ready_while_it_is_registered() {
 
     driver.registration.send_replace(RegistrationStatus::Registered);
     assert_eq!(driver.status("/readyz").await, (200, "ok".to_owned()));
-    let verbose = "[+]servers ok\n[+]registration ok\n[+]driver ok\nreadyz check passed\n";
+    let verbose = "[+]servers ok\n[+]registration ok\n[+]publishing ok\n[+]driver ok\nreadyz check passed\n";
     assert_eq!(driver.status("/readyz?verbose").await, (200, verbose.to_owned()));
 
     driver.not_ready.send_replace(Some("no runtime".to_owned()));
@@ -161,7 +164,8 @@ async fn a_driver_is_ready_while_it_is_registered() {
 
     driver.fatal.send_replace(Some("out of luck".to_owned()));
     assert_eq!(driver.status("/readyz").await, (503, "out of luck\n".to_owned()));
-    let verbose = "[-]servers failed: out of luck\n[+]registration ok\n[+]driver ok\nreadyz check failed\n";
+    let verbose =
+        "[-]servers failed: out of luck\n[+]registration ok\n[+]publishing ok\n[+]driver ok\nreadyz check failed\n";
     assert_eq!(driver.status("/readyz?verbose").await, (503, verbose.to_owned()));
 }
 
@@ -229,7 +233,7 @@ async fn the_status_page_describes_the_instance() {
     let up = lines.next().unwrap();
     assert!(up.starts_with("Up: ") && up.ends_with(" sec"), "{up}");
     let rest: Vec<&str> = lines.collect();
-    let version = format!("Version: drakkar-plugin {}", env!("CARGO_PKG_VERSION"));
+    let version = format!("Version: 1.2.3 (drakkar-plugin {})", env!("CARGO_PKG_VERSION"));
     let expected = [
         &version,
         "Driver: gpu.example.com",
@@ -242,6 +246,15 @@ async fn the_status_page_describes_the_instance() {
         "DRA socket: /var/lib/kubelet/plugins/gpu.example.com/dra\\nforged: line",
     ];
     assert_eq!(rest, expected);
+}
+
+/// `:PORT` means all addresses, on a machine without IPv6 too.
+#[tokio::test]
+async fn all_addresses_include_those_of_ipv4() {
+    let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+    let listener = HttpListener::bind(any).unwrap();
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, listener.address.port()));
+    in_time(TcpStream::connect(local)).await.unwrap();
 }
 
 #[tokio::test]

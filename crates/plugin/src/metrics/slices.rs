@@ -1,6 +1,6 @@
 //! Metrics of published resources.
 
-use drakkar_slices::PublishError;
+use drakkar_slices::{Overview, PublishError};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -15,6 +15,7 @@ pub(super) struct SliceMetrics {
     problems: StaticFamily<SliceProblem, Counter>,
     slices: Gauge,
     devices: Gauge,
+    pending: Gauge,
 }
 
 impl SliceMetrics {
@@ -29,6 +30,8 @@ impl SliceMetrics {
             self.slices.clone(),
         );
         registry.register("published_devices", "Devices in these slices", self.devices.clone());
+        let help = "Whether resources wait to be published: 1 while they are written or that fails, 0 otherwise";
+        registry.register("publishing_pending", help, self.pending.clone());
     }
 }
 
@@ -47,6 +50,17 @@ impl Metrics {
     /// Records a problem with publishing.
     pub(crate) fn publish_failed(&self, error: &PublishError) {
         self.0.slices.problems.get(problem(error)).inc();
+    }
+
+    /// Sets the source of the state of publishing, which is read at each scrape. Only the first call has an effect.
+    pub(crate) fn set_publishing_source(&self, overview: Overview) {
+        let _ = self.0.publishing_source.set(overview);
+    }
+
+    pub(super) fn update_publishing(&self) {
+        if let Some(overview) = self.0.publishing_source.get() {
+            self.0.slices.pending.set(overview.is_pending().into());
+        }
     }
 
     /// Sets the number of slices and devices that the API server has.

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use drakkar_cdi::Vendor;
 use drakkar_metadata::Versions;
 use drakkar_metadata::name::DriverName;
+use rustix::fs::{Access, access};
 
 use super::StartError;
+use super::cdi_directory;
 use super::error::{lock_error, socket_error};
-use crate::builder::PluginBuilder;
+use crate::builder::{DEFAULT_CDI_DIRECTORY, PluginBuilder};
 use crate::disk::Medium;
 use crate::lock::Locks;
 use crate::registration::SupportedServices;
@@ -27,6 +29,8 @@ pub(super) struct Checked {
     pub(super) store: Settings,
     registers: bool,
     serves: bool,
+    /// Whether CDI specs are written: by the framework, or by a driver that was given a directory for them.
+    writes_cdi: bool,
 }
 
 /// What a driver has open on disk.
@@ -61,6 +65,8 @@ impl PluginBuilder {
             lock_file: self.lock_directory.as_ref().unwrap_or(&plugin_directory).join(crate::lock::FILE),
             registers: self.services.registration,
             serves: self.services.dra_socket,
+            writes_cdi: self.services.dra_socket
+                && (self.metadata || self.cdi_directory != Path::new(DEFAULT_CDI_DIRECTORY)),
             store: Settings {
                 driver: driver.clone(),
                 plugin_directory,
@@ -79,6 +85,7 @@ impl Checked {
     pub(super) async fn open(&self) -> Result<Opened, StartError> {
         let mut settings = self.store.clone();
         let registry = self.registers.then(|| self.registry_directory.clone());
+        let writes_cdi = self.writes_cdi;
         let lock_file = self.pod_uid.is_some().then(|| self.lock_file.clone());
         // Instances of a rolling update have sockets of their own.
         let dra_socket = if self.serves && self.pod_uid.is_none() {
@@ -89,7 +96,7 @@ impl Checked {
         };
         let opened = tokio::task::spawn_blocking(move || {
             if let Some(path) = registry {
-                is_directory(&path).map_err(|source| StartError::Directory {
+                is_writable_directory(&path).map_err(|source| StartError::Directory {
                     what: "the kubelet's registry directory",
                     path,
                     source,
@@ -105,6 +112,10 @@ impl Checked {
                 remedy: "mount it into the driver's container under the path that it has on the host",
             };
             make_directories(&plugin_directory, PLUGIN_DIRECTORY_MODE).map_err(unusable)?;
+            is_writable_directory(&plugin_directory).map_err(unusable)?;
+            if writes_cdi {
+                cdi_directory::check(&settings.cdi_directory)?;
+            }
             settings.boot = boot_id()?;
             if let Some(socket) = dra_socket {
                 // Recovery is next, and must not touch files of a process that still serves.
@@ -122,8 +133,11 @@ impl Checked {
     }
 }
 
-fn is_directory(path: &Path) -> io::Result<()> {
-    if std::fs::metadata(path)?.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
+fn is_writable_directory(path: &Path) -> io::Result<()> {
+    if !std::fs::metadata(path)?.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    Ok(access(path, Access::WRITE_OK | Access::EXEC_OK)?)
 }
 
 /// Returns the kernel's identifier of the current boot.

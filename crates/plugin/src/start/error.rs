@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use drakkar_cdi::NameError as CdiNameError;
+use drakkar_client::ConnectError;
 use drakkar_metadata::VersionError;
 use drakkar_metadata::name::{DriverName, NameError};
 use tokio::task::JoinError;
@@ -65,8 +66,8 @@ pub enum StartError {
         remedy: &'static str,
     },
     /// There is no configuration for the API server.
-    #[error("find the API server: {0}; in a pod a service account is needed, elsewhere a kubeconfig")]
-    Client(#[source] Box<kube::Error>),
+    #[error("find the API server: {0}")]
+    Client(#[source] ConnectError),
     /// The lock file for rolling updates cannot be used.
     #[error("{source}")]
     Lock {

@@ -285,7 +285,7 @@ fn device_names<'a>(reports: impl Iterator<Item = &'a Report>) -> String {
 /// Returns the delay for all claims after a number of earlier failures of the server. If the server is unreachable, it is
 /// so for all nodes: their attempts are spread so that they do not come at once when it is back.
 fn server_delay(error: &ApiError, failures: u32) -> Duration {
-    let is_unreachable = matches!(error, ApiError::Send(_) | ApiError::Timeout(_));
+    let is_unreachable = matches!(error, ApiError::Send(_) | ApiError::Timeout { .. });
     let minimum = if is_unreachable { jittered(SPREAD, 0.0..=1.0) } else { Duration::ZERO };
     error.retry_delay(RETRY.delay(failures.saturating_add(1)).max(minimum))
 }

@@ -24,7 +24,7 @@ const MAX_SIZE: u64 = 8 * 1024 * 1024;
 /// The mode of a file that containers read.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
 /// The mode of a directory above such a file, and of the CDI directory, which programs without root privileges read too.
-const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
+pub(crate) const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 /// The mode of the driver's own directory, with its sockets, locks and records. The container runtime, which mounts from it,
 /// runs as root or as the same user.
 pub(crate) const PLUGIN_DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o750);

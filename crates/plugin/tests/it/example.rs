@@ -65,7 +65,7 @@ impl Drop for Process {
 }
 
 /// Runs a command to its end, and returns its output.
-async fn output(mut command: Command) -> Output {
+pub async fn output(mut command: Command) -> Output {
     let mut process = Process::start(&mut command);
     let status = process.exit().await;
     let mut stdout = Vec::new();
@@ -177,6 +177,9 @@ async fn the_help_of_the_example_has_every_flag() {
         "--node-name",
         "--pod-uid",
         "--http-endpoint",
+        "--kubeconfig",
+        "--verbose",
+        "--log-format",
         "--version",
     ] {
         assert!(text.contains(flag), "{flag} in {text}");

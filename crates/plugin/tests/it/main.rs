@@ -21,6 +21,7 @@ mod log;
 mod metadata;
 mod modes;
 mod node;
+mod operations;
 mod prepare;
 mod recorded;
 mod recovery;

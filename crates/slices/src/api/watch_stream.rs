@@ -1,6 +1,6 @@
 //! The events of a watch: one JSON object per line.
 
-use drakkar_client::{ApiError, DraVersion};
+use drakkar_client::{ApiError, DraVersion, Server};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde::Deserialize;
@@ -28,6 +28,7 @@ pub(in super::super) enum Event {
 pub(in super::super) struct WatchStream {
     body: Body,
     version: DraVersion,
+    server: Server,
     buffer: Vec<u8>,
     /// The length of the part of the buffer that is known to have no line break.
     searched: usize,
@@ -60,8 +61,8 @@ struct ErrorObject {
 }
 
 impl WatchStream {
-    pub(super) fn new(body: Body, version: DraVersion) -> Self {
-        Self { body, version, buffer: Vec::new(), searched: 0 }
+    pub(super) fn new(body: Body, version: DraVersion, server: Server) -> Self {
+        Self { body, version, server, buffer: Vec::new(), searched: 0 }
     }
 
     /// Returns the next event, or `None` at the end of the watch.
@@ -76,11 +77,11 @@ impl WatchStream {
             }
             self.searched = self.buffer.len();
             if self.buffer.len() > MAX_LINE {
-                return Err(ApiError::Send("a watch event is too large".into()));
+                return Err(ApiError::send(&self.server, "a watch event is too large"));
             }
             match self.body.frame().await {
                 None => return Ok(None),
-                Some(Err(error)) => return Err(ApiError::Send(error.into())),
+                Some(Err(error)) => return Err(ApiError::send(&self.server, error)),
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         self.buffer.extend_from_slice(&data);

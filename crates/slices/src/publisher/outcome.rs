@@ -6,10 +6,11 @@ use drakkar_client::Backoff;
 use tokio::time::Instant;
 
 use super::super::PublishError;
-use super::super::overview::{self, Summary};
+use super::super::overview::{self, Counts, Summary};
 use super::super::pending::PublishStatus;
 use super::super::pool::PoolState;
 use super::super::write::{Permission, WriteOutcome, explain};
+use super::failures::Failures;
 use super::{Listing, PublisherTask};
 
 /// After a transient error.
@@ -120,10 +121,18 @@ impl PublisherTask {
     pub(super) fn report(&mut self, error: &PublishError, is_new: bool) {
         self.last_error = Some((SystemTime::now(), overview::kind(error)));
         self.observer.publish_failed(error, is_new);
+        // What the server stored is accepted.
+        if matches!(error, PublishError::DroppedFields { .. }) {
+            return;
+        }
+        let failures = self.failures.get_or_insert_with(Failures::new);
+        if failures.record() && !is_new {
+            self.observer.still_failing(error, failures.since, failures.tries);
+        }
     }
 
     /// Updates the status and the overview.
-    pub(super) fn report_status(&self) {
+    pub(super) fn report_status(&mut self) {
         let pool_error = self.pools.values().find_map(PoolState::error);
         let error = pool_error.or(self.publish_error.as_ref()).or(self.watch_error.as_ref());
         let is_pending =
@@ -134,13 +143,28 @@ impl PublisherTask {
             None if is_pending => PublishStatus::Pending,
             None => PublishStatus::Published,
         };
+        match status {
+            PublishStatus::Published | PublishStatus::Standby => self.failures = None,
+            PublishStatus::Failing(_) => self.logged = None,
+            _ => {}
+        }
         let slices = || self.pools.values().flat_map(|state| &state.stored);
-        let summary = Summary {
+        let counts = Counts {
             pools: self.pools.values().filter(|state| state.desired().is_some()).count(),
             slices: slices().count(),
+            devices: slices().map(|slice| slice.devices.len()).sum(),
             generation: slices().map(|slice| slice.generation).max().unwrap_or(0),
-            last_error: self.last_error,
         };
+        let summary = Summary {
+            counts,
+            last_error: self.last_error,
+            failures: self.failures.map(|failures| (failures.since, failures.tries)),
+        };
+        if status == PublishStatus::Published && self.logged != Some(summary.counts) {
+            let Counts { pools, devices, slices, .. } = summary.counts;
+            tracing::info!(pools, devices, slices, "resources published");
+            self.logged = Some(summary.counts);
+        }
         self.pending.report(status, summary);
     }
 }

@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod failures;
+
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures::stream::{self, StreamExt as _};
 use http::{Method, Request, Response};
@@ -25,6 +27,8 @@ use super::*;
 struct Server {
     state: Mutex<State>,
     drops_taints: bool,
+    /// Whether all requests are answered with 401.
+    refuses: AtomicBool,
 }
 
 #[derive(Default)]
@@ -57,6 +61,10 @@ impl Server {
         let body = body.collect().await.unwrap().to_bytes();
         let uri = head.uri.to_string();
         let mut state = self.state.lock().unwrap();
+        if self.refuses.load(Ordering::Relaxed) {
+            let answer = Response::builder().status(401);
+            return answer.body(text(json!({"kind": "Status", "message": "Unauthorized"}).to_string())).unwrap();
+        }
         match head.method {
             Method::GET if uri.contains("/nodes/") => {
                 Response::new(text(json!({"metadata": {"uid": "node"}}).to_string()))
@@ -126,6 +134,7 @@ impl Server {
 /// A running task.
 struct Running {
     handle: ResourcePublisher,
+    pending: Arc<PendingPublish>,
     /// The number of times that the task was polled.
     polls: Arc<AtomicUsize>,
     directory: tempfile::TempDir,
@@ -134,6 +143,10 @@ struct Running {
 
 impl Running {
     fn start(server: &Arc<Server>) -> Self {
+        Self::start_with(server, Arc::new(()))
+    }
+
+    fn start_with(server: &Arc<Server>, observer: Arc<dyn Observer>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let config = PublisherConfig::new("gpu.example.com")
             .node("node-1")
@@ -143,7 +156,7 @@ impl Running {
         let pending = Arc::new(PendingPublish::default());
         let handle = ResourcePublisher::new(pending.clone(), None);
         let (index, _) = watch::channel(None);
-        let mut task = Box::pin(run(DraClient::new(server.client()), config, Arc::new(()), pending, index));
+        let mut task = Box::pin(run(DraClient::new(server.client()), config, observer, pending.clone(), index));
         let polls = Arc::new(AtomicUsize::new(0));
         let counter = polls.clone();
         let counted = poll_fn(move |context| {
@@ -151,7 +164,7 @@ impl Running {
             task.as_mut().poll(context)
         });
         let task = AbortOnDropHandle::new(tokio::spawn(counted));
-        Self { handle, polls, directory, _task: task }
+        Self { handle, pending, polls, directory, _task: task }
     }
 
     async fn publish(&self, pool: Pool) {

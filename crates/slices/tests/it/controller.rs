@@ -8,6 +8,7 @@ mod slice_controller;
 use std::time::Duration;
 
 use drakkar_apiserver::{ApiServer, Config, Identity, Policy, Rule, Subject};
+use drakkar_client::DraClient;
 use drakkar_slices::PublishStatus;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::api::{Api, DeleteParams, ListParams};
@@ -40,7 +41,7 @@ impl Cluster {
 
     fn controller(&self, rack: &str) -> Controller {
         let identity = Identity::ServiceAccount { namespace: "fabric".to_owned(), name: "controller".to_owned() };
-        Controller::start(self.server.client(&identity).unwrap(), rack)
+        Controller::start(DraClient::new(self.server.client(&identity).unwrap()), rack)
     }
 
     async fn slices(&self) -> Vec<ResourceSlice> {

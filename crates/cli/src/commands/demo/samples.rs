@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use drakkar_node::{DriverProcess, Node, NodeError, PodHandle};
-use drakkar_plugin::{Flags, PluginBuilder};
+use drakkar_plugin::{Flags, PluginBuilder, logging};
 
 use super::own_driver::hint;
 use super::pod::with_this_command;
@@ -26,7 +26,8 @@ pub(crate) fn run_sample_driver(kind: SampleKind, count: u16, flags: &Flags) -> 
         SampleKind::Net => Sample::Net,
     };
     let node = flags.node_name.clone().unwrap_or_default();
-    let builder = PluginBuilder::new(sample.driver()).flags(flags);
+    logging::init(flags);
+    let builder = PluginBuilder::new(sample.driver()).version(env!("CARGO_PKG_VERSION")).flags(flags);
     let result = runtime()?.block_on(sample.run(builder, &node));
     result.map_err(|error| Failure::new(Code::System, format!("{}: {error}", sample.driver())))
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use drakkar_client::Backoff;
+use drakkar_client::{Backoff, io_cause};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
@@ -18,6 +18,7 @@ use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::kubelet::h2::WithAuthority;
+use crate::kubelet::rpc_error::plain;
 
 /// The delay before reconnecting, so that a server that accepts and hangs up at once is not called in a busy loop.
 const RECONNECT_DELAY: Duration = Duration::from_millis(10);
@@ -101,14 +102,15 @@ impl Connector {
 
 /// Connects. The receiver gets a message when the connection ends: whether the server has sent anything.
 async fn open(endpoint: &Path, authority: Option<String>) -> Result<(Channel, oneshot::Receiver<bool>), String> {
-    let stream = UnixStream::connect(endpoint).await.map_err(|error| error.to_string())?;
+    let stream = UnixStream::connect(endpoint).await.map_err(|error| plain(&error))?;
     let (sender, ended) = oneshot::channel();
     let watched = WatchedStream { stream, received: false, ended: Some(sender) };
     let channel = match authority {
         Some(authority) => channel(WithAuthority::new(watched, authority)).await,
         None => channel(watched).await,
     };
-    channel.map(|channel| (channel, ended)).map_err(|error| error.to_string())
+    let failed = |error: tonic::transport::Error| io_cause(&error).map_or_else(|| error.to_string(), plain);
+    channel.map(|channel| (channel, ended)).map_err(failed)
 }
 
 /// Creates a channel for one connection; the connector creates a new channel for the next.

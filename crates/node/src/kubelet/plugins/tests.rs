@@ -5,6 +5,7 @@
 use drakkar_apiserver::{Fault, Filter, Resource, Times};
 
 use super::*;
+use crate::kubelet::rpc_error::RpcError;
 use crate::kubelet::testing::{DRIVER, TestNode, TestPlugin, connected, eventually};
 
 const OURS: &str = "delete-slices spec.nodeName=node-1";
@@ -61,6 +62,10 @@ async fn calls_go_to_the_newest_connected_instance_or_else_to_the_newest() {
     eventually("no connection", disconnected).await;
     let status = instance.prepare(vec![claim("a")], Duration::from_secs(45)).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unavailable, "{status}");
+    let text = RpcError(&status).to_string();
+    let prefix = format!("rpc error: code = Unavailable desc = connect to {}: ", new.endpoint.display());
+    let cause = text.strip_prefix(&prefix).unwrap_or_else(|| panic!("{text}"));
+    assert!(["connection refused", "no such file or directory"].contains(&cause), "{text}");
     old.serve();
     eventually("the older one again", || (endpoint() == old.endpoint).then_some(())).await;
     assert_eq!(kubelet.registered().len(), 2);

@@ -1,11 +1,12 @@
-//! Tests of docs/metrics.md: it has exactly the metrics that are exposed, with their type and labels, and its alerts query
-//! metrics that exist.
+//! Tests of docs/metrics.md: it has exactly the metrics that are exposed, with their type and labels, and the alerts of
+//! deploy/alerts, which query metrics that exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 
 const PAGE: &str = include_str!("../../../../../docs/metrics.md");
+const RULES: &str = include_str!("../../../../../deploy/alerts/drakkar.rules.yaml");
 
 /// Parses the tables of metrics.
 fn documented() -> BTreeMap<String, (String, Vec<String>)> {
@@ -57,7 +58,7 @@ fn every_value_of_every_label_is_in_the_document() {
 fn alerts_query_metrics_that_are_exposed() {
     let exposition = metrics().exposition();
     let names = exposition.in_queries();
-    let rules = PAGE.split_once("```yaml").unwrap().1.split_once("```").unwrap().0;
+    let rules: String = RULES.lines().filter(|line| !line.starts_with('#')).flat_map(|line| [line, "\n"]).collect();
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words = rules
         .split(|c| !is_part(c))
@@ -69,6 +70,31 @@ fn alerts_query_metrics_that_are_exposed() {
         assert_eq!(kind == "histogram", word.ends_with("_bucket"), "{word}");
         queried += 1;
     }
-    assert!(queried >= 6, "{queried} metrics in alerts");
-    assert!(rules.matches("- alert:").count() >= 4);
+    assert!(queried >= 12, "{queried} metrics in alerts");
+}
+
+#[test]
+fn the_document_has_exactly_the_alerts_of_the_file_with_their_severities() {
+    let groups: serde_json::Value = serde_saphyr::from_str(RULES).unwrap();
+    let rules = groups["groups"][0]["rules"].as_array().unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let alerts: Vec<_> = rules
+        .iter()
+        .map(|rule| {
+            let annotations = &rule["annotations"];
+            assert!(annotations["summary"].is_string() && annotations["action"].is_string(), "{rule}");
+            (text(&rule["alert"]), text(&rule["labels"]["severity"]))
+        })
+        .collect();
+    let rows = PAGE.lines().filter_map(|line| line.strip_prefix("| `Dra"));
+    let documented: Vec<_> = rows
+        .map(|row| {
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            (format!("Dra{}", cells[0].trim_end_matches('`')), cells[1].to_owned())
+        })
+        .collect();
+    assert_eq!(documented, alerts);
+    for needed in ["publish", "status_reports", "registered", "claim_operations"] {
+        assert!(rules.iter().any(|rule| text(&rule["expr"]).contains(needed)), "no alert on {needed}");
+    }
 }

@@ -1,9 +1,8 @@
 use std::process::ExitCode;
 
-use clap::Parser;
 use drakkar_plugin::{
     BoxError, Claim, ClaimRef, Device, DeviceMetadata, DraPlugin, DriverResources, Flags, Handles, PluginBuilder, Pool,
-    PublishedDevice,
+    PublishedDevice, logging,
 };
 
 struct Gpus;
@@ -34,8 +33,9 @@ impl DraPlugin for Gpus {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    PluginBuilder::new("gpu.example.com").flags(&Flags::parse()).run_with(Gpus::new).await
+    let flags = Flags::parse_with_version(env!("CARGO_PKG_VERSION"));
+    logging::init(&flags);
+    PluginBuilder::new("gpu.example.com").flags(&flags).run_with(Gpus::new).await
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
 use std::process::ExitCode;
 
-use clap::Parser;
 use drakkar_plugin::{
     BoxError, Claim, ClaimRef, DeferredMetadata, Device, DeviceMetadata, DraPlugin, DriverResources, Flags, Handles,
-    NetworkDeviceData, PluginBuilder, Pool, PublishedDevice,
+    NetworkDeviceData, PluginBuilder, Pool, PublishedDevice, logging,
 };
 
 struct Nics {
@@ -59,8 +58,9 @@ async fn attach(handles: &Handles, claim: &ClaimRef, request: &str, device: Devi
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let builder = PluginBuilder::new("net.example.com").flags(&Flags::parse());
+    let flags = Flags::parse_with_version(env!("CARGO_PKG_VERSION"));
+    logging::init(&flags);
+    let builder = PluginBuilder::new("net.example.com").flags(&flags);
     builder.deferred_metadata(DeferredMetadata::Gate).run_with(Nics::new).await
 }
 
