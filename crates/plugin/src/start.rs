@@ -131,7 +131,7 @@ impl PluginBuilder {
             Vec::new()
         };
         for found in &recovered {
-            ledger.restore(&found.claim, &found.uses);
+            ledger.restore(found);
         }
         {
             let ledger = Arc::downgrade(&ledger);
@@ -188,7 +188,7 @@ impl PluginBuilder {
         let disk = Disk::on(medium);
         let context = ClaimContext { claims, ledger, locks, store, disk, reporter: status.reporter(), published };
         let service = Arc::new(Service::new(plugin.clone(), settings, context, metrics.clone()));
-        let health = plugin.health_monitor().map(|monitor| {
+        let health = P::health_monitor(&plugin).map(|monitor| {
             let background = background.clone();
             Arc::new(HealthHub::new(monitor.of(plugin), move |error| background(error)))
         });
