@@ -63,11 +63,8 @@ pub(super) fn take(
         DriverResponseError::CdiName { claim, source: Box::new(source) }
     };
     let of_claim = ClaimDevices::new(driver.clone(), claim.reference().uid.clone()).map_err(invalid)?;
-    edited.sort_by(|a, b| {
-        let key = |device: &Device| {
-            (device.device_name.clone(), device.pool_name.clone(), device.share_id.clone(), device.requests.clone())
-        };
-        key(a).cmp(&key(b))
+    edited.sort_by_cached_key(|device| {
+        (device.device_name.clone(), device.pool_name.clone(), device.share_id.clone(), device.requests.clone())
     });
     let mut cdi_devices: Vec<drakkar_cdi::Device> = Vec::with_capacity(edited.len());
     let mut names: HashMap<String, usize> = HashMap::new();

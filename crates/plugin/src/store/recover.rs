@@ -58,7 +58,7 @@ impl RecoveredClaim {
 /// An entry among the directories of claims.
 enum DirectoryKind {
     /// The directory of a prepared claim.
-    Claim(OpenDirectory, Record),
+    Claim(OpenDirectory, Box<Record>),
     /// A leftover, which has been removed.
     Removed,
     /// An unknown entry, left alone. It can belong to a claim only if it is a directory.
@@ -95,7 +95,7 @@ impl<F: Files> Store<F> {
                         &record,
                         &mut recovery.problems,
                     );
-                    recovery.claims.push(self.recovered(record));
+                    recovery.claims.push(self.recovered(*record));
                 }
                 Ok(DirectoryKind::Removed) => {}
                 Ok(DirectoryKind::Foreign { is_directory }) => {
@@ -168,7 +168,7 @@ impl<F: Files> Store<F> {
             return Ok(DirectoryKind::Removed);
         };
         if let Some(record) = self.find_or_adopt_record(call, &claim_dir)? {
-            return Ok(DirectoryKind::Claim(claim_dir, record));
+            return Ok(DirectoryKind::Claim(claim_dir, Box::new(record)));
         }
         // An interrupted prepare or unprepare, which was never reported as successful.
         self.remove_specs(call, &claim_dir, None)?;
