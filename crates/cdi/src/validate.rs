@@ -16,7 +16,7 @@ use drakkar_metadata::show::Quoted;
 
 use crate::name::{self, NameProblem};
 use crate::path::{self, PathProblem};
-use crate::spec::Spec;
+use crate::spec::{ContainerEdits, Spec};
 use crate::version::{CdiVersion, VersionError};
 
 mod edits;
@@ -200,6 +200,14 @@ pub fn validate(spec: &Spec) -> Result<(), ValidationError> {
 /// Validates a spec by the rules of container runtimes and the strict rules for files of your own.
 pub fn validate_strict(spec: &Spec) -> Result<(), ValidationError> {
     result(findings(spec))
+}
+
+/// Validates the edits of one device by the rules of container runtimes and the strict rules. Fields have paths like
+/// `containerEdits.mounts[0].hostPath`. Edits that are empty are valid.
+pub fn validate_edits(edits: &ContainerEdits) -> Result<(), ValidationError> {
+    let mut findings = Findings::default();
+    edits::check("containerEdits", edits, &mut findings);
+    result(findings.0)
 }
 
 fn result(findings: Vec<Finding>) -> Result<(), ValidationError> {

@@ -4,6 +4,8 @@
 pub(crate) mod kubevirt;
 #[cfg(feature = "net")]
 pub(crate) mod net;
+#[cfg(feature = "new")]
+pub(crate) mod new;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -217,6 +219,14 @@ Examples:
     Net {
         #[command(subcommand)]
         command: net::NetCommand,
+    },
+
+    /// Create a new project.
+    #[cfg(feature = "new")]
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    New {
+        #[command(subcommand)]
+        command: new::NewCommand,
     },
 
     /// Run a demo: an embedded node, two drivers, and a pod with their devices.

@@ -13,6 +13,8 @@ mod list;
 mod manual;
 #[cfg(feature = "net")]
 mod net;
+#[cfg(feature = "new")]
+mod new;
 mod read;
 mod validate;
 mod wait;
@@ -48,6 +50,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Kubevirt { command } => kubevirt::run(&root, *command),
         #[cfg(feature = "net")]
         Command::Net { command } => net::run(&command),
+        #[cfg(feature = "new")]
+        Command::New { command } => new::run(command),
         #[cfg(feature = "demo")]
         Command::Demo(options) => demo::run(&options),
         #[cfg(feature = "demo")]

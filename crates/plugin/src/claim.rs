@@ -7,6 +7,7 @@ use k8s_openapi::api::resource::v1::{
 };
 
 use crate::driver::Device;
+use crate::parameters::{ParameterSource, Parameters};
 
 /// The annotation with the entry of `pod.spec.resourceClaims`, on claims that the claim controller creates from a template.
 const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
@@ -17,24 +18,6 @@ pub struct Claim {
     reference: ClaimRef,
     driver: DriverName,
     object: ResourceClaim,
-}
-
-/// Opaque configuration parameters for a device.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Parameters<'a> {
-    /// Where the parameters come from.
-    pub source: ParameterSource,
-    /// The opaque value, in a format that the driver defines.
-    pub value: &'a serde_json::Value,
-}
-
-/// Where configuration parameters come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ParameterSource {
-    /// A device class, written by an administrator.
-    Class,
-    /// The claim, written by any user: do not trust it with settings that are reserved for administrators.
-    Claim,
 }
 
 impl Claim {
@@ -92,7 +75,8 @@ impl Claim {
                     "FromClass" => ParameterSource::Class,
                     _ => ParameterSource::Claim,
                 };
-                (opaque.driver == self.driver.as_str()).then_some(Parameters { source, value: &opaque.parameters.0 })
+                let parameters = Parameters { source, request: &result.request, value: &opaque.parameters.0 };
+                (opaque.driver == self.driver.as_str()).then_some(parameters)
             },
         )
     }
@@ -130,7 +114,7 @@ pub(crate) fn base(reference: &str) -> &str {
     reference.split('/').next().unwrap_or_default()
 }
 
-/// Returns the allocated device for its request, without CDI device IDs and metadata.
+/// Returns the allocated device for its request, without container edits, CDI device IDs and metadata.
 impl From<&DeviceRequestAllocationResult> for Device {
     fn from(result: &DeviceRequestAllocationResult) -> Self {
         Self {

@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
+use drakkar_cdi::ContainerEdits;
 use drakkar_client::ClaimRef;
 use drakkar_metadata::name::ClaimUid;
 use drakkar_metadata::{DeviceAttribute, NetworkDeviceData};
@@ -94,6 +96,33 @@ pub trait DraPlugin: Send + Sync + 'static {
     }
 }
 
+/// A driver that others share: a task of the driver, or the test that runs it.
+impl<P: DraPlugin> DraPlugin for Arc<P> {
+    fn prepare(&self, claim: &Claim) -> impl Future<Output = Result<Vec<Device>, BoxError>> + Send {
+        P::prepare(self, claim)
+    }
+
+    fn unprepare(&self, claim: &ClaimRef) -> impl Future<Output = Result<(), BoxError>> + Send {
+        P::unprepare(self, claim)
+    }
+
+    fn handle_error(&self, error: &BackgroundError) {
+        P::handle_error(self, error);
+    }
+
+    fn health_monitor(&self) -> Option<HealthMonitor<Self>> {
+        P::health_monitor(self).map(HealthMonitor::of_shared)
+    }
+
+    fn prepare_batch(&self, claims: &Batch<Claim>) -> impl Future<Output = Outcomes<Vec<Device>>> + Send {
+        P::prepare_batch(self, claims)
+    }
+
+    fn unprepare_batch(&self, claims: &Batch<ClaimRef>) -> impl Future<Output = Outcomes<()>> + Send {
+        P::unprepare_batch(self, claims)
+    }
+}
+
 /// A prepared device.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Device {
@@ -103,8 +132,14 @@ pub struct Device {
     pub pool_name: String,
     /// The name of the device in its pool.
     pub device_name: String,
-    /// The CDI devices that put it into containers, as `vendor/class=name`.
+    /// The CDI devices of specs that the driver writes itself, as `vendor/class=name`.
     pub cdi_device_ids: Vec<String>,
+    /// What the device adds to containers: device nodes, mounts, environment variables, hooks. The framework writes the CDI
+    /// spec for it, and removes the spec at unprepare.
+    ///
+    /// They reach the containers that reference one of [`requests`](Self::requests), and no others. A container with
+    /// several devices gets the edits of each: of two variables with the same name it sees one.
+    pub container_edits: ContainerEdits,
     /// The share of a device that several claims may use. `None` takes it from the allocation.
     pub share_id: Option<String>,
     /// The metadata that containers see, in addition to driver, pool and name.

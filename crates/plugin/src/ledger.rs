@@ -114,12 +114,21 @@ impl Unpreparer {
 }
 
 /// The files that a successful prepare has written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ClaimFiles {
     /// None.
     None,
+    /// The claim's record, for the CDI spec of its devices.
+    Record,
     /// Metadata files and the claim's record.
-    Written,
+    Metadata,
+}
+
+impl ClaimFiles {
+    /// Returns the files of a claim that has a record.
+    fn of_record(found: &RecoveredClaim) -> Self {
+        if found.has_metadata { Self::Metadata } else { Self::Record }
+    }
 }
 
 /// The numbers of claims in the ledger.
@@ -193,8 +202,9 @@ impl DeviceLedger {
     }
 
     /// Adds a claim that was prepared by an earlier process.
-    pub(crate) fn restore(&self, claim: &ClaimRef, uses: &[DeviceUse]) {
-        self.lock().insert(claim, uses.to_vec(), State::Prepared(ClaimFiles::Written), Unpreparer::Kubelet);
+    pub(crate) fn restore(&self, found: &RecoveredClaim) {
+        let state = State::Prepared(ClaimFiles::of_record(found));
+        self.lock().insert(&found.claim, found.uses.clone(), state, Unpreparer::Kubelet);
     }
 
     /// Updates the ledger from the records on disk, which another instance may have written.
@@ -205,21 +215,23 @@ impl DeviceLedger {
     pub(crate) fn refresh(&self, found: &[RecoveredClaim], locked: &[&ClaimRef]) {
         let mut entries = self.lock();
         entries.mark_replaced_records(found);
-        for RecoveredClaim { claim, uses, .. } in found {
+        for record in found {
+            let RecoveredClaim { claim, uses, .. } = record;
+            let on_disk = ClaimFiles::of_record(record);
             let is_locked = locked.iter().any(|locked| locked.uid == claim.uid);
             let is_replaced = match entries.claims.get(&claim.uid) {
                 None => true,
                 // This instance is preparing the claim, and the record is older than that.
                 Some(LedgerEntry { state: State::Reserved { .. }, .. }) => continue,
                 Some(LedgerEntry { state: State::Unfinished { earlier }, .. }) => {
-                    is_locked && *earlier != Some(ClaimFiles::Written)
+                    is_locked && earlier.is_none_or(|earlier| earlier == ClaimFiles::None)
                 }
                 Some(LedgerEntry { state: State::Prepared(files), uses: known, .. }) => {
-                    is_locked && (*files == ClaimFiles::None || **known != **uses)
+                    is_locked && (*files != on_disk || **known != **uses)
                 }
             };
             if is_replaced {
-                entries.insert(claim, uses.clone(), State::Prepared(ClaimFiles::Written), Unpreparer::Kubelet);
+                entries.insert(claim, uses.clone(), State::Prepared(on_disk), Unpreparer::Kubelet);
             } else {
                 entries.add_uses(&claim.uid, uses);
             }
@@ -300,8 +312,17 @@ impl DeviceLedger {
     }
 
     /// Whether the claim has metadata files on disk.
-    pub(crate) fn has_files(&self, uid: &ClaimUid) -> bool {
-        self.lock().claims.get(uid).is_some_and(|entry| entry.files() == Some(ClaimFiles::Written))
+    pub(crate) fn has_metadata(&self, uid: &ClaimUid) -> bool {
+        self.files(uid) == Some(ClaimFiles::Metadata)
+    }
+
+    /// Whether the last successful prepare of the claim has written a record.
+    pub(crate) fn has_record(&self, uid: &ClaimUid) -> bool {
+        self.files(uid).is_some_and(|files| files != ClaimFiles::None)
+    }
+
+    fn files(&self, uid: &ClaimUid) -> Option<ClaimFiles> {
+        self.lock().claims.get(uid).and_then(LedgerEntry::files)
     }
 
     /// Whether the claim has a record on disk. If that record is gone, another instance has unprepared the claim.
@@ -349,8 +370,8 @@ impl Reservation {
         let Some(entry) = entries.claims.get_mut(&self.uid).filter(|entry| entry.id == self.entry_id) else {
             return;
         };
-        let is_written = files == ClaimFiles::Written || entry.files() == Some(ClaimFiles::Written);
-        entry.state = State::Prepared(if is_written { ClaimFiles::Written } else { ClaimFiles::None });
+        let earlier = entry.files().unwrap_or(ClaimFiles::None);
+        entry.state = State::Prepared(files.max(earlier));
         let has_fewer = entry.uses.len() > self.uses.len();
         if has_fewer {
             entries.replace_uses(&self.uid, self.uses.clone());

@@ -22,6 +22,7 @@ mod lock;
 pub mod logging;
 mod metrics;
 mod orphans;
+mod parameters;
 mod publishing;
 mod registration;
 mod server;
@@ -34,7 +35,7 @@ mod update;
 
 pub use background::BackgroundError;
 pub use builder::{DEFAULT_CDI_DIRECTORY, DEFAULT_KUBELET_ROOT, DeferredMetadata, PluginBuilder};
-pub use claim::{Claim, ParameterSource, Parameters};
+pub use claim::Claim;
 pub use drakkar_slices::{
     Capacity, DeviceNodes, DriverResources, InvalidField, NodeSelection, Pool, PoolSlice, PublishError, PublishStatus,
     PublishedDevice, ResourcePublisher,
@@ -46,11 +47,13 @@ pub use flags::Flags;
 pub use handles::Handles;
 pub use health::{DeviceHealth, HealthMonitor, HealthReporter, HealthStatus};
 pub use helper::{Helper, StopError};
+pub use parameters::{ParameterSource, Parameters, ParametersError};
 pub use registration::{RegistrationStatus, Services};
 pub use start::StartError;
 pub use status::{ConditionStatus, DeviceCondition, DeviceStatus, ReportError, StatusReporter};
 pub use update::{MetadataUpdate, MetadataUpdater, UpdateError};
 
+pub use drakkar_cdi::{self as cdi, ContainerEdits, DeviceNode, Hook, Mount};
 pub use drakkar_client::{ClaimRef, ConnectError, NodeEnvironment};
 pub use drakkar_metadata::{self as metadata, DeviceAttribute, NetworkDeviceData};
 // Crates whose types are in signatures here: a driver that uses their types must have the same versions.

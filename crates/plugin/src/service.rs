@@ -9,13 +9,14 @@
 //! 3. Reserve the claim's devices in the ledger ([`crate::ledger`]). A claim that holds devices of an earlier allocation is
 //!    unprepared first.
 //! 4. Call the driver. A panic becomes an error.
-//! 5. Check the driver's response ([`driver_response`]), write the metadata ([`crate::store`]), and build the response.
+//! 5. Check the driver's response ([`driver_response`]), write metadata and CDI specs ([`crate::store`]), and build the response.
 //! 6. With no lock held, wait for devices that other claims hold ([`wait_for_devices`]) and retry. A holder that is gone is
 //!    unprepared ([`resolve_holders`]).
 //!
 //! When the kubelet's deadline passes, the call is dropped at whatever `await` it has reached. File work that has started
 //! still runs to completion ([`crate::disk`]) and keeps the claim's lock until then.
 
+mod container_edits;
 pub(crate) mod driver_response;
 mod error;
 mod prepare;

@@ -138,7 +138,7 @@ impl PluginBuilder {
             Vec::new()
         };
         for found in &recovered {
-            ledger.restore(&found.claim, &found.uses);
+            ledger.restore(found);
         }
         {
             let ledger = Arc::downgrade(&ledger);
@@ -203,7 +203,7 @@ impl PluginBuilder {
         let reporter = status.reporter();
         let context = ClaimContext { claims, ledger, locks, store, disk, reporter, published, calls: calls.clone() };
         let service = Arc::new(Service::new(plugin.clone(), settings, context, metrics.clone()));
-        let health = plugin.health_monitor().map(|monitor| {
+        let health = P::health_monitor(&plugin).map(|monitor| {
             let background = background.clone();
             Arc::new(HealthHub::new(monitor.of(plugin, calls.clone()), move |error| background(error)))
         });

@@ -1,11 +1,14 @@
 //! Stores the metadata files, CDI specs and state records of claims. No other module writes these files.
 //!
+//! A claim with metadata has all of these, a claim whose devices only have container edits a record and one spec.
+//!
 //! ```text
 //! {plugin directory}/dra-device-metadata/{namespace}_{claim}/
-//!     .claim.json                    the state record: which claim, which requests, which devices it uses
+//!     .claim.json                    the state record: which claim, which requests, which devices it uses, their edits
 //!     {request}/metadata.json        what containers see
 //!     {request}/.metadata.json.next  an update in progress (write-ahead copy)
-//! {CDI directory}/{driver}_metadata_{claim UID}_{request}.json
+//! {CDI directory}/{driver}_metadata_{claim UID}_{request}.json   mounts a metadata file
+//! {CDI directory}/{driver}_device_{claim UID}.json               the edits of the claim's devices
 //! ```
 //!
 //! If namespace and name are too long for that, the directory has a shorter name ([`mod@directory_name`]).
@@ -14,7 +17,8 @@
 //!
 //! | call | order | why |
 //! |---|---|---|
-//! | prepare | files, record, specs | the record means that the files are complete; a spec never names an incomplete file |
+//! | prepare | files, record, specs | the record means that the files are complete; a spec never names an incomplete file. The record has the edits too: recovery writes the claim's spec from it |
+//! | prepare without the edits of an earlier one | the claim's spec is removed, then record | while the record has the edits, recovery writes the spec again |
 //! | update | write-ahead copy, file in place, remove the copy, then (if gated) record, spec | recovery writes a leftover copy again |
 //! | withdraw | record, spec | recovery removes the spec of a request whose record says that it is gated |
 //! | unprepare | specs, record, files | no spec names a missing file; a directory without a record is a leftover |
@@ -116,19 +120,23 @@ impl<F: Files> Store<F> {
     /// Writes the metadata files and CDI specs of a claim, and returns the CDI IDs that mount the files into containers.
     ///
     /// A claim that is already prepared with the same devices keeps its files, their generation and the content of updates. On
-    /// failure, everything that this call wrote is removed. `uses` is stored in the record for the next start.
+    /// failure, everything that this call wrote is removed. `uses` is stored in the record for the next start. `devices` are
+    /// the CDI devices of the claim's spec; without any there is none.
     pub(crate) fn prepare<'r>(
         &self,
         claim: &ClaimRef,
         pod_claim: Option<&PodClaimName>,
         requests: impl Into<Cow<'r, [PreparedRequest]>>,
         uses: &[DeviceUse],
+        devices: Vec<drakkar_cdi::Device>,
     ) -> Result<BTreeMap<RequestName, QualifiedName>, StoreError> {
         let lock_budget = LockBudget::for_call();
         let call = StoreCall::new(claim, &lock_budget);
         let name = directory_name(&claim.namespace, &claim.name);
         let plans = self.plan(claim, pod_claim, &self.root_path().join(&name), requests.into().into_owned())?;
-        let record = self.record(claim, pod_claim, &plans, uses);
+        let record = self.record(claim, pod_claim, &plans, uses, devices);
+        // Built before anything is written, so that an invalid spec leaves no files.
+        self.claim_spec(&record)?;
         let ids = plans.iter().map(|(request, plan)| (request.clone(), plan.device.id().clone())).collect();
         let root = self.make_root(call)?;
         let (claim_dir, is_new) = self.make_claim_directory(call, &root, &name)?;
@@ -179,7 +187,7 @@ impl<F: Files> Store<F> {
             self.write_record(call, &claim_dir, &record)?;
         }
         // Even if it was not gated: the update that lifted the gate may have failed at this point.
-        self.write_spec(call, &self.make_cdi(call)?, &device, &spec, Presence::Likely)?;
+        self.write_spec(call, &self.make_cdi(call)?, &device.file_name(), &spec, Presence::Likely)?;
         Ok(generation)
     }
 
@@ -195,7 +203,7 @@ impl<F: Files> Store<F> {
             self.write_record(call, &claim_dir, &record)?;
         }
         match self.open_cdi(call)? {
-            Some(cdi) => self.remove_spec(call, &cdi, &self.metadata_device(claim, request)?),
+            Some(cdi) => self.remove_spec(call, &cdi, &self.metadata_device(claim, request)?.file_name()),
             None => Ok(()),
         }
     }
@@ -210,6 +218,10 @@ impl<F: Files> Store<F> {
         let record = self.find_or_adopt_record(call, &claim_dir)?.ok_or_else(not_prepared)?;
         if record.claim.uid != claim.uid {
             return Err(StoreError::OtherClaim { claim: Box::new(claim.clone()), prepared: record.claim.uid });
+        }
+        // Prepared without metadata: the record is that of a CDI spec.
+        if record.requests.is_empty() {
+            return Err(not_prepared());
         }
         Ok((claim_dir, record))
     }

@@ -16,7 +16,7 @@
 //! overrides nothing.
 
 use drakkar_plugin::k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
-use drakkar_plugin::{Claim, ParameterSource};
+use drakkar_plugin::{Claim, ParametersError};
 use serde::Deserialize;
 
 use crate::config::API_VERSION;
@@ -34,57 +34,22 @@ pub struct ClaimConfig {
     pub iommu_backend: Option<IommuBackend>,
 }
 
-/// Parameters that the driver does not understand.
-#[derive(Debug, thiserror::Error)]
-#[error("request {request}: parameters of the {}: {message}", source_name(*.origin))]
-pub struct ClaimConfigError {
-    request: String,
-    origin: ParameterSource,
-    message: String,
-}
-
-fn source_name(source: ParameterSource) -> &'static str {
-    match source {
-        ParameterSource::Class => "device class",
-        ParameterSource::Claim => "claim",
-    }
-}
-
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Document {
-    api_version: String,
-    kind: String,
+struct Fields {
     mode: Option<Mode>,
     iommu_backend: Option<IommuBackend>,
 }
 
 impl ClaimConfig {
     /// Returns the parameters that apply to an allocated device.
-    pub fn of(claim: &Claim, result: &DeviceRequestAllocationResult) -> Result<Self, ClaimConfigError> {
+    pub fn of(claim: &Claim, result: &DeviceRequestAllocationResult) -> Result<Self, ParametersError> {
         let mut config = Self::default();
         for parameters in claim.parameters(result) {
-            let set = Self::parse(parameters.value).map_err(|message| ClaimConfigError {
-                request: result.request.clone(),
-                origin: parameters.source,
-                message,
-            })?;
-            config = Self { mode: set.mode.or(config.mode), iommu_backend: set.iommu_backend.or(config.iommu_backend) };
+            let Fields { mode, iommu_backend } = parameters.decode_as(API_VERSION, KIND)?;
+            config = Self { mode: mode.or(config.mode), iommu_backend: iommu_backend.or(config.iommu_backend) };
         }
         Ok(config)
-    }
-
-    fn parse(value: &serde_json::Value) -> Result<Self, String> {
-        let document: Document = serde_path_to_error::deserialize(value).map_err(|error| {
-            let path = error.path().to_string();
-            let error = error.into_inner();
-            if path == "." { error.to_string() } else { format!("{path}: {error}") }
-        })?;
-        let Document { api_version, kind, mode, iommu_backend } = document;
-        if api_version != API_VERSION || kind != KIND {
-            return Err(format!("they are {api_version} {kind}: this driver reads {API_VERSION} {KIND}"));
-        }
-        Ok(Self { mode, iommu_backend })
     }
 }
 
@@ -114,7 +79,7 @@ mod tests {
         json!({"source": source, "opaque": {"driver": driver, "parameters": parameters}})
     }
 
-    fn of(config: &Value) -> Result<ClaimConfig, ClaimConfigError> {
+    fn of(config: &Value) -> Result<ClaimConfig, ParametersError> {
         let claim = claim(config);
         let result = claim.results().next().unwrap().clone();
         ClaimConfig::of(&claim, &result)

@@ -25,7 +25,7 @@ mod target;
 mod unfinished;
 
 pub use self::cdi::{CdiError, NodeError};
-pub use self::claim_config::{ClaimConfig, ClaimConfigError};
+pub use self::claim_config::ClaimConfig;
 pub use self::config::{Config, ConfigError};
 pub use self::events::Events;
 pub use self::journal::JournalProblem;

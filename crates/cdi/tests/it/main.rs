@@ -7,6 +7,7 @@
     reason = "tests fail by panicking"
 )]
 
+mod claim_spec;
 mod generate;
 mod metadata_spec;
 mod names;

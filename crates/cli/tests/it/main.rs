@@ -7,6 +7,7 @@ mod campaign;
 mod chaos;
 mod demo;
 mod documentation;
+mod driver_guide;
 mod environment;
 mod files;
 mod guide;
@@ -19,6 +20,9 @@ mod kubevirt_guide;
 mod mounts;
 mod net;
 mod network_guide;
+#[cfg(feature = "new")]
+mod new;
+mod project;
 mod support;
 mod wait;
 mod workload;

@@ -28,6 +28,14 @@ impl<P> HealthMonitor<P> {
         Self(Box::new(move |driver, reports| watch(driver, reports).boxed()))
     }
 
+    /// Returns the monitor of a driver that is shared.
+    pub(crate) fn of_shared(self) -> HealthMonitor<Arc<P>>
+    where
+        P: 'static,
+    {
+        HealthMonitor(Box::new(move |driver, reports| (self.0)(Arc::unwrap_or_clone(driver), reports)))
+    }
+
     /// Binds the monitor to a driver, whose code is watched for calls that block.
     pub(crate) fn of(
         self,

@@ -61,7 +61,7 @@ impl LedgerEntry {
 
     /// Whether the record is missing on disk if, and only if, another instance has unprepared the claim.
     pub(super) fn is_on_disk(&self) -> bool {
-        matches!(self.state, State::Prepared(ClaimFiles::Written))
+        matches!(self.state, State::Prepared(ClaimFiles::Record | ClaimFiles::Metadata))
     }
 
     /// Returns the claim as the holder of a device.

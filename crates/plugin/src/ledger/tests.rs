@@ -28,6 +28,11 @@ fn used(device: &str) -> DeviceUse {
     DeviceUse { pool: "p".into(), device: device.into(), share_id: share.map(str::to_owned) }
 }
 
+/// Returns a claim that was prepared with metadata and this device.
+fn record(claim: &Claim, device: &str) -> RecoveredClaim {
+    RecoveredClaim::with_metadata(claim.reference(), &[used(device)])
+}
+
 fn ledger() -> Arc<DeviceLedger> {
     Arc::default()
 }
@@ -69,15 +74,16 @@ fn a_reservation_that_is_dropped_after_the_driver_was_called_keeps_its_devices()
 
 #[test]
 fn a_dropped_reservation_restores_the_previous_entry() {
-    for files in [ClaimFiles::None, ClaimFiles::Written] {
+    for files in [ClaimFiles::None, ClaimFiles::Record, ClaimFiles::Metadata] {
         let ledger = ledger();
         prepare(&ledger, &claim("a", &["gpu-0"]), files);
         let before = holder_for(&ledger, &claim("b", &["gpu-0"]));
         drop(ledger.reserve(&claim("a", &["gpu-0", "gpu-1"]), true).unwrap());
         assert!(ledger.still_holds(&before), "the entry is another one");
         assert!(is_free(&ledger, "gpu-1") && !is_free(&ledger, "gpu-0"));
-        assert_eq!(ledger.has_files(&before.claim().uid), files == ClaimFiles::Written);
-        assert_eq!(holder_for(&ledger, &claim("b", &["gpu-0"])).is_on_disk(), files == ClaimFiles::Written);
+        assert_eq!(ledger.has_metadata(&before.claim().uid), files == ClaimFiles::Metadata);
+        assert_eq!(holder_for(&ledger, &claim("b", &["gpu-0"])).is_on_disk(), files != ClaimFiles::None);
+        assert_eq!(ledger.has_record(&before.claim().uid), files != ClaimFiles::None);
         assert_eq!(ledger.counts(), ClaimCounts { prepared: 1, held: 1 });
     }
 }
@@ -85,17 +91,17 @@ fn a_dropped_reservation_restores_the_previous_entry() {
 #[test]
 fn a_failed_repeated_prepare_keeps_old_and_new_devices() {
     let ledger = ledger();
-    prepare(&ledger, &claim("a", &["gpu-0"]), ClaimFiles::Written);
+    prepare(&ledger, &claim("a", &["gpu-0"]), ClaimFiles::Metadata);
     let reservation = ledger.reserve(&claim("a", &["gpu-1"]), true).unwrap();
     assert!(!is_free(&ledger, "gpu-0") && !is_free(&ledger, "gpu-1"), "while it runs");
     reservation.mark_driver_called();
     drop(reservation);
     assert!(!is_free(&ledger, "gpu-0") && !is_free(&ledger, "gpu-1"), "after it has failed");
     assert_eq!(ledger.counts(), ClaimCounts { prepared: 1, held: 1 });
-    assert!(ledger.has_files(&claim("a", &[]).reference().uid));
+    assert!(ledger.has_metadata(&claim("a", &[]).reference().uid));
     assert!(!holder_for(&ledger, &claim("b", &["gpu-1"])).is_on_disk(), "a failed prepare has no record");
 
-    prepare(&ledger, &claim("a", &["gpu-1"]), ClaimFiles::Written);
+    prepare(&ledger, &claim("a", &["gpu-1"]), ClaimFiles::Metadata);
     assert!(is_free(&ledger, "gpu-0") && !is_free(&ledger, "gpu-1"), "after it has succeeded");
 }
 
@@ -140,10 +146,10 @@ fn a_claim_is_outdated_when_a_device_that_it_holds_is_not_allocated_to_it() {
 #[test]
 fn a_holder_is_stale_after_the_next_prepare_of_its_claim() {
     let ledger = ledger();
-    prepare(&ledger, &claim("a", &["gpu-0"]), ClaimFiles::Written);
+    prepare(&ledger, &claim("a", &["gpu-0"]), ClaimFiles::Metadata);
     let holder = holder_for(&ledger, &claim("b", &["gpu-0"]));
     assert!(ledger.still_holds(&holder));
-    prepare(&ledger, &claim("a", &["gpu-0"]), ClaimFiles::Written);
+    prepare(&ledger, &claim("a", &["gpu-0"]), ClaimFiles::Metadata);
     assert!(!ledger.still_holds(&holder));
     ledger.release_holder(&holder);
     assert!(!is_free(&ledger, "gpu-0"), "a stale holder must not release the devices of a later prepare");
@@ -164,7 +170,7 @@ fn a_conflict_names_every_holder_once() {
 fn shares_that_a_record_does_not_have_are_filled_in_from_the_allocation() {
     let ledger = ledger();
     let a = claim("a", &["gpu-0/one"]);
-    ledger.restore(a.reference(), &[used("gpu-0")]);
+    ledger.restore(&record(&a, "gpu-0"));
     let holder = holder_for(&ledger, &claim("b", &["gpu-0/two"]));
     assert!(ledger.correct_shares(&holder, &a));
     assert!(ledger.still_holds(&holder), "the entry is another one");
@@ -186,7 +192,7 @@ fn a_device_with_admin_access_has_no_holder() {
     let ledger = ledger();
     let result = json!({"request": "gpu", "driver": DRIVER, "pool": "p", "device": "gpu-0", "adminAccess": true});
     let a = claim_of("a", "uid-a", &[result]);
-    ledger.restore(a.reference(), &[used("gpu-0")]);
+    ledger.restore(&record(&a, "gpu-0"));
     let holder = holder_for(&ledger, &claim("b", &["gpu-0"]));
     assert!(ledger.correct_shares(&holder, &a));
     assert!(is_free(&ledger, "gpu-0"));
@@ -213,11 +219,6 @@ fn a_claim_is_abandoned_when_the_kubelet_skips_all_of_its_devices() {
 fn a_refresh_adds_records_of_other_instances_and_trusts_those_of_locked_claims() {
     let ledger = ledger();
     let a = claim("a", &["gpu-0"]);
-    let record = |claim: &Claim, device: &str| RecoveredClaim {
-        claim: claim.reference().clone(),
-        uses: vec![used(device)],
-        is_of_this_boot: true,
-    };
     ledger.refresh(&[record(&a, "gpu-0")], &[]);
     assert!(!is_free(&ledger, "gpu-0"));
     ledger.refresh(&[record(&a, "gpu-1")], &[]);
@@ -232,7 +233,7 @@ fn a_claim_whose_prepare_failed_here_holds_the_devices_that_another_instance_pre
     let ledger = ledger();
     let a = claim("a", &["gpu-0"]);
     ledger.reserve(&a, true).unwrap().mark_driver_called();
-    let record = RecoveredClaim { claim: a.reference().clone(), uses: vec![used("gpu-1")], is_of_this_boot: true };
+    let record = record(&a, "gpu-1");
     ledger.refresh(std::slice::from_ref(&record), &[]);
     assert!(!is_free(&ledger, "gpu-0") && !is_free(&ledger, "gpu-1"));
     ledger.refresh(&[record], &[a.reference()]);
@@ -243,10 +244,10 @@ fn a_claim_whose_prepare_failed_here_holds_the_devices_that_another_instance_pre
 #[test]
 fn a_record_that_is_older_than_a_failed_prepare_releases_nothing() {
     let ledger = ledger();
-    prepare(&ledger, &claim("a", &["gpu-0"]), ClaimFiles::Written);
+    prepare(&ledger, &claim("a", &["gpu-0"]), ClaimFiles::Metadata);
     let larger = claim("a", &["gpu-0", "gpu-1"]);
     ledger.reserve(&larger, true).unwrap().mark_driver_called();
-    let record = RecoveredClaim { claim: larger.reference().clone(), uses: vec![used("gpu-0")], is_of_this_boot: true };
+    let record = record(&larger, "gpu-0");
     ledger.refresh(&[record], &[larger.reference()]);
     assert!(!is_free(&ledger, "gpu-0") && !is_free(&ledger, "gpu-1"));
 }
@@ -255,12 +256,25 @@ fn a_record_that_is_older_than_a_failed_prepare_releases_nothing() {
 fn a_record_replaced_by_another_claim_of_the_same_name_does_not_mean_unprepared() {
     let ledger = ledger();
     let older = claim("a", &["gpu-0"]);
-    ledger.restore(older.reference(), &[used("gpu-0")]);
+    ledger.restore(&record(&older, "gpu-0"));
     let newer = claim_of("a", "uid-of-another", &[]);
-    let found = RecoveredClaim { claim: newer.reference().clone(), uses: vec![used("gpu-1")], is_of_this_boot: true };
+    let found = record(&newer, "gpu-1");
     ledger.refresh(&[found], &[]);
     let holder = holder_for(&ledger, &claim("b", &["gpu-0"]));
     assert!(!holder.is_on_disk());
     ledger.release_holder(&holder);
     assert!(!is_free(&ledger, "gpu-0"));
+}
+
+/// The flag for metadata was off at the first prepare, and the devices had edits.
+#[test]
+fn a_claim_with_a_record_alone_has_no_metadata_until_a_prepare_writes_it() {
+    let ledger = ledger();
+    let a = claim("a", &["gpu-0"]);
+    ledger.restore(&RecoveredClaim { has_metadata: false, ..record(&a, "gpu-0") });
+    assert!(ledger.has_record(&a.reference().uid) && !ledger.has_metadata(&a.reference().uid));
+    prepare(&ledger, &a, ClaimFiles::Metadata);
+    assert!(ledger.has_metadata(&a.reference().uid));
+    prepare(&ledger, &a, ClaimFiles::Record);
+    assert!(ledger.has_metadata(&a.reference().uid), "files that were written are there until the unprepare");
 }

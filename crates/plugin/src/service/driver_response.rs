@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, HashSet};
 
 use drakkar_cdi::QualifiedName;
+use drakkar_client::ClaimRef;
 use drakkar_metadata::Request;
 use drakkar_metadata::name::{DeviceName, DriverName, NameError, PoolName, RequestName};
 use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
 
+use super::container_edits;
 use crate::claim::{Claim, base};
 use crate::driver::{Device, DeviceMetadata};
 use crate::store::{Delivery, PreparedRequest};
@@ -36,6 +38,15 @@ pub(crate) enum DriverResponseError {
     Duplicate { pool: String, device: String },
     #[error("the driver returned device {pool}/{device} with an invalid CDI device id {id:?}: {source}")]
     CdiDevice { pool: String, device: String, id: String, source: Box<drakkar_cdi::NameError> },
+    #[error("claim {claim}: the driver returned device {pool}/{device} with invalid edits: {source}")]
+    ContainerEdits { claim: Box<ClaimRef>, pool: String, device: String, source: Box<drakkar_cdi::ValidationError> },
+    #[error(
+        "claim {claim}: the driver returned device {pool}/{device} with invalid edits: containerEdits.mounts[{index}]\
+         .containerPath: {path:?} is where containers see their metadata; mount elsewhere"
+    )]
+    MetadataPath { claim: Box<ClaimRef>, pool: String, device: String, index: usize, path: String },
+    #[error("claim {claim}: container edits need a CDI device: {source}")]
+    CdiName { claim: Box<ClaimRef>, source: Box<drakkar_cdi::NameError> },
 }
 
 /// One device of the response to the kubelet.
@@ -81,6 +92,7 @@ pub(super) fn check(claim: &Claim, devices: &mut [Device]) -> Result<(), DriverR
                 return Err(DriverResponseError::CdiDevice { pool, device: name, id: id.clone(), source });
             }
         }
+        container_edits::check(claim, device)?;
         device.share_id = share_id(claim, device)?;
         if !seen.insert((pool.clone(), name.clone(), device.share_id.clone(), device.requests.clone())) {
             return Err(DriverResponseError::Duplicate { pool, device: name });
@@ -226,7 +238,7 @@ pub(super) fn respond(
 
 impl From<Device> for PreparedDevice {
     fn from(device: Device) -> Self {
-        let Device { requests, pool_name, device_name, cdi_device_ids, share_id, metadata: _ } = device;
+        let Device { requests, pool_name, device_name, cdi_device_ids, share_id, .. } = device;
         let mut request_names: Vec<String> = Vec::with_capacity(requests.len());
         for reference in requests {
             let request = base(&reference);

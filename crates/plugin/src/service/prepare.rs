@@ -7,6 +7,7 @@ use drakkar_client::ClaimRef;
 use drakkar_slices::PublishedAttributes;
 use futures::future::join_all;
 
+use super::container_edits;
 use super::driver_response::{self, DriverResponseError, PreparedDevice};
 use super::error::ClaimError;
 use super::{CallLocks, Responses, Service, fail_all};
@@ -143,10 +144,10 @@ impl<P: DraPlugin> Service<P> {
 
     /// Whether a claim gets metadata. A claim that was prepared with metadata keeps it when the flag has been turned off since.
     fn writes_metadata(&self, claim: &ClaimRef) -> bool {
-        self.settings.metadata || self.ledger.has_files(&claim.uid)
+        self.settings.metadata || self.ledger.has_metadata(&claim.uid)
     }
 
-    /// Finishes the prepare of one claim after the driver has returned: checks the response and writes the metadata.
+    /// Finishes the prepare of one claim after the driver has returned: checks the response and writes metadata and CDI specs.
     ///
     /// On failure the reservation stays as it is: the claim holds the devices until it is unprepared.
     async fn finish(
@@ -158,30 +159,35 @@ impl<P: DraPlugin> Service<P> {
     ) -> Result<Vec<PreparedDevice>, ClaimError> {
         let mut devices = outcome.ok_or(DriverResponseError::Missing)?.map_err(ClaimError::driver)?;
         driver_response::check(&claim, &mut devices)?;
-        if !self.writes_metadata(claim.reference()) {
+        let cdi_devices = container_edits::take(&claim, &self.settings.driver, &mut devices)?;
+        let has_metadata = self.ledger.has_metadata(&claim.reference().uid);
+        let (files, requests, pod_claim) = if self.settings.metadata || has_metadata {
+            if let Some(published) = &self.published {
+                fill_metadata(published, &mut devices).await?;
+            }
+            let requests = driver_response::plan(&claim, &self.settings.driver, &mut devices, self.settings.deferred)?;
+            (ClaimFiles::Metadata, requests, claim.pod_claim_name().map_err(ClaimError::PodClaim)?)
+        } else if !cdi_devices.is_empty() || self.ledger.has_record(&claim.reference().uid) {
+            (ClaimFiles::Record, Vec::new(), None)
+        } else {
             reservation.commit(ClaimFiles::None);
             return Ok(driver_response::respond(&claim, devices, BTreeMap::new()));
-        }
-        if let Some(published) = &self.published {
-            fill_metadata(published, &mut devices).await?;
-        }
-        let requests = driver_response::plan(&claim, &self.settings.driver, &mut devices, self.settings.deferred)?;
-        let pod_claim = claim.pod_claim_name().map_err(ClaimError::PodClaim)?;
+        };
         let store = self.store.clone();
         let metrics = self.metrics.clone();
-        // Containers may hold locks on files that already exist.
-        let has_files = self.ledger.has_files(&claim.reference().uid);
         let write = move || {
             let timer = metrics.time_metadata(FileWork::Prepare);
-            let ids = store.prepare(claim.reference(), pod_claim.as_ref(), requests, reservation.uses());
+            let uses = reservation.uses();
+            let ids = store.prepare(claim.reference(), pod_claim.as_ref(), requests, uses, cdi_devices);
             drop(timer);
             if ids.is_ok() {
-                reservation.commit(ClaimFiles::Written);
+                reservation.commit(files);
             }
             drop(guards);
             ids.map(|ids| (claim, ids))
         };
-        let written = if has_files { self.disk.run(write).await } else { self.disk.run_brief(write).await };
+        // Containers may hold locks on metadata files that already exist.
+        let written = if has_metadata { self.disk.run(write).await } else { self.disk.run_brief(write).await };
         let (claim, ids) = written??;
         Ok(driver_response::respond(&claim, devices, ids))
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use drakkar_cdi::MetadataDevice;
+use drakkar_cdi::{ClaimDevices, MetadataDevice};
 use drakkar_client::ClaimRef;
 use drakkar_metadata::name::{PodClaimName, RequestName};
 use drakkar_metadata::path::{ContainerFile, HOST_FILE, Layout};
@@ -11,7 +11,7 @@ use drakkar_metadata::{Device, Metadata, ObjectMeta, Request, decode, validate};
 use super::directory_name::directory_name;
 use super::files::Files;
 use super::open_directory::OpenDirectory;
-use super::record::RequestRecord;
+use super::record::{Record, RequestRecord};
 use super::{Store, StoreError};
 
 impl<F: Files> Store<F> {
@@ -52,6 +52,26 @@ impl<F: Files> Store<F> {
         MetadataDevice::new(self.settings.driver.clone(), claim.uid.clone(), request.clone()).map_err(|source| {
             StoreError::Cdi { claim: Box::new(claim.clone()), request: request.clone(), source: source.into() }
         })
+    }
+
+    /// Returns the CDI devices of a claim.
+    pub(super) fn claim_devices(&self, claim: &ClaimRef) -> Result<ClaimDevices, StoreError> {
+        let devices = ClaimDevices::new(self.settings.driver.clone(), claim.uid.clone());
+        devices.map_err(|source| StoreError::CdiName { claim: Box::new(claim.clone()), source: Box::new(source) })
+    }
+
+    /// Returns file name and content of the CDI spec of a claim's devices; `None` if none of them has edits.
+    pub(super) fn claim_spec(&self, record: &Record) -> Result<Option<(String, Vec<u8>)>, StoreError> {
+        if record.devices.is_empty() {
+            return Ok(None);
+        }
+        let devices = self.claim_devices(&record.claim)?;
+        let spec = devices.spec(record.devices.clone()).map_err(|source| StoreError::ClaimSpec {
+            claim: Box::new(record.claim.clone()),
+            name: devices.file_name(),
+            source: Box::new(source),
+        })?;
+        Ok(Some((devices.file_name(), spec.to_json())))
     }
 
     /// Returns the CDI spec that mounts the metadata file of a request in all configured layouts.

@@ -20,6 +20,12 @@ pub(crate) enum StoreError {
     /// The CDI spec for a request cannot be built.
     #[error("claim {claim}: request {request}: {source}")]
     Cdi { claim: Box<ClaimRef>, request: RequestName, source: Box<MetadataSpecError> },
+    /// The driver's name cannot be used in CDI.
+    #[error("claim {claim}: {source}")]
+    CdiName { claim: Box<ClaimRef>, source: Box<drakkar_cdi::NameError> },
+    /// The CDI spec of the claim's devices is invalid.
+    #[error("claim {claim}: CDI spec {name}: {source}")]
+    ClaimSpec { claim: Box<ClaimRef>, name: String, source: Box<drakkar_cdi::ValidationError> },
     /// The driver's metadata is invalid.
     #[error("claim {claim}: request {request}: the driver's metadata is not valid: {source}")]
     Invalid { claim: Box<ClaimRef>, request: RequestName, source: ValidationError },
@@ -45,6 +51,8 @@ impl StoreError {
         match self {
             Self::Root { .. } | Self::Io { .. } => false,
             Self::Cdi { .. }
+            | Self::CdiName { .. }
+            | Self::ClaimSpec { .. }
             | Self::Invalid { .. }
             | Self::NotPrepared { .. }
             | Self::OtherClaim { .. }

@@ -79,6 +79,7 @@ impl<F: Files> Store<F> {
             .iter()
             .try_for_each(|(request, plan)| self.write_new_file(call, claim_dir, request, plan))
             .and_then(|()| self.write_first_record(call, claim_dir, record))
+            .and_then(|()| self.write_claim_spec(call, record, Presence::Unlikely))
             .and_then(|()| self.write_specs(call, plans, record, Presence::Unlikely));
         if written.is_err() {
             // The first error is the one to return; what cannot be removed now is removed by the next start.
@@ -123,7 +124,7 @@ impl<F: Files> Store<F> {
                 && let Some(cdi) = self.open_cdi(call)?
             {
                 // Close the gate again before the file is blanked.
-                self.remove_spec(call, &cdi, &plan.device)?;
+                self.remove_spec(call, &cdi, &plan.device.file_name())?;
             }
             let next = generation.unwrap_or(0).saturating_add(1);
             self.write_in_place(call, &request_dir, &old, self.initial_bytes(plan, next))?;
@@ -131,13 +132,20 @@ impl<F: Files> Store<F> {
         // Removed before the record is written: while the record names them, recovery finds what a crash leaves.
         for request in known.requests.keys().filter(|request| !plans.contains_key(*request)) {
             if let Some(cdi) = self.open_cdi(call)? {
-                self.remove_spec(call, &cdi, &self.metadata_device(call.claim, request)?)?;
+                self.remove_spec(call, &cdi, &self.metadata_device(call.claim, request)?.file_name())?;
             }
             self.remove_request(call, claim_dir, request.as_str())?;
+        }
+        if record.devices.is_empty()
+            && !known.devices.is_empty()
+            && let Some(cdi) = self.open_cdi(call)?
+        {
+            self.remove_spec(call, &cdi, &self.claim_devices(call.claim)?.file_name())?;
         }
         if record != *known {
             self.write_record(call, claim_dir, &record)?;
         }
+        self.write_claim_spec(call, &record, Presence::Likely)?;
         self.write_specs(call, plans, &record, Presence::Likely)
     }
 
@@ -147,6 +155,7 @@ impl<F: Files> Store<F> {
         pod_claim: Option<&PodClaimName>,
         plans: &BTreeMap<RequestName, Plan>,
         uses: &[DeviceUse],
+        devices: Vec<drakkar_cdi::Device>,
     ) -> Record {
         Record {
             claim: claim.clone(),
@@ -154,7 +163,19 @@ impl<F: Files> Store<F> {
             boot: self.settings.boot.clone(),
             requests: plans.iter().map(|(request, plan)| (request.clone(), plan.record.clone())).collect(),
             uses: uses.to_vec(),
+            devices,
         }
+    }
+
+    /// Writes the CDI spec of the claim's devices, if they have edits.
+    pub(super) fn write_claim_spec(
+        &self,
+        call: StoreCall<'_>,
+        record: &Record,
+        presence: Presence,
+    ) -> Result<(), StoreError> {
+        let Some((name, spec)) = self.claim_spec(record)? else { return Ok(()) };
+        self.write_spec(call, &self.make_cdi(call)?, &name, &spec, presence)
     }
 
     /// Writes the CDI specs of all requests that are not gated.
@@ -171,7 +192,7 @@ impl<F: Files> Store<F> {
             return Ok(());
         }
         let cdi = self.make_cdi(call)?;
-        ready.try_for_each(|(_, plan)| self.write_spec(call, &cdi, &plan.device, &plan.spec, presence))
+        ready.try_for_each(|(_, plan)| self.write_spec(call, &cdi, &plan.device.file_name(), &plan.spec, presence))
     }
 
     /// Creates the directory and the metadata file of a request.

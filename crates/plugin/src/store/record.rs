@@ -37,6 +37,8 @@ pub(crate) struct Record {
     pub(crate) requests: BTreeMap<RequestName, RequestRecord>,
     /// The devices that the claim uses, without those with admin access.
     pub(crate) uses: Vec<DeviceUse>,
+    /// The CDI devices with what the claim's devices add to containers: the content of the claim's spec.
+    pub(crate) devices: Vec<drakkar_cdi::Device>,
 }
 
 /// The stored state of one request.
@@ -71,6 +73,8 @@ struct Written<'a> {
     boot: &'a str,
     requests: BTreeMap<&'a str, &'a RequestRecord>,
     uses: &'a [DeviceUse],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    devices: &'a [drakkar_cdi::Device],
 }
 
 #[derive(Deserialize)]
@@ -84,6 +88,9 @@ struct Read {
     boot: String,
     requests: BTreeMap<String, RequestRecord>,
     uses: Vec<DeviceUse>,
+    /// Missing in records of releases that knew no container edits.
+    #[serde(default)]
+    devices: Vec<drakkar_cdi::Device>,
 }
 
 impl Record {
@@ -98,6 +105,7 @@ impl Record {
             boot: &self.boot,
             requests: self.requests.iter().map(|(name, request)| (name.as_str(), request)).collect(),
             uses: &self.uses,
+            devices: &self.devices,
         };
         let mut bytes = Vec::with_capacity(1024);
         // Serializing strings, numbers and lists into memory cannot fail.
@@ -133,6 +141,7 @@ impl Record {
             boot: read.boot,
             requests,
             uses: read.uses,
+            devices: read.devices,
         })
     }
 }
@@ -159,7 +168,22 @@ mod tests {
                 DeviceUse { pool: "pool".into(), device: "gpu-0".into(), share_id: None },
                 DeviceUse { pool: "pool".into(), device: "nic-0".into(), share_id: Some("a1".into()) },
             ],
+            devices: vec![drakkar_cdi::Device {
+                name: "0d6a3c0e-5c5e-4d53-9d39-0f2f6a1f6a11_gpu-0".into(),
+                container_edits: drakkar_cdi::ContainerEdits::default().device_node("/dev/null").env_var("GPU", 0),
+                ..drakkar_cdi::Device::default()
+            }],
         }
+    }
+
+    /// Drivers of an earlier release have written such records, and read them after a downgrade.
+    #[test]
+    fn a_record_without_edits_is_that_of_earlier_releases() {
+        let record = Record { devices: Vec::new(), ..record() };
+        let text = String::from_utf8(record.encode()).unwrap();
+        assert!(!text.contains("devices\":[{"), "{text}");
+        assert!(text.contains(r#""shareId":"a1"}]}"#), "{text}");
+        assert_eq!(Record::decode(text.as_bytes()), Some(record));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::io;
 
-use drakkar_cdi::MetadataDevice;
+use drakkar_cdi::{ClaimDevices, MetadataDevice};
 use drakkar_client::ClaimRef;
 use drakkar_metadata::decode;
 use drakkar_metadata::name::{ClaimUid, RequestName};
@@ -40,12 +40,25 @@ pub(crate) struct RecoveredClaim {
     pub(crate) uses: Vec<DeviceUse>,
     /// Whether it was prepared during this boot, so that its containers may still run.
     pub(crate) is_of_this_boot: bool,
+    /// Whether it has metadata files. Without them it has a record, for the CDI spec of its devices.
+    pub(crate) has_metadata: bool,
+    /// Whether it has a CDI spec for its devices.
+    pub(crate) has_claim_spec: bool,
+}
+
+#[cfg(test)]
+impl RecoveredClaim {
+    /// Returns a claim that was prepared during this boot, with metadata and without edits.
+    pub(crate) fn with_metadata(claim: &ClaimRef, uses: &[DeviceUse]) -> Self {
+        let claim = claim.clone();
+        Self { claim, uses: uses.to_vec(), is_of_this_boot: true, has_metadata: true, has_claim_spec: false }
+    }
 }
 
 /// An entry among the directories of claims.
 enum DirectoryKind {
     /// The directory of a prepared claim.
-    Claim(OpenDirectory, Record),
+    Claim(OpenDirectory, Box<Record>),
     /// A leftover, which has been removed.
     Removed,
     /// An unknown entry, left alone. It can belong to a claim only if it is a directory.
@@ -82,7 +95,7 @@ impl<F: Files> Store<F> {
                         &record,
                         &mut recovery.problems,
                     );
-                    recovery.claims.push(self.recovered(record));
+                    recovery.claims.push(self.recovered(*record));
                 }
                 Ok(DirectoryKind::Removed) => {}
                 Ok(DirectoryKind::Foreign { is_directory }) => {
@@ -131,7 +144,13 @@ impl<F: Files> Store<F> {
 
     fn recovered(&self, record: Record) -> RecoveredClaim {
         let is_of_this_boot = record.boot == self.settings.boot;
-        RecoveredClaim { claim: record.claim, uses: record.uses, is_of_this_boot }
+        RecoveredClaim {
+            has_metadata: !record.requests.is_empty(),
+            has_claim_spec: !record.devices.is_empty(),
+            claim: record.claim,
+            uses: record.uses,
+            is_of_this_boot,
+        }
     }
 
     /// Finds the claim of a directory. A leftover directory without a claim is removed.
@@ -149,7 +168,7 @@ impl<F: Files> Store<F> {
             return Ok(DirectoryKind::Removed);
         };
         if let Some(record) = self.find_or_adopt_record(call, &claim_dir)? {
-            return Ok(DirectoryKind::Claim(claim_dir, record));
+            return Ok(DirectoryKind::Claim(claim_dir, Box::new(record)));
         }
         // An interrupted prepare or unprepare, which was never reported as successful.
         self.remove_specs(call, &claim_dir, None)?;
@@ -214,6 +233,7 @@ impl<F: Files> Store<F> {
                 boot: self.settings.boot.clone(),
                 requests: Default::default(),
                 uses: Vec::new(),
+                devices: Vec::new(),
             });
             if record.claim != claim {
                 return Ok(None);
@@ -245,6 +265,8 @@ impl<F: Files> Store<F> {
             }
             Err(problem) => problems.push(problem),
         }
+        // A spec that is the same is not written again: runtimes would reload all specs.
+        problems.extend(self.write_claim_spec(call, record, Presence::Likely).err());
         let requests = record.requests.iter();
         problems.extend(
             requests.filter_map(|(request, prepared)| {
@@ -276,9 +298,9 @@ impl<F: Files> Store<F> {
         }
         if is_ready {
             let spec = self.cdi_spec(&record.claim, record.pod_claim.as_ref(), &claim_dir.path, &device)?;
-            self.write_spec(call, &self.make_cdi(call)?, &device, &spec, Presence::Likely)
+            self.write_spec(call, &self.make_cdi(call)?, &device.file_name(), &spec, Presence::Likely)
         } else if let Some(cdi) = self.open_cdi(call)? {
-            self.remove_spec(call, &cdi, &device)
+            self.remove_spec(call, &cdi, &device.file_name())
         } else {
             Ok(())
         }
@@ -293,12 +315,22 @@ impl<F: Files> Store<F> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(source) => return recovery.problems.push(StoreError::Root { path: path.clone(), source }),
         };
-        let prepared: HashSet<&str> = recovery.claims.iter().map(|found| found.claim.uid.as_str()).collect();
+        let uid = |found: &RecoveredClaim| found.claim.uid.clone();
+        let with_metadata: HashSet<ClaimUid> = recovery.claims.iter().map(uid).collect();
+        let with_spec: HashSet<ClaimUid> =
+            recovery.claims.iter().filter(|found| found.has_claim_spec).map(uid).collect();
         for name in names {
             let final_name = name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp"));
-            let Some(device) = MetadataDevice::from_file_name(final_name.unwrap_or(&name)) else { continue };
-            let is_orphaned = all_claims_known && !prepared.contains(device.claim_uid().as_str());
-            if *device.driver() == self.settings.driver && (final_name.is_some() || is_orphaned) {
+            let file_name = final_name.unwrap_or(&name);
+            let (driver, is_expected) = if let Some(device) = MetadataDevice::from_file_name(file_name) {
+                (device.driver().clone(), with_metadata.contains(device.claim_uid()))
+            } else if let Some(devices) = ClaimDevices::from_file_name(file_name) {
+                (devices.driver().clone(), with_spec.contains(devices.claim_uid()))
+            } else {
+                continue;
+            };
+            let is_orphaned = all_claims_known && !is_expected;
+            if driver == self.settings.driver && (final_name.is_some() || is_orphaned) {
                 let removed = Entry::new(&name).and_then(|name| self.files.remove_file(&cdi, name));
                 if let Err(source) = removed {
                     recovery.problems.push(StoreError::Root { path: path.join(&name), source });

@@ -1,5 +1,6 @@
 //! Tests of the store, with every system call failing in turn and the process dying between any two of them.
 
+mod edits;
 mod faults;
 mod faulty;
 mod gate;
@@ -165,7 +166,7 @@ fn name(text: &str) -> RequestName {
 #[test]
 fn prepare_writes_file_record_and_spec_and_returns_the_ids() {
     let disk = Disk::new();
-    let ids = disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
+    let ids = disk.store().prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
     let ids: Vec<String> = ids.values().map(ToString::to_string).collect();
     assert_eq!(ids, [format!("{DRIVER}/metadata={UID}_gpu"), format!("{DRIVER}/metadata={UID}_net")]);
     assert_eq!(
@@ -205,8 +206,8 @@ fn a_claim_with_the_longest_names_is_prepared_updated_and_unprepared_like_any_ot
         uid: "11111111-5c5e-4d53-9d39-0f2f6a1f6a33".parse().unwrap(),
         ..long_claim()
     };
-    store.prepare(&claim, None, two_requests(), &uses()).unwrap();
-    store.prepare(&neighbour, None, two_requests(), &uses()).unwrap();
+    store.prepare(&claim, None, two_requests(), &uses(), vec![]).unwrap();
+    store.prepare(&neighbour, None, two_requests(), &uses(), vec![]).unwrap();
     assert_eq!(disk.seen_of(&claim, "gpu").unwrap().metadata.name, claim.name.as_str());
     let spec = fs::read_to_string(disk.path(&format!("cdi/{DRIVER}_metadata_{UID}_gpu.json"))).unwrap();
     assert!(spec.contains(disk.file_of(&claim, "gpu").to_str().unwrap()), "{spec}");
@@ -232,7 +233,7 @@ fn the_longest_names_of_driver_and_request_fit_and_a_uid_that_does_not_is_refuse
     let settings = Settings { driver: driver.parse().unwrap(), ..disk.settings() };
     let store = Store::open(SystemFiles, settings).unwrap();
     let longest = [request(&"r".repeat(63), Delivery::Now, vec![device("gpu-0", "first")])];
-    store.prepare(&claim(), None, &longest, &[]).unwrap();
+    store.prepare(&claim(), None, &longest, &[], vec![]).unwrap();
     assert!(disk.path(&format!("cdi/{driver}_metadata_{UID}_{}.json", "r".repeat(63))).exists());
     store.unprepare(&claim()).unwrap();
 
@@ -240,7 +241,7 @@ fn the_longest_names_of_driver_and_request_fit_and_a_uid_that_does_not_is_refuse
     // The name of the spec has 251 bytes, and its temporary name five more.
     let claim =
         ClaimRef { uid: "u".repeat(251 - 63 - 63 - "_metadata_".len() - "_.json".len()).parse().unwrap(), ..claim() };
-    let error = store.prepare(&claim, None, &longest, &[]).unwrap_err().to_string();
+    let error = store.prepare(&claim, None, &longest, &[], vec![]).unwrap_err().to_string();
     assert!(error.contains("the file name must be no more than 255 bytes, has 256"), "{error}");
     assert_eq!(disk.all(), before);
 }
@@ -257,9 +258,9 @@ fn prepare_and_unprepare_make_no_unnecessary_system_calls() {
         work();
         files.calls() - before
     };
-    store.prepare(&successor(&long_claim()), None, &gpu, &uses()).unwrap();
+    store.prepare(&successor(&long_claim()), None, &gpu, &uses(), vec![]).unwrap();
     // Open the root; create and open two directories; create and write three files; open the CDI directory; rename one.
-    assert_eq!(counted(&|| drop(store.prepare(&claim(), None, &gpu, &uses()).unwrap())), 13);
+    assert_eq!(counted(&|| drop(store.prepare(&claim(), None, &gpu, &uses(), vec![]).unwrap())), 13);
     // Open the root and two directories; read the record; open the CDI directory; remove three files, two directories.
     assert_eq!(counted(&|| store.unprepare(&claim()).unwrap()), 10);
 }
@@ -269,7 +270,7 @@ fn prepare_and_unprepare_make_no_unnecessary_system_calls() {
 fn metadata_and_specs_are_world_readable_whatever_the_umask_is() {
     let disk = Disk::new();
     let umask = nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
-    let prepared = disk.store().prepare(&claim(), None, two_requests(), &uses());
+    let prepared = disk.store().prepare(&claim(), None, two_requests(), &uses(), vec![]);
     nix::sys::stat::umask(umask);
     prepared.unwrap();
     for file in [disk.file_of(&claim(), "gpu"), disk.path(&format!("cdi/{DRIVER}_metadata_{UID}_gpu.json"))] {
@@ -283,13 +284,13 @@ fn metadata_and_specs_are_world_readable_whatever_the_umask_is() {
 fn a_cdi_directory_that_is_deleted_or_created_again_is_noticed() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
     fs::remove_dir_all(disk.path("cdi")).unwrap();
-    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
     assert!(disk.has_spec("gpu") && disk.has_spec("net"));
     fs::remove_dir_all(disk.path("cdi")).unwrap();
     fs::create_dir(disk.path("cdi")).unwrap();
-    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
     assert!(disk.has_spec("gpu") && disk.has_spec("net"));
     fs::remove_dir_all(disk.path("cdi")).unwrap();
     store.unprepare(&claim()).unwrap();
@@ -300,7 +301,7 @@ fn a_cdi_directory_that_is_deleted_or_created_again_is_noticed() {
 fn unprepare_removes_foreign_files_from_the_claims_directory() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
     fs::write(disk.file_of(&claim(), "gpu").with_file_name(".metadata.json.next.tmp"), "{").unwrap();
     fs::write(disk.file_of(&claim(), "gpu").with_file_name("planted"), "").unwrap();
     fs::create_dir(disk.path("plugin/dra-device-metadata/default_my-claim/other")).unwrap();
@@ -312,7 +313,7 @@ fn unprepare_removes_foreign_files_from_the_claims_directory() {
 #[test]
 fn a_claim_from_a_template_is_mounted_under_the_name_of_the_pods_entry() {
     let disk = Disk::new();
-    disk.store().prepare(&claim(), Some(&"gpus".parse().unwrap()), two_requests(), &uses()).unwrap();
+    disk.store().prepare(&claim(), Some(&"gpus".parse().unwrap()), two_requests(), &uses(), vec![]).unwrap();
     assert_eq!(disk.seen("gpu").unwrap().pod_claim_name.as_deref(), Some("gpus"));
     let spec = fs::read_to_string(disk.path(&format!("cdi/{DRIVER}_metadata_{UID}_gpu.json"))).unwrap();
     assert!(spec.contains("/resourceclaimtemplates/gpus/gpu/"), "{spec}");
@@ -323,12 +324,12 @@ fn a_claim_from_a_template_is_mounted_under_the_name_of_the_pods_entry() {
 fn a_repeated_prepare_returns_the_same_and_touches_nothing() {
     let disk = Disk::new();
     let store = disk.store();
-    let first = store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
+    let first = store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
     store.update(&claim(), &name("net"), vec![device("nic-0", "second")]).unwrap();
     let before = disk.all();
     let inode = |path: &str| std::os::unix::fs::MetadataExt::ino(&fs::metadata(disk.path(path)).unwrap());
     let record = inode("plugin/dra-device-metadata/default_my-claim/.claim.json");
-    assert_eq!(store.prepare(&claim(), None, two_requests(), &uses()).unwrap(), first);
+    assert_eq!(store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap(), first);
     assert_eq!(disk.all(), before);
     assert_eq!(inode("plugin/dra-device-metadata/default_my-claim/.claim.json"), record);
     assert_eq!(disk.seen("net").unwrap().requests[0].devices, [device("nic-0", "second")]);
@@ -343,12 +344,12 @@ fn a_repeated_prepare_with_the_devices_in_another_order_keeps_updates_and_touche
         let devices = devices.map(|name| device(name, "first")).to_vec();
         vec![request("net", Delivery::Now, devices)]
     };
-    store.prepare(&claim(), None, in_order(["nic-0", "nic-1"]), &uses()).unwrap();
+    store.prepare(&claim(), None, in_order(["nic-0", "nic-1"]), &uses(), vec![]).unwrap();
     let updated = vec![device("nic-0", "second"), device("nic-1", "second")];
     store.update(&claim(), &name("net"), updated.clone()).unwrap();
     let before = disk.all();
 
-    store.prepare(&claim(), None, in_order(["nic-1", "nic-0"]), &uses()).unwrap();
+    store.prepare(&claim(), None, in_order(["nic-1", "nic-0"]), &uses(), vec![]).unwrap();
 
     assert_eq!(disk.all(), before);
     assert_eq!(disk.seen("net").unwrap().requests[0].devices, updated);
@@ -358,7 +359,7 @@ fn a_repeated_prepare_with_the_devices_in_another_order_keeps_updates_and_touche
 fn a_repeated_prepare_writes_a_file_that_is_missing_or_damaged() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
     let file = disk.file_of(&claim(), "gpu");
     let damages: [fn(&Path); 4] = [
         |file| fs::write(file, "").unwrap(),
@@ -368,7 +369,7 @@ fn a_repeated_prepare_writes_a_file_that_is_missing_or_damaged() {
     ];
     for damage in damages {
         damage(&file);
-        store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
+        store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
         assert_eq!(disk.seen("gpu").unwrap().requests[0].devices, [device("gpu-0", "first")]);
     }
 }
@@ -377,12 +378,12 @@ fn a_repeated_prepare_writes_a_file_that_is_missing_or_damaged() {
 fn a_repeated_prepare_with_other_devices_writes_a_new_generation_into_the_same_file() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
     let path = disk.path("plugin/dra-device-metadata/default_my-claim/gpu/metadata.json");
     let inode = || std::os::unix::fs::MetadataExt::ino(&fs::metadata(&path).unwrap());
     let before = inode();
     let other = [request("gpu", Delivery::Now, vec![device("gpu-7", "other")])];
-    store.prepare(&claim(), None, &other, &[]).unwrap();
+    store.prepare(&claim(), None, &other, &[], vec![]).unwrap();
     assert_eq!(disk.seen("gpu").unwrap().metadata.generation, 2);
     assert_eq!(disk.seen("gpu").unwrap().requests[0].devices, [device("gpu-7", "other")]);
     assert_eq!(inode(), before);
@@ -395,7 +396,7 @@ fn an_update_is_seen_through_the_same_inode_and_never_shrinks_the_file() {
     let disk = Disk::new();
     let store = disk.store();
     let long = [request("gpu", Delivery::Now, vec![device("gpu-0", &"long".repeat(15))])];
-    store.prepare(&claim(), None, &long, &[]).unwrap();
+    store.prepare(&claim(), None, &long, &[], vec![]).unwrap();
     let path = disk.path("plugin/dra-device-metadata/default_my-claim/gpu/metadata.json");
     let mounted = fs::File::open(&path).unwrap();
     let length = mounted.metadata().unwrap().len();
@@ -411,7 +412,7 @@ fn an_update_is_seen_through_the_same_inode_and_never_shrinks_the_file() {
 fn the_first_update_of_deferred_metadata_is_generation_one_and_keeps_the_subrequest() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
     assert_eq!(store.update(&claim(), &name("net"), vec![device("nic-0", "now")]).unwrap(), 1);
     assert_eq!(disk.seen("net").unwrap().requests[0].name, "net/fast");
     assert_eq!(store.update(&claim(), &name("net"), vec![]).unwrap(), 2);
@@ -423,16 +424,16 @@ fn a_gated_request_has_no_spec_before_its_first_update() {
     let disk = Disk::new();
     let store = disk.store();
     let gated = [request("net", Delivery::Gated, vec![device("nic-0", "a")])];
-    let ids = store.prepare(&claim(), None, &gated, &[]).unwrap();
+    let ids = store.prepare(&claim(), None, &gated, &[], vec![]).unwrap();
     assert_eq!(ids.len(), 1);
     assert!(!disk.has_spec("net"));
-    store.prepare(&claim(), None, &gated, &[]).unwrap();
+    store.prepare(&claim(), None, &gated, &[], vec![]).unwrap();
     disk.store().recover();
     assert!(!disk.has_spec("net"));
     assert_eq!(store.update(&claim(), &name("net"), vec![device("nic-0", "b")]).unwrap(), 1);
     assert!(disk.has_spec("net"));
     // A repeated prepare and a recovery keep the gate open.
-    store.prepare(&claim(), None, &gated, &[]).unwrap();
+    store.prepare(&claim(), None, &gated, &[], vec![]).unwrap();
     assert!(disk.has_spec("net"));
     fs::remove_file(disk.path(&format!("cdi/{DRIVER}_metadata_{UID}_net.json"))).unwrap();
     disk.store().recover();
@@ -449,7 +450,7 @@ fn an_update_for_another_claim_request_or_device_is_refused() {
         error(store.update(&claim(), &name("gpu"), vec![])),
         format!("claim default/my-claim (uid {UID}): not prepared here, so there is no metadata to update")
     );
-    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
     let before = disk.all();
     assert!(
         error(store.update(&successor(&claim()), &name("gpu"), vec![])).contains("prepared here, with uid 0d6a3c0e")
@@ -470,7 +471,7 @@ fn invalid_metadata_fails_the_prepare_before_anything_is_written() {
     let before = disk.all();
     let mut requests = two_requests();
     requests[1].references[0].devices[0].pool = "Not A Pool".into();
-    let error = disk.store().prepare(&claim(), None, &requests, &[]).unwrap_err().to_string();
+    let error = disk.store().prepare(&claim(), None, &requests, &[], vec![]).unwrap_err().to_string();
     assert!(error.contains("request net: the driver's metadata is not valid"), "{error}");
     assert_eq!(disk.all(), before);
 }
@@ -480,7 +481,7 @@ fn unprepare_removes_everything_and_can_be_repeated() {
     let disk = Disk::new();
     let store = disk.store();
     store.unprepare(&claim()).unwrap();
-    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
     store.unprepare(&claim()).unwrap();
     assert_eq!(disk.files_but_root(), Vec::<String>::new());
     store.unprepare(&claim()).unwrap();
@@ -491,8 +492,8 @@ fn unprepare_removes_everything_and_can_be_repeated() {
 fn a_late_unprepare_of_an_older_uid_leaves_the_new_claim_alone() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
-    store.prepare(&successor(&claim()), None, two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
+    store.prepare(&successor(&claim()), None, two_requests(), &uses(), vec![]).unwrap();
     assert!(!disk.has_spec("gpu"), "the spec of the older claim is left over");
     let before = disk.all();
     store.unprepare(&claim()).unwrap();
@@ -507,7 +508,7 @@ fn planted_links_are_neither_followed_nor_written_through() {
         fs::create_dir(disk.path("outside")).unwrap();
         fs::create_dir_all(disk.path("plugin").join(planted).parent().unwrap()).unwrap();
         std::os::unix::fs::symlink(disk.path("outside"), disk.path("plugin").join(planted)).unwrap();
-        let error = disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap_err().to_string();
+        let error = disk.store().prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap_err().to_string();
         assert!(error.contains(planted), "{error}");
         disk.store().recover();
         assert!(disk.store().unprepare(&claim()).is_err());
@@ -515,7 +516,7 @@ fn planted_links_are_neither_followed_nor_written_through() {
     }
     // Links in the claim's own directory are removed with the claim, but not their targets.
     let disk = Disk::new();
-    disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
+    disk.store().prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
     fs::create_dir(disk.path("outside")).unwrap();
     fs::write(disk.path("outside/metadata.json"), "precious").unwrap();
     std::os::unix::fs::symlink(disk.path("outside"), disk.path("plugin/dra-device-metadata/default_my-claim/x"))

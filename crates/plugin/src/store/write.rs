@@ -2,7 +2,6 @@
 
 use std::io;
 
-use drakkar_cdi::MetadataDevice;
 use drakkar_client::ClaimRef;
 use drakkar_metadata::decode;
 use drakkar_metadata::name::RequestName;
@@ -186,31 +185,24 @@ impl<F: Files> Store<F> {
         &self,
         call: StoreCall<'_>,
         cdi: &OpenDirectory,
-        device: &MetadataDevice,
+        name: &str,
         spec: &[u8],
         presence: Presence,
     ) -> Result<(), StoreError> {
-        let name = device.file_name();
-        let path = cdi.path.join(&name);
-        let entry = call.entry(&name, &path)?;
+        let path = cdi.path.join(name);
+        let entry = call.entry(name, &path)?;
         if presence == Presence::Likely && self.files.read(&cdi.handle, entry).is_ok_and(|present| present == spec) {
             return Ok(());
         }
-        self.write_atomically(call, cdi, &name, spec)
+        self.write_atomically(call, cdi, name, spec)
     }
 
-    pub(super) fn remove_spec(
-        &self,
-        call: StoreCall<'_>,
-        cdi: &OpenDirectory,
-        device: &MetadataDevice,
-    ) -> Result<(), StoreError> {
-        let name = device.file_name();
-        let path = cdi.path.join(&name);
-        call.io("remove", &path, self.files.remove_file(&cdi.handle, call.entry(&name, &path)?))
+    pub(super) fn remove_spec(&self, call: StoreCall<'_>, cdi: &OpenDirectory, name: &str) -> Result<(), StoreError> {
+        let path = cdi.path.join(name);
+        call.io("remove", &path, self.files.remove_file(&cdi.handle, call.entry(name, &path)?))
     }
 
-    /// Removes the specs of a claim's requests: those in its record or, without a record, those of its files.
+    /// Removes the specs of a claim: those in its record or, without a record, those of its files.
     pub(super) fn remove_specs(
         &self,
         call: StoreCall<'_>,
@@ -219,9 +211,16 @@ impl<F: Files> Store<F> {
     ) -> Result<(), StoreError> {
         let Some(cdi) = self.open_cdi(call)? else { return Ok(()) };
         if let Some(record) = record {
-            let mut requests = record.requests.keys();
-            return requests
-                .try_for_each(|request| self.remove_spec(call, &cdi, &self.metadata_device(&record.claim, request)?));
+            if !record.devices.is_empty() {
+                self.remove_spec(call, &cdi, &self.claim_devices(&record.claim)?.file_name())?;
+            }
+            return record.requests.keys().try_for_each(|request| {
+                self.remove_spec(call, &cdi, &self.metadata_device(&record.claim, request)?.file_name())
+            });
+        }
+        // A driver whose name is no CDI vendor has no such spec.
+        if let Ok(devices) = self.claim_devices(call.claim) {
+            self.remove_spec(call, &cdi, &devices.file_name())?;
         }
         for (request, content) in self.request_files(call, claim_dir)? {
             let owner = match decode(&content) {
@@ -230,7 +229,7 @@ impl<F: Files> Store<F> {
                 Err(_) => Some(call.claim.clone()),
             };
             if let Some(owner) = owner {
-                self.remove_spec(call, &cdi, &self.metadata_device(&owner, &request)?)?;
+                self.remove_spec(call, &cdi, &self.metadata_device(&owner, &request)?.file_name())?;
             }
         }
         Ok(())

@@ -13,6 +13,7 @@ mod support;
 mod campaign;
 mod claims;
 mod concurrency;
+mod container_edits;
 mod documentation;
 mod driver_responses;
 mod example;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
+mod container_edits;
 mod handles;
 mod kep;
 mod kubelet;

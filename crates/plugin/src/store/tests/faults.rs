@@ -15,22 +15,22 @@ const SCENARIOS: [(&str, Scenario); 6] = [
         "prepare",
         Scenario {
             before: |_, _| {},
-            call: |store, claim| store.prepare(claim, None, two_requests(), &uses()).map(drop),
+            call: |store, claim| store.prepare(claim, None, two_requests(), &uses(), vec![]).map(drop),
             legal: &[None, Some("first")],
         },
     ),
     (
         "prepare again",
         Scenario {
-            before: |store, claim| drop(store.prepare(claim, None, two_requests(), &uses()).unwrap()),
-            call: |store, claim| store.prepare(claim, None, two_requests(), &uses()).map(drop),
+            before: |store, claim| drop(store.prepare(claim, None, two_requests(), &uses(), vec![]).unwrap()),
+            call: |store, claim| store.prepare(claim, None, two_requests(), &uses(), vec![]).map(drop),
             legal: &[Some("first")],
         },
     ),
     (
         "prepare with other devices",
         Scenario {
-            before: |store, claim| drop(store.prepare(claim, None, two_requests(), &uses()).unwrap()),
+            before: |store, claim| drop(store.prepare(claim, None, two_requests(), &uses(), vec![]).unwrap()),
             call: |store, claim| {
                 store
                     .prepare(
@@ -38,6 +38,7 @@ const SCENARIOS: [(&str, Scenario); 6] = [
                         None,
                         &[request("gpu", Delivery::Now, vec![device("gpu-1", "other")])],
                         &other_uses(),
+                        vec![],
                     )
                     .map(drop)
             },
@@ -47,15 +48,17 @@ const SCENARIOS: [(&str, Scenario); 6] = [
     (
         "prepare a successor",
         Scenario {
-            before: |store, claim| drop(store.prepare(&successor(claim), None, two_requests(), &uses()).unwrap()),
-            call: |store, claim| store.prepare(claim, None, two_requests(), &uses()).map(drop),
+            before: |store, claim| {
+                drop(store.prepare(&successor(claim), None, two_requests(), &uses(), vec![]).unwrap())
+            },
+            call: |store, claim| store.prepare(claim, None, two_requests(), &uses(), vec![]).map(drop),
             legal: &[None, Some("first")],
         },
     ),
     (
         "update",
         Scenario {
-            before: |store, claim| drop(store.prepare(claim, None, two_requests(), &uses()).unwrap()),
+            before: |store, claim| drop(store.prepare(claim, None, two_requests(), &uses(), vec![]).unwrap()),
             call: |store, claim| {
                 store.update(claim, &name("gpu"), vec![device("gpu-0", "second, and longer")]).map(drop)
             },
@@ -65,7 +68,7 @@ const SCENARIOS: [(&str, Scenario); 6] = [
     (
         "unprepare",
         Scenario {
-            before: |store, claim| drop(store.prepare(claim, None, two_requests(), &uses()).unwrap()),
+            before: |store, claim| drop(store.prepare(claim, None, two_requests(), &uses(), vec![]).unwrap()),
             call: |store, claim| store.unprepare(claim),
             legal: &[None, Some("first")],
         },
@@ -122,7 +125,9 @@ impl Scenario {
     /// Asserts that the kubelet's next calls succeed, and that an unprepare removes everything.
     fn assert_usable(disk: &Disk, claim: &ClaimRef, context: &str) {
         let store = disk.store();
-        store.prepare(claim, None, two_requests(), &uses()).unwrap_or_else(|error| panic!("{context}: {error}"));
+        store
+            .prepare(claim, None, two_requests(), &uses(), vec![])
+            .unwrap_or_else(|error| panic!("{context}: {error}"));
         assert!(disk.seen_of(claim, "gpu").is_some(), "{context}");
         assert!(disk.has_spec("gpu") && disk.has_spec("net"), "{context}");
         store.unprepare(claim).unwrap_or_else(|error| panic!("{context}: {error}"));

@@ -11,14 +11,14 @@ fn gated() -> Vec<PreparedRequest> {
 fn a_gate_is_closed_again_after_a_reboot() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, gated(), &uses()).unwrap();
+    store.prepare(&claim(), None, gated(), &uses(), vec![]).unwrap();
     assert!(!disk.has_spec("net"));
     store.update(&claim(), &name("net"), vec![device("nic-0", "second")]).unwrap();
     assert!(disk.has_spec("net"));
     fs::remove_dir_all(disk.path("cdi")).unwrap();
     let store = Store::open(SystemFiles, Settings { boot: "next boot".into(), ..disk.settings() }).unwrap();
     store.recover();
-    store.prepare(&claim(), None, gated(), &uses()).unwrap();
+    store.prepare(&claim(), None, gated(), &uses(), vec![]).unwrap();
     let content = fs::read(disk.file_of(&claim(), "net")).unwrap();
     assert!(content.iter().all(|byte| *byte == b'\n'));
     assert!(!disk.has_spec("net"), "gate closed again, file blank, but the spec is there");
@@ -29,10 +29,10 @@ fn a_gate_is_closed_again_after_a_reboot() {
 fn a_gate_is_closed_again_for_other_devices() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, gated(), &uses()).unwrap();
+    store.prepare(&claim(), None, gated(), &uses(), vec![]).unwrap();
     store.update(&claim(), &name("net"), vec![device("nic-0", "second")]).unwrap();
     let other = vec![request("net", Delivery::Gated, vec![device("nic-1", "first")])];
-    store.prepare(&claim(), None, &other, &uses()).unwrap();
+    store.prepare(&claim(), None, &other, &uses(), vec![]).unwrap();
     assert!(!disk.has_spec("net"));
 }
 
@@ -41,13 +41,13 @@ fn a_gate_is_closed_again_for_other_devices() {
 fn a_gate_that_is_closed_again_stays_closed_until_the_next_update() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, gated(), &uses()).unwrap();
+    store.prepare(&claim(), None, gated(), &uses(), vec![]).unwrap();
     store.update(&claim(), &name("net"), vec![device("nic-0", "second")]).unwrap();
     store.withdraw(&claim(), &name("net")).unwrap();
     assert!(!disk.has_spec("net"));
     let content = fs::read(disk.file_of(&claim(), "net")).unwrap();
     assert!(decode(&content).is_ok(), "containers that still run keep what they have");
-    store.prepare(&claim(), None, gated(), &uses()).unwrap();
+    store.prepare(&claim(), None, gated(), &uses(), vec![]).unwrap();
     store.recover();
     assert!(!disk.has_spec("net"));
     store.withdraw(&claim(), &name("net")).unwrap();
@@ -61,7 +61,7 @@ fn a_gate_that_is_closed_again_stays_closed_until_the_next_update() {
 fn a_gate_is_open_or_closed_whatever_call_is_the_last() {
     for at in 0..40 {
         let disk = Disk::new();
-        disk.store().prepare(&claim(), None, gated(), &uses()).unwrap();
+        disk.store().prepare(&claim(), None, gated(), &uses(), vec![]).unwrap();
         disk.store().update(&claim(), &name("net"), vec![device("nic-0", "second")]).unwrap();
         let (store, _files) = disk.faulty(Fault::FailHalf(at, Errno::NOSPC));
         let is_closed = store.is_ok_and(|store| store.withdraw(&claim(), &name("net")).is_ok());
@@ -77,7 +77,7 @@ fn a_gate_is_open_or_closed_whatever_call_is_the_last() {
 fn a_gate_that_could_not_be_opened_is_opened_by_the_next_update() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, gated(), &uses()).unwrap();
+    store.prepare(&claim(), None, gated(), &uses(), vec![]).unwrap();
     fs::remove_dir_all(disk.path("cdi")).unwrap();
     fs::write(disk.path("cdi"), "").unwrap();
     store.update(&claim(), &name("net"), vec![device("nic-0", "second")]).unwrap_err();
@@ -92,7 +92,7 @@ fn a_gate_that_could_not_be_opened_is_opened_by_the_next_update() {
 fn a_partial_write_is_undone() {
     for at in 0..40 {
         let disk = Disk::new();
-        disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
+        disk.store().prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
         let (store, _files) = disk.faulty(Fault::FailHalf(at, Errno::NOSPC));
         let Ok(store) = store else { continue };
         let mut long = device("nic-0", "second");

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn specs_that_a_reboot_deleted_are_restored_from_the_records() {
     let disk = Disk::new();
-    disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
+    disk.store().prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
     let before = disk.all();
     fs::remove_dir_all(disk.path("cdi")).unwrap();
     let store = Store::open(SystemFiles, Settings { boot: "next boot".into(), ..disk.settings() }).unwrap();
@@ -14,14 +14,14 @@ fn specs_that_a_reboot_deleted_are_restored_from_the_records() {
     assert_eq!(claims(&recovery), [claim()]);
     assert_eq!(disk.all(), before);
     // Files of another boot are not trusted: they are written again, with the next generation.
-    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
     assert_eq!(disk.seen("gpu").unwrap().metadata.generation, 2);
 }
 
 #[test]
 fn files_of_a_go_driver_are_adopted_and_leftovers_are_removed() {
     let disk = Disk::new();
-    disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
+    disk.store().prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
     let store = disk.store();
     store.update(&claim(), &name("net"), vec![device("nic-0", "x")]).unwrap();
     fs::remove_file(disk.path("plugin/dra-device-metadata/default_my-claim/.claim.json")).unwrap();
@@ -34,7 +34,7 @@ fn files_of_a_go_driver_are_adopted_and_leftovers_are_removed() {
     assert!(recovery.problems.is_empty(), "{:?}", recovery.problems);
     // Shares are not in these files.
     let uses = vec![device_use("gpu-0", None), device_use("nic-0", None)];
-    assert_eq!(recovery.claims, [RecoveredClaim { claim: claim(), uses, is_of_this_boot: true }]);
+    assert_eq!(recovery.claims, [RecoveredClaim::with_metadata(&claim(), &uses)]);
     assert!(disk.has_spec("gpu") && disk.has_spec("net"));
     let names = disk.files_but_root();
     assert!(names.contains(&"cdi/other.example.com_metadata_dead_gpu.json".to_owned()));
@@ -50,7 +50,7 @@ fn files_of_a_go_driver_are_adopted_and_leftovers_are_removed() {
 #[test]
 fn an_unknown_entry_is_reported_and_left_alone_and_does_not_stop_the_recovery() {
     let disk = Disk::new();
-    disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
+    disk.store().prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
     fs::write(disk.path("plugin/dra-device-metadata/README"), "hello").unwrap();
     fs::create_dir(disk.path("plugin/dra-device-metadata/Not_A Claim")).unwrap();
     fs::remove_file(disk.path(&format!("cdi/{DRIVER}_metadata_{UID}_gpu.json"))).unwrap();
@@ -66,19 +66,19 @@ fn an_unknown_entry_is_reported_and_left_alone_and_does_not_stop_the_recovery() 
 #[test]
 fn recovery_returns_the_devices_in_use() {
     let disk = Disk::new();
-    disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
-    assert_eq!(disk.store().recover().claims, [RecoveredClaim { claim: claim(), uses: uses(), is_of_this_boot: true }]);
+    disk.store().prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
+    assert_eq!(disk.store().recover().claims, [RecoveredClaim::with_metadata(&claim(), &uses())]);
     // A repeated prepare with the same files can use other devices.
     let fewer = vec![device_use("gpu-0", None)];
-    disk.store().prepare(&claim(), None, two_requests(), &fewer).unwrap();
-    assert_eq!(disk.store().recover().claims, [RecoveredClaim { claim: claim(), uses: fewer, is_of_this_boot: true }]);
+    disk.store().prepare(&claim(), None, two_requests(), &fewer, vec![]).unwrap();
+    assert_eq!(disk.store().recover().claims, [RecoveredClaim::with_metadata(&claim(), &fewer)]);
 }
 
 #[test]
 fn a_record_that_was_copied_to_another_claims_directory_is_not_trusted() {
     for (from, to) in [("default_my-claim", "default_other"), ("default_my-claim", "default_a-claim")] {
         let disk = Disk::new();
-        disk.store().prepare(&claim(), None, two_requests(), &uses()).unwrap();
+        disk.store().prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
         let before = disk.all();
         let path = |directory: &str, file: &str| disk.path("plugin/dra-device-metadata").join(directory).join(file);
         fs::create_dir_all(path(to, "gpu")).unwrap();
@@ -97,7 +97,7 @@ fn a_directory_with_a_shortened_name_and_no_record_is_adopted_if_its_specs_exist
     let disk = Disk::new();
     let store = disk.store();
     let gpu = [request("gpu", Delivery::Now, vec![device("gpu-0", "first")])];
-    store.prepare(&long_claim(), None, &gpu, &uses()).unwrap();
+    store.prepare(&long_claim(), None, &gpu, &uses(), vec![]).unwrap();
     let record = disk.file_of(&long_claim(), "gpu").parent().unwrap().with_file_name(".claim.json");
     fs::remove_file(&record).unwrap();
     assert_eq!(claims(&store.recover()), [long_claim()]);
@@ -112,7 +112,7 @@ fn a_directory_with_a_shortened_name_and_no_record_is_adopted_if_its_specs_exist
 fn a_spec_that_cannot_be_removed_is_reported_and_the_others_are_removed() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
     let spec = |uid: &str| disk.path(&format!("cdi/{DRIVER}_metadata_{uid}_gpu.json"));
     for stuck in ["dead-1", "dead-3"] {
         fs::create_dir(spec(stuck)).unwrap();
@@ -159,13 +159,13 @@ fn orphaned_specs_are_kept_only_if_there_is_an_unknown_directory() {
 fn a_request_that_cannot_be_restored_is_reported_and_the_claim_and_its_other_requests_stay() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
     fs::remove_dir_all(disk.path("cdi")).unwrap();
     let gpu = disk.path("plugin/dra-device-metadata/default_my-claim/gpu");
     fs::remove_dir_all(&gpu).unwrap();
     fs::write(&gpu, "not a directory").unwrap();
     let recovery = store.recover();
-    assert_eq!(recovery.claims, [RecoveredClaim { claim: claim(), uses: uses(), is_of_this_boot: true }]);
+    assert_eq!(recovery.claims, [RecoveredClaim::with_metadata(&claim(), &uses())]);
     assert_eq!(recovery.problems.len(), 1, "{:?}", recovery.problems);
     assert!(recovery.problems[0].to_string().contains(gpu.to_str().unwrap()), "{:?}", recovery.problems);
     assert!(!disk.has_spec("gpu") && disk.has_spec("net"));
@@ -175,7 +175,7 @@ fn a_request_that_cannot_be_restored_is_reported_and_the_claim_and_its_other_req
 fn an_interrupted_update_of_a_missing_file_is_completed() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
     let file = disk.file_of(&claim(), "gpu");
     fs::rename(&file, file.with_file_name(".metadata.json.next")).unwrap();
     let recovery = store.recover();
@@ -189,11 +189,11 @@ fn an_interrupted_update_of_a_missing_file_is_completed() {
 fn a_request_with_deferred_metadata_keeps_its_spec_after_a_reboot_and_a_restart() {
     let disk = Disk::new();
     let store = disk.store();
-    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
     store.update(&claim(), &name("net"), vec![device("nic-0", "first")]).unwrap();
     let settings = || Settings { boot: "next boot".into(), ..disk.settings() };
     let store = Store::open(SystemFiles, settings()).unwrap();
-    store.prepare(&claim(), None, two_requests(), &uses()).unwrap();
+    store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
     let content = fs::read_to_string(disk.file_of(&claim(), "net")).unwrap();
     assert!(!content.is_empty() && content.trim().is_empty(), "{content}");
     let recovery = Store::open(SystemFiles, settings()).unwrap().recover();
@@ -212,7 +212,7 @@ fn recovery_with_many_locked_files_and_interrupted_updates_takes_no_longer_than_
         (0..100).map(|number| ClaimRef { name: format!("claim-{number}").parse().unwrap(), ..claim() }).collect();
     let mut locks = Vec::new();
     for claim in &claims {
-        store.prepare(claim, None, two_requests(), &uses()).unwrap();
+        store.prepare(claim, None, two_requests(), &uses(), vec![]).unwrap();
         let file = disk.file_of(claim, "gpu");
         let update = fs::read_to_string(&file).unwrap().replace("first", "later");
         fs::write(file.with_file_name(".metadata.json.next"), update).unwrap();

@@ -1,8 +1,8 @@
 use std::process::ExitCode;
 
 use drakkar_plugin::{
-    BoxError, Claim, ClaimRef, Device, DeviceMetadata, DraPlugin, DriverResources, Flags, Handles, PluginBuilder, Pool,
-    PublishedDevice, logging,
+    BoxError, Claim, ClaimRef, ContainerEdits, Device, DeviceMetadata, DeviceNode, DraPlugin, DriverResources, Flags,
+    Handles, PluginBuilder, Pool, PublishedDevice, logging,
 };
 
 struct Gpus;
@@ -19,7 +19,10 @@ impl Gpus {
 impl DraPlugin for Gpus {
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, BoxError> {
         let devices = claim.results().map(|result| Device {
-            cdi_device_ids: vec![format!("example.com/gpu={}", result.device)],
+            // /dev/null stands for the device node of a real GPU.
+            container_edits: ContainerEdits::default()
+                .device_node(DeviceNode::mapped("/dev/null", format!("/dev/{}", result.device)))
+                .env_var("GPU", &result.device),
             metadata: Some(DeviceMetadata::default().attribute("model", "m1")),
             ..Device::from(result)
         });
@@ -40,7 +43,7 @@ async fn main() -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use drakkar_node::{ClaimSpec, Container, Node, Pod};
+    use drakkar_node::{ClaimSpec, Container, Node, Pod, assert_eventually};
 
     use super::*;
 
@@ -63,23 +66,24 @@ mod tests {
         let devices = Gpus.prepare(&claim).await.unwrap();
 
         assert_eq!(devices.len(), 1);
-        assert_eq!(devices[0].cdi_device_ids, ["example.com/gpu=gpu-0"]);
+        assert_eq!(devices[0].container_edits.env, ["GPU=gpu-0"]);
         assert_eq!(Gpus.prepare(&claim).await.unwrap(), devices, "a second prepare gives the same answer");
         Gpus.unprepare(claim.reference()).await.unwrap();
     }
 
     #[tokio::test]
-    async fn a_pod_reads_the_metadata_of_its_gpu() {
+    async fn a_pod_has_its_gpu_and_reads_its_metadata() {
         let node = Node::start().await.unwrap();
         let builder = PluginBuilder::new("gpu.example.com").on(node.environment("gpu.example.com").unwrap());
         let _driver = builder.device_metadata(true).start_with(Gpus::new).await.unwrap();
         node.wait_published("gpu.example.com").await.unwrap();
         node.create(drakkar_node::device_class("gpu.example.com")).await.unwrap();
-        node.add_cdi_device("example.com/gpu=gpu-0").unwrap();
         node.create(ClaimSpec::default().request("gpu", "gpu.example.com", 1).claim("mine")).await.unwrap();
-        let main = Container::new("main", ["sleep", "infinity"]).claim("gpus");
+        let main = Container::new("main", ["sh", "-c", "echo $GPU; exec sleep infinity"]).claim("gpus");
         let pod = node.create_pod(Pod::new("pod").claim("gpus", "mine").container(main)).await.unwrap();
         pod.running().await.unwrap();
+        assert_eventually!(pod.logs("main").unwrap() == "gpu-0\n");
+        assert!(pod.exec("main", ["test", "-c", "/dev/gpu-0"]).await.unwrap().status.success());
         let file = "/var/run/dra-device-attributes/mine/gpu/gpu.example.com-metadata.json";
         let read = pod.exec("main", ["cat", file]).await.unwrap();
         assert!(String::from_utf8_lossy(&read.stdout).contains("\"string\": \"m1\""));
