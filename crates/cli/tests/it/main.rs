@@ -5,6 +5,7 @@
 mod campaign;
 #[cfg(feature = "demo")]
 mod chaos;
+mod claims;
 mod demo;
 mod documentation;
 mod environment;
@@ -19,6 +20,12 @@ mod kubevirt_guide;
 mod mounts;
 mod net;
 mod network_guide;
+#[cfg(all(feature = "demo", feature = "kubevirt-services", feature = "manual", feature = "net"))]
+mod pictures;
+mod readiness;
+mod shells;
 mod support;
+mod terminal_svg;
 mod wait;
+mod watch;
 mod workload;
