@@ -39,6 +39,7 @@ tasks:
                  run one test program of the workspace, without the rebuild of `cargo test -p`; fail if no test is selected
   campaign [NAME] [--seconds N]
                  run the randomized tests of drivers and of the command, or one of them, for N seconds each (default 600)
+  pictures       write the pictures of the command in docs/pictures
   kubevirt       compare with KubeVirt's own code: webhooks, pod, host devices, domain; needs Go and a C compiler
   kubevirt --bless
                  record what KubeVirt answers in crates/kubevirt/testdata/goldens
@@ -66,6 +67,7 @@ fn main() -> Result<()> {
         ["image", ref arguments @ ..] => e2e::image(arguments),
         ["test", ref arguments @ ..] => programs::test(arguments),
         ["campaign", ref arguments @ ..] => campaign::run(arguments),
+        ["pictures"] => programs::write_pictures(),
         ["kubevirt", ref arguments @ ..] => kubevirt::run(arguments),
         ["bench", ref more @ ..] => bench::run(more),
         ["--help" | "-h" | "help"] => {

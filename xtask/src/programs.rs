@@ -32,6 +32,14 @@ pub(crate) fn test_program(package: &str, target: &str, features: Option<&str>) 
     find(&messages, package, target)?.with_context(|| format!("package `{package}` has no test program `{target}`"))
 }
 
+/// Writes the pictures in docs/pictures: the test that compares them with the command's output does it.
+pub(crate) fn write_pictures() -> Result<()> {
+    let mut command = test_program("drakkar", "it", None)?.command(&["pictures::"]);
+    let status = command.env("DRAKKAR_WRITE_PICTURES", "1").status().context("run the tests of pictures")?;
+    ensure!(status.success(), "{command:?}: {status}");
+    Ok(())
+}
+
 /// Finds a test program in cargo's messages.
 fn find(messages: &str, package: &str, target: &str) -> Result<Option<TestProgram>> {
     for line in messages.lines() {

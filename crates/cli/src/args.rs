@@ -1,11 +1,13 @@
 //! The definition of the command line, from which help, man pages and completions are generated.
 
+mod duration;
 #[cfg(feature = "kubevirt")]
 pub(crate) mod kubevirt;
 #[cfg(feature = "net")]
 pub(crate) mod net;
 #[cfg(feature = "new")]
 pub(crate) mod new;
+mod parse;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,28 +16,36 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use drakkar_metadata::name::syntax::is_c_identifier;
 use drakkar_metadata::name::{DeviceName, DriverName};
+use drakkar_metadata::read::Selection;
 use drakkar_metadata::{Query, Version, Versions};
 
+pub(crate) use self::duration::parse_duration;
+#[cfg(feature = "manual")]
+pub(crate) use self::parse::definition;
+pub(crate) use self::parse::{is_env, parse};
 use crate::exit;
+use crate::output::style;
 
 /// Read the metadata of this container's Kubernetes DRA devices.
 ///
 /// A DRA driver describes each allocated device in a metadata file that is mounted into the container (KEP-5304). These
 /// commands find and read the files.
 #[derive(Debug, Parser)]
-#[command(name = "drakkar", version, max_term_width = 80, subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "drakkar", version, max_term_width = 80, styles = style::HELP)]
 #[command(after_help = format!("\
 Examples:
   drakkar list                            all devices of this container
   drakkar read my-claim/gpu               all metadata of a request
   drakkar get my-claim/gpu pciBusID       one value, for a script
   drakkar wait net/eth --for ips          wait for the network driver
-  drakkar exec -- ./train                 run a program with DRA_* variables
+  drakkar watch                           each change, as it happens
+  drakkar exec --wait -- ./train          run a program with DRA_* variables
 
 {}", exit::HELP))]
 pub(crate) struct Arguments {
     /// Use this root directory instead of /, for example /proc/PID/root for another container. Its path must not have
-    /// symbolic links other than those of /proc. For validate, convert and kubevirt check it applies to absolute paths.
+    /// symbolic links other than those of /proc. For files that are named on the command line it applies to absolute
+    /// paths.
     #[arg(long, global = true, value_name = "DIR", env = "DRAKKAR_ROOT", hide_env_values = true)]
     #[arg(value_hint = ValueHint::DirPath, value_parser = clap::builder::OsStringValueParser::new())]
     root: Option<OsString>,
@@ -65,9 +75,10 @@ Examples:
         output: Output,
     },
 
-    /// Show the metadata of a request.
+    /// Show the metadata of a claim or a request.
     #[command(after_help = "\
 Examples:
+  drakkar read my-claim                   all requests of the claim
   drakkar read my-claim/gpu
   drakkar read my-claim/gpu -o json
   drakkar read my-claim/gpu/large         one subrequest of the request
@@ -75,7 +86,7 @@ Examples:
                                           if a claim has the same name")]
     Read {
         #[command(flatten)]
-        request: Request,
+        target: Target,
         /// The output format; json and yaml are metadata documents.
         #[arg(short, long, value_name = "FORMAT", default_value = "table")]
         output: Output,
@@ -85,6 +96,9 @@ Examples:
     },
 
     /// Print the value of an attribute, one line per device and element.
+    ///
+    /// Without ATTRIBUTE it prints the names to choose from: the requests of a
+    /// claim, or the attributes of a request.
     #[command(after_help = "\
 ATTRIBUTE is pciBusID or mdevUUID, under any spelling that drivers use;
 interfaceName, ips or hardwareAddress; driver, pool or name; or the name of any
@@ -95,34 +109,44 @@ a newline or another control character. Nothing is printed then.
 Examples:
   drakkar get my-claim/gpu pciBusID
   drakkar get my-claim/gpu example.com/model --device gpu-0
+  drakkar get my-claim                    the requests of the claim
+  drakkar get my-claim/gpu pciBusID -o json | jq -r '.[0].value'
   for ip in $(drakkar get net/eth ips); do …; done")]
     Get {
         #[command(flatten)]
-        request: Request,
+        target: Target,
         /// The attribute to print.
-        attribute: String,
+        attribute: Option<String>,
         /// Print only the value of this device.
-        #[arg(long, value_name = "NAME")]
+        #[arg(long, value_name = "NAME", requires = "attribute")]
         device: Option<DeviceName>,
         /// Print values with control characters too, unchanged.
         #[arg(long)]
         raw: bool,
+        /// The output format; json is a list.
+        #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+        output: LineOutput,
     },
 
     /// Print the metadata as shell variables.
     #[command(after_help = format!("{VARIABLES}\n\n\
+If it fails, it prints a command that fails with the same code, so that the
+shell that evaluates the output notices: `eval \"$(drakkar env)\" || exit`.
+
 Examples:
-  eval \"$(drakkar env)\"; echo \"$DRA_MY_CLAIM_GPU_0_PCI_BUS_ID\"
-  drakkar env --export my-claim/gpu > gpu.sh"))]
+  eval \"$(drakkar env)\" || exit; echo \"$DRA_MY_CLAIM_GPU_0_PCI_BUS_ID\"
+  drakkar env --export --wait=1m my-claim/gpu > gpu.sh"))]
     Env {
         #[command(flatten)]
         variables: Variables,
+        #[command(flatten)]
+        readiness: Readiness,
         /// Print `export NAME=…`.
         #[arg(long)]
         export: bool,
-        /// Print only these requests.
-        #[arg(value_name = "CLAIM/REQUEST")]
-        requests: Vec<Query>,
+        /// Print only these claims or requests.
+        #[arg(value_name = "CLAIM[/REQUEST]")]
+        requests: Vec<Selection>,
     },
 
     /// Run a program with the metadata in its environment.
@@ -133,13 +157,17 @@ one of those in `drakkar help`.
 
 Examples:
   drakkar exec -- ./train --epochs 3
-  drakkar exec --request my-claim/gpu -- python3 serve.py"))]
+  drakkar exec --request my-claim/gpu -- python3 serve.py
+  drakkar exec --wait=2m -- ./serve       wait for the network driver first
+  drakkar exec --optional -- ./train      in pods with and without devices"))]
     Exec {
         #[command(flatten)]
         variables: Variables,
-        /// Use only this request; can be repeated.
-        #[arg(long = "request", value_name = "CLAIM/REQUEST")]
-        requests: Vec<Query>,
+        #[command(flatten)]
+        readiness: Readiness,
+        /// Use only this claim or request; can be repeated.
+        #[arg(long = "request", value_name = "CLAIM[/REQUEST]")]
+        requests: Vec<Selection>,
         /// The program and its arguments.
         #[arg(required = true, trailing_var_arg = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
         command: Vec<OsString>,
@@ -160,9 +188,29 @@ Examples:
         /// Wait until every device has this attribute; can be repeated.
         #[arg(long = "for", value_name = "ATTRIBUTE")]
         attributes: Vec<String>,
-        /// The timeout, such as 500ms, 30s, 5m or 1h; 0 checks once.
+        /// The timeout, such as 500ms, 1.5s, 1m30s or 1h; 0 checks once.
         #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
         timeout: Duration,
+    },
+
+    /// Print the metadata files, and each change of them as it happens.
+    #[command(after_help = "\
+Prints what there is as ADDED, then each file that is ADDED, MODIFIED or
+DELETED, until it is interrupted or its output is closed. GEN counts the
+driver's updates. As JSON, each line is an object with type and object, whose
+fields are those of `drakkar list -o json`.
+
+Examples:
+  drakkar watch
+  drakkar watch net/eth
+  drakkar watch -o json | jq -r '.object.devices[].networkData.ips[]'")]
+    Watch {
+        /// Watch only this claim or request.
+        #[arg(value_name = "CLAIM[/REQUEST]")]
+        selection: Option<Selection>,
+        /// The output format; json prints one object per line.
+        #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+        output: LineOutput,
     },
 
     /// Validate metadata files: every document in them, every rule.
@@ -207,7 +255,6 @@ Examples:
     /// From a VM or VMI and the metadata files in its launcher pod to libvirt's XML, and
     /// what KubeVirt's admission says about it.
     #[cfg(feature = "kubevirt")]
-    #[command(subcommand_required = true, arg_required_else_help = true)]
     Kubevirt {
         #[command(subcommand)]
         command: Box<kubevirt::KubevirtCommand>,
@@ -215,7 +262,6 @@ Examples:
 
     /// Work with the claims of network interfaces, for the driver drakkar-net.
     #[cfg(feature = "net")]
-    #[command(subcommand_required = true, arg_required_else_help = true)]
     Net {
         #[command(subcommand)]
         command: net::NetCommand,
@@ -258,6 +304,14 @@ environment, which the flags of drakkar-plugin read.")]
         flags: Box<drakkar_plugin::Flags>,
     },
 
+    /// Remove what a killed demo leaves: started by it, with a pipe that closes when it ends.
+    #[cfg(feature = "demo")]
+    #[command(hide = true)]
+    DemoCleanup {
+        /// The directory of the demo's node.
+        directory: PathBuf,
+    },
+
     /// Print shell completions.
     #[cfg(feature = "manual")]
     #[command(after_help = "\
@@ -282,6 +336,26 @@ Examples:
         #[arg(long, value_hint = ValueHint::DirPath, conflicts_with = "command")]
         dir: Option<PathBuf>,
     },
+}
+
+/// Selects a claim or a request.
+#[derive(Debug, Args)]
+pub(crate) struct Target {
+    /// The claim, by its own name or that of the pod's entry for it, and its request.
+    #[arg(value_name = "CLAIM[/REQUEST]")]
+    selection: Selection,
+    /// Use only the metadata of this driver.
+    #[arg(long, value_name = "NAME")]
+    driver: Option<DriverName>,
+}
+
+impl Target {
+    pub(crate) fn into_selection(self) -> Selection {
+        match self.driver {
+            None => self.selection,
+            Some(driver) => self.selection.with_driver(driver),
+        }
+    }
 }
 
 /// Selects a request.
@@ -315,6 +389,26 @@ pub(crate) struct Variables {
     pub(crate) no_attributes: bool,
 }
 
+/// What to do if metadata is missing.
+#[derive(Debug, Args)]
+pub(crate) struct Readiness {
+    /// Wait until the drivers have written the metadata, by default for 30s.
+    #[arg(long, value_name = "TIMEOUT", num_args = 0..=1, require_equals = true, default_missing_value = "30s")]
+    #[arg(value_parser = parse_duration)]
+    pub(crate) wait: Option<Duration>,
+    /// Missing metadata is not an error: its variables are not set. With --wait, only files that exist and are not
+    /// written yet are waited for.
+    #[arg(long)]
+    pub(crate) optional: bool,
+}
+
+/// The output format of values and changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LineOutput {
+    Text,
+    Json,
+}
+
 /// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
@@ -335,22 +429,6 @@ A claim from a template has the name of the pod's entry. Letters become upper
 case, other characters than letters and digits become _. The elements of a list
 are on separate lines. A variable without a value is not set.";
 
-/// Parses a number with a unit, or a number of seconds.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let error = || "not a duration: use a form such as 500ms, 30s, 5m or 1h".to_owned();
-    let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(unit_at);
-    let number: u64 = number.parse().ok().ok_or_else(error)?;
-    let milliseconds = match unit {
-        "ms" => 1,
-        "" | "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return Err(error()),
-    };
-    number.checked_mul(milliseconds).map(Duration::from_millis).ok_or_else(error)
-}
-
 fn parse_prefix(text: &str) -> Result<String, String> {
     if is_c_identifier(text) {
         Ok(text.to_owned())
@@ -361,26 +439,7 @@ fn parse_prefix(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
-
-    #[test]
-    fn the_definition_of_the_command_line_is_valid() {
-        Arguments::command().debug_assert();
-    }
-
-    #[test]
-    fn durations_are_numbers_with_units() {
-        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(parse_duration("30"), Ok(Duration::from_secs(30)));
-        assert_eq!(parse_duration("30s"), Ok(Duration::from_secs(30)));
-        assert_eq!(parse_duration("5m"), Ok(Duration::from_secs(300)));
-        assert_eq!(parse_duration("1h"), Ok(Duration::from_secs(3600)));
-        for wrong in ["", "s", "-1s", "1.5s", "1 s", "1d", "99999999999999999999h", "18446744073709551615h"] {
-            assert!(parse_duration(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn a_prefix_is_a_valid_start_of_a_variables_name() {

@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use drakkar_metadata::read::{ErrorClass, ReadError};
+use drakkar_metadata::read::{ErrorClass, ReadError, Selection};
 use drakkar_metadata::show::Printable;
 
 use crate::output::style;
@@ -16,7 +16,7 @@ Exit codes:
   1  system error: permission denied, I/O error
   2  usage error, or an ambiguous name
   3  not found: no such file, claim, request, device or attribute
-  4  not written yet by the driver; use `drakkar wait`
+  4  not written yet by the driver; use `drakkar wait` or --wait
   5  invalid: broken metadata or document, or a refused VM";
 
 /// The exit codes.
@@ -48,17 +48,26 @@ pub(crate) struct Failure {
     code: u8,
     messages: Vec<String>,
     hint: Option<String>,
+    /// A title and lines, such as the end of a log.
+    excerpt: Option<(String, Vec<String>)>,
 }
 
 impl Failure {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code: code as u8, messages: vec![message.into()], hint: None }
+        Self { code: code as u8, messages: vec![message.into()], hint: None, excerpt: None }
+    }
+
+    /// Ends the command with this exit code and without a message.
+    #[cfg(feature = "demo")]
+    pub(crate) fn silent(code: u8) -> Self {
+        Self { code, messages: Vec::new(), hint: None, excerpt: None }
     }
 
     /// Combines read errors, with the exit code of the most severe one; `None` if there are none.
     pub(crate) fn all(problems: &[ReadError]) -> Option<Self> {
         let code = Code::from(problems.iter().map(ReadError::class).max()?);
-        Some(Self { code: code as u8, messages: problems.iter().map(ToString::to_string).collect(), hint: None })
+        let messages = problems.iter().map(ToString::to_string).collect();
+        Some(Self { code: code as u8, messages, hint: None, excerpt: None })
     }
 
     /// Combines failures, with the exit code of the most severe one; `None` if there are none.
@@ -67,7 +76,8 @@ impl Failure {
         let severity = |code: &u8| [3, 4, 1, 5].iter().position(|known| known == code);
         let code = failures.iter().map(|failure| failure.code).max_by_key(severity)?;
         let hint = failures.iter().find_map(|failure| failure.hint.clone());
-        Some(Self { code, messages: failures.into_iter().flat_map(|failure| failure.messages).collect(), hint })
+        let messages = failures.into_iter().flat_map(|failure| failure.messages).collect();
+        Some(Self { code, messages, hint, excerpt: None })
     }
 
     /// Sets an exit code that is not in [`Code`].
@@ -82,6 +92,24 @@ impl Failure {
         self
     }
 
+    /// Adds a hint unless there is one.
+    #[cfg(feature = "demo")]
+    pub(crate) fn or_hint(mut self, hint: &str) -> Self {
+        self.hint.get_or_insert_with(|| hint.to_owned());
+        self
+    }
+
+    /// Adds lines that are printed below a title, such as the end of a log.
+    #[cfg(feature = "demo")]
+    pub(crate) fn excerpt(mut self, title: impl Into<String>, lines: Vec<String>) -> Self {
+        self.excerpt = Some((title.into(), lines));
+        self
+    }
+
+    pub(crate) fn code(&self) -> u8 {
+        self.code
+    }
+
     /// Prints the messages to standard error and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         let mut text = String::new();
@@ -93,6 +121,12 @@ impl Failure {
         }
         if let Some(remedy) = &self.hint {
             let _ = writeln!(text, "{hint}hint:{hint:#} {}", Printable::whole(remedy));
+        }
+        if let Some((title, lines)) = &self.excerpt {
+            let _ = writeln!(text, "{}", Printable::whole(title));
+            for line in lines {
+                let _ = writeln!(text, "  {}", Printable::whole(line));
+            }
         }
         // Without standard error there is no way to report the failure.
         let _ = anstream::stderr().write_all(text.as_bytes());
@@ -119,6 +153,7 @@ impl From<ReadError> for Failure {
 
 fn remedy_for(error: &ReadError) -> Option<&'static str> {
     match error {
+        ReadError::NotFound { selection, .. } if **selection == Selection::All => Some(NO_METADATA_HINT),
         ReadError::NotFound { .. } => Some("`drakkar list` shows the requests of this container"),
         ReadError::NotWritten { .. } => Some("`drakkar wait CLAIM/REQUEST` waits until the driver has written it"),
         ReadError::Io { path, error } if error.kind() == std::io::ErrorKind::NotFound && path.is_symlink() => {

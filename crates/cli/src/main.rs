@@ -13,10 +13,17 @@ mod sample_drivers;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    let arguments = args::Arguments::parse();
+    let arguments = match args::parse(std::env::args_os()) {
+        Ok(Some(arguments)) => arguments,
+        Ok(None) => return ExitCode::SUCCESS,
+        Err(error) => {
+            if error.use_stderr() && args::is_env(std::env::args_os()) {
+                commands::fail_shell(exit::Code::Usage as u8);
+            }
+            error.exit()
+        }
+    };
     match commands::run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

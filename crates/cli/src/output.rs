@@ -5,12 +5,13 @@
 mod cell;
 mod safe;
 pub(crate) mod table;
-#[cfg(feature = "kubevirt")]
+#[cfg(any(feature = "demo", feature = "kubevirt"))]
 pub(crate) mod wrap;
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 
 pub(crate) use cell::cell;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use safe::SafeWriter;
 #[cfg(feature = "demo")]
 pub(crate) use safe::terminal_safe;
@@ -19,6 +20,14 @@ use serde::Serialize;
 /// The styles of text.
 pub(crate) mod style {
     use anstyle::{AnsiColor, Style};
+    use clap::builder::Styles;
+
+    /// The colours of help texts, those of cargo.
+    pub(crate) const HELP: Styles = Styles::styled()
+        .header(AnsiColor::BrightGreen.on_default().bold())
+        .usage(AnsiColor::BrightGreen.on_default().bold())
+        .literal(AnsiColor::BrightCyan.on_default().bold())
+        .placeholder(AnsiColor::Cyan.on_default());
 
     pub(crate) const HEADER: Style = Style::new().bold();
     pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
@@ -85,6 +94,14 @@ impl Write for ErrorKeeper<'_> {
     fn flush(&mut self) -> io::Result<()> {
         self.output.flush()
     }
+}
+
+/// Reports whether the reader of standard output has closed it.
+pub(crate) fn is_closed() -> bool {
+    let stdout = io::stdout();
+    let mut polled = [PollFd::new(&stdout, PollFlags::empty())];
+    let closed = PollFlags::ERR | PollFlags::HUP;
+    poll(&mut polled, Some(&Timespec::default())).is_ok() && polled[0].revents().intersects(closed)
 }
 
 fn ignore_broken_pipe(outcome: io::Result<()>) -> io::Result<()> {

@@ -1,15 +1,17 @@
 //! Reads metadata files in a container, by the names of a claim and a request.
 //!
-//! [`Reader::read`] returns one request, [`Reader::discover`] all metadata in the container, and [`Reader::wait`] metadata
-//! that is not written yet. All of them know both current layouts and the older ones; a file that is mounted in both
-//! layouts counts once. A broken file never hides the others: results have their errors in a list beside them.
+//! [`Reader::read`] returns one request, [`Reader::select`] the files of a claim, [`Reader::discover`] all metadata in the
+//! container, [`Reader::wait`] metadata that is not written yet, and [`Reader::watch`] every change. All of them know both
+//! current layouts and the older ones; a file that is mounted in both layouts counts once. A broken file never hides the others: results have their errors in a list beside them.
 
+mod directories;
 mod error;
 mod filesystem;
 mod find;
 mod query;
 mod root;
 mod search;
+mod selection;
 mod snapshot;
 mod wait;
 
@@ -17,10 +19,12 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
+use directories::Wanted;
 pub use error::{ErrorClass, ReadError};
 pub use find::{Discovery, MetadataFile};
 pub use query::{ClaimKey, ClaimSelector, Query, QueryError};
 use root::{Identity, ListError, OpenError, Root};
+pub use selection::Selection;
 use snapshot::{Deadlines, SnapshotError};
 
 use crate::decode::{DecodeError, Decoded, Decoder};
@@ -117,7 +121,8 @@ impl Reader {
     }
 
     fn read_within(&self, query: &Query, deadlines: Deadlines) -> Result<RequestMetadata, ReadError> {
-        RequestMetadata::from_files(query, self.find(query, deadlines)?)
+        let found = self.find(&Wanted::request(query), deadlines)?;
+        RequestMetadata::from_files(narrow(query, found)?)
     }
 
     /// Reads one metadata file by its path in the container.
@@ -192,31 +197,17 @@ pub struct RequestMetadata {
 }
 
 impl RequestMetadata {
-    fn from_files(query: &Query, found: Discovery) -> Result<Self, ReadError> {
+    fn from_files(found: Discovery) -> Result<Self, ReadError> {
         let Discovery { files: discovered, mut problems } = found;
         let mut files = Vec::with_capacity(discovered.len());
-        for mut file in discovered {
-            let Ok(decoded) = &mut file.content else {
-                problems.extend(file.content.err());
-                continue;
-            };
-            let requests = &mut decoded.metadata.requests;
-            // A file of VEP 10 has all requests of a claim; any other has the request of its directory.
-            if file.request.is_some() && !requests.is_empty() && !requests.iter().any(|entry| query.is_about(entry)) {
-                let found = requests.iter().map(|request| request.name.clone()).collect();
-                problems.push(ReadError::OtherRequest { path: file.path, request: query.request.clone(), found });
-                continue;
+        for file in discovered {
+            match file.content {
+                Ok(_) => files.push(file),
+                Err(error) => problems.push(error),
             }
-            requests.retain(|entry| query.is_about(entry) && query.matches_subrequest(entry));
-            files.push(file);
         }
         if files.is_empty() {
             return Err(ReadError::all(problems));
-        }
-        let has_request = |file: &MetadataFile| file.requests().next().is_some();
-        if query.subrequest.is_some() && !files.iter().any(has_request) {
-            let looked_in = files.into_iter().map(|file| file.path).collect();
-            return Err(ReadError::NotFound { query: Box::new(query.clone()), looked_in });
         }
         let contents = files.iter().filter_map(|file| file.content.as_ref().ok());
         let metadata = merge(contents.map(|decoded| &decoded.metadata));
@@ -232,4 +223,28 @@ impl RequestMetadata {
     pub fn complete(self) -> Result<Self, ReadError> {
         if self.problems.is_empty() { Ok(self) } else { Err(ReadError::all(self.problems)) }
     }
+}
+
+/// Removes the other requests from the files of a query. The content of a file that is not about the request becomes an
+/// error.
+fn narrow(query: &Query, mut found: Discovery) -> Result<Discovery, ReadError> {
+    for file in &mut found.files {
+        let Ok(decoded) = &mut file.content else { continue };
+        let requests = &mut decoded.metadata.requests;
+        // A file of VEP 10 has all requests of a claim; any other has the request of its directory.
+        if file.request.is_some() && !requests.is_empty() && !requests.iter().any(|entry| query.is_about(entry)) {
+            let names = requests.iter().map(|request| request.name.clone()).collect();
+            let path = file.path.clone();
+            file.content = Err(ReadError::OtherRequest { path, request: query.request.clone(), found: names });
+            continue;
+        }
+        requests.retain(|entry| query.is_about(entry) && query.matches_subrequest(entry));
+    }
+    let mut readable = found.files.iter().filter(|file| file.content.is_ok()).peekable();
+    if query.subrequest.is_some() && readable.peek().is_some() && readable.all(|file| file.requests().next().is_none())
+    {
+        let looked_in = found.files.into_iter().filter(|file| file.content.is_ok()).map(|file| file.path).collect();
+        return Err(ReadError::NotFound { selection: Box::new(Selection::Request(query.clone())), looked_in });
+    }
+    Ok(found)
 }

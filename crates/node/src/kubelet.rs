@@ -119,6 +119,7 @@ pub enum Error {
 pub struct Kubelet {
     tasks: Tasks,
     write_gate: WriteGate,
+    registrar: Registrar,
     plugins: Plugins,
     health: Health,
     slices: Slices,
@@ -166,7 +167,7 @@ impl Kubelet {
                 tracing::error!(registry = %registry.display(), %error, "kubelet: plugin registry watch failed");
             }
         });
-        tasks.spawn(registrar.run());
+        tasks.spawn(registrar.clone().run());
         tasks.spawn(pods.clone().run());
         let notified = pods.clone();
         tasks.spawn(async move {
@@ -174,7 +175,7 @@ impl Kubelet {
                 notified.health_changed(&change);
             }
         });
-        Ok(Self { tasks, write_gate, plugins, health, slices, pods, root })
+        Ok(Self { tasks, write_gate, registrar, plugins, health, slices, pods, root })
     }
 
     /// Returns the root directory.
@@ -190,6 +191,11 @@ impl Kubelet {
     /// Returns the registered driver instances, by driver, in the order of their registration.
     pub fn registered(&self) -> Vec<RegisteredPlugin> {
         self.plugins.registered()
+    }
+
+    /// Returns the registration sockets whose plugins could not be registered, each with the error of the last attempt.
+    pub fn registration_failures(&self) -> Vec<(PathBuf, String)> {
+        self.registrar.failures()
     }
 
     /// Waits until the kubelet has deleted the slices that existed when it started; later slices stay. Drivers see the deletion

@@ -235,6 +235,11 @@ impl Node {
         self.kubelet.lock().await.as_ref().map(Kubelet::registered).unwrap_or_default()
     }
 
+    /// Returns the registration sockets whose plugins the kubelet could not register, each with the error of the last attempt.
+    pub async fn registration_failures(&self) -> Vec<(PathBuf, String)> {
+        self.kubelet.lock().await.as_ref().map(Kubelet::registration_failures).unwrap_or_default()
+    }
+
     /// Waits until the kubelet has registered a driver.
     pub async fn wait_registered(&self, driver: &str) -> Result<(), NodeError> {
         let deadline = crate::Deadline::default();

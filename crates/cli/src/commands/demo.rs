@@ -4,17 +4,22 @@
 //! calls them over their sockets, and the containers are processes with their own mounts. The output of a command in a
 //! container comes from running it there.
 
+mod cleanup;
+mod driver_log;
 mod dry_run;
 mod own_driver;
 mod pod;
 mod print;
 mod samples;
+mod waiting;
 
 use std::path::PathBuf;
 
 use drakkar_node::{Isolation, Node, NodeError, Runner};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use self::cleanup::Cleanup;
+pub(crate) use self::cleanup::clean_up;
 use self::print::{Progress, print_line};
 pub(crate) use self::samples::run_sample_driver;
 use crate::args::DemoOptions;
@@ -29,14 +34,18 @@ pub(crate) fn run(options: &DemoOptions) -> Result<(), Failure> {
         let mut signals = Signals::new()?;
         tokio::select! {
             result = run_to_end(options) => result,
-            () = signals.any() => Ok(()),
+            // As a shell reports a program that a signal has ended.
+            signal = signals.any() => Err(Failure::silent(128 + signal)),
         }
     })
 }
 
 async fn run_to_end(options: &DemoOptions) -> Result<(), Failure> {
     let mut progress = Progress::default();
+    // Dropped after the node, which leaves nothing if it ends in order.
+    let _cleanup;
     let node = start(options, &mut progress).await?;
+    _cleanup = Cleanup::start(node.directory())?;
     match &options.driver {
         Some(command) => own_driver::run(&node, command, options.keep, &mut progress).await?,
         None => samples::run(&node, options.keep, &mut progress).await?,
@@ -54,12 +63,13 @@ impl Signals {
         Ok(Self([interrupt?, terminate?, hangup?]))
     }
 
-    async fn any(&mut self) {
+    /// Waits for a signal and returns its number.
+    async fn any(&mut self) -> u8 {
         let [interrupt, terminate, hangup] = &mut self.0;
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
+            _ = interrupt.recv() => 2,
+            _ = terminate.recv() => 15,
+            _ = hangup.recv() => 1,
         }
     }
 }
@@ -78,15 +88,18 @@ async fn start(options: &DemoOptions, progress: &mut Progress) -> Result<Node, F
     let node = Node::builder().name("worker-0").isolation(isolation).start().await?;
     progress.complete("A node: API server, scheduler, kubelet, container runner")?;
     print_isolation(node.runner())?;
-    for note in node.runner().isolation_notes() {
-        print_line(&format!("({note})"))?;
-    }
+    // The choice of the user needs no reason.
+    let notes = if options.runtime.is_none() { node.runner().isolation_notes() } else { &[] };
+    notes.iter().try_for_each(|note| print_line(&format!("({note})")))?;
     print_line("")?;
     Ok(node)
 }
 
 /// Prints how containers are isolated, and what is not isolated, in lines of at most 80 columns.
 fn print_isolation(runner: &Runner) -> Result<(), Failure> {
+    if *runner.isolation() == Isolation::ShowOnly {
+        return print_line("Containers do not run: the demo shows what each would get.");
+    }
     let means = runner.isolation_summary();
     let (first, rest) = means.split_once("), ").map_or((means.as_str(), ""), |(first, rest)| (first, rest));
     if rest.is_empty() {

@@ -6,23 +6,31 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::rc::Rc;
 
 use drakkar_metadata::name::RequestName;
-use drakkar_metadata::read::{Discovery, MetadataFile, ReadError};
-use drakkar_metadata::{Device, DeviceAttribute, Query, Reader};
+use drakkar_metadata::read::{MetadataFile, Selection};
+use drakkar_metadata::{Device, DeviceAttribute, Reader};
 
-use crate::args::Variables as Names;
-use crate::exit::{Code, Failure, NO_METADATA_HINT};
-use crate::output::{cell, plain};
+use super::selected;
+use crate::args::{Readiness, Variables as Names};
+use crate::exit::{Code, Failure};
+use crate::output::{cell, plain, print_bytes};
 
-pub(crate) fn print(reader: &Reader, requests: &[Query], names: &Names, export: bool) -> Result<(), Failure> {
+pub(crate) fn print(
+    reader: &Reader,
+    requests: &[Selection],
+    readiness: &Readiness,
+    names: &Names,
+    export: bool,
+) -> Result<(), Failure> {
     let export = if export { "export " } else { "" };
-    let variables = Variables::read(reader, requests, names)?;
+    let variables =
+        Variables::read(reader, requests, readiness, names).inspect_err(|failure| fail_shell(failure.code()))?;
     let print = |output: &mut dyn Write| {
         let mut variables = variables.by_name.iter();
         variables.try_for_each(|(name, variable)| writeln!(output, "{export}{name}={}", quote(&variable.value)))
@@ -30,8 +38,23 @@ pub(crate) fn print(reader: &Reader, requests: &[Query], names: &Names, export: 
     Ok(plain(print)?)
 }
 
-pub(crate) fn exec(reader: &Reader, requests: &[Query], names: &Names, command: &[OsString]) -> Result<(), Failure> {
-    let variables = Variables::read(reader, requests, names)?;
+/// Prints a command that fails with this exit code in every shell. A shell ignores the exit code of a command in
+/// `eval "$(command)"`, even after `set -e`, and would go on without the variables.
+pub(crate) fn fail_shell(code: u8) {
+    if !std::io::stdout().is_terminal() {
+        // If it cannot be printed, the shell has gone, and the exit code says the rest.
+        let _ = print_bytes(format!("(exit {code})\n").as_bytes());
+    }
+}
+
+pub(crate) fn exec(
+    reader: &Reader,
+    requests: &[Selection],
+    readiness: &Readiness,
+    names: &Names,
+    command: &[OsString],
+) -> Result<(), Failure> {
+    let variables = Variables::read(reader, requests, readiness, names)?;
     let Some((program, arguments)) = command.split_first() else {
         return Err(Failure::new(Code::System, "no program to run"));
     };
@@ -78,25 +101,9 @@ struct Variable {
 }
 
 impl Variables {
-    /// Reads the variables of the requests, or of all requests if there are none.
-    fn read(reader: &Reader, requests: &[Query], names: &Names) -> Result<Self, Failure> {
-        let mut files = Vec::new();
-        if requests.is_empty() {
-            let Discovery { files: discovered, problems, .. } = reader.discover();
-            if let Some(failure) = Failure::all(&problems) {
-                return Err(failure);
-            }
-            files = discovered;
-        }
-        for query in requests {
-            files.extend(reader.read(query)?.complete()?.files);
-        }
-        if files.is_empty() {
-            return Err(
-                Failure::new(Code::NotFound, "no device metadata, so there are no variables").hint(NO_METADATA_HINT)
-            );
-        }
-        Self::of(files, names)
+    /// Reads the variables of the claims and requests, or of all if there are none.
+    fn read(reader: &Reader, requests: &[Selection], readiness: &Readiness, names: &Names) -> Result<Self, Failure> {
+        Self::of(selected::read(reader, requests, readiness)?, names)
     }
 
     fn of(files: Vec<MetadataFile>, names: &Names) -> Result<Self, Failure> {
@@ -104,16 +111,9 @@ impl Variables {
         let mut requests: BTreeMap<(Rc<str>, String), Vec<Device>> = BTreeMap::new();
         // Several queries may select the same request; it counts once.
         let mut seen: HashMap<PathBuf, HashSet<String>> = HashMap::new();
-        let mut problems: Vec<ReadError> = Vec::new();
         for file in files {
             let label = Rc::from(file.claim_label());
-            let decoded = match file.content {
-                Ok(decoded) => decoded,
-                Err(error) => {
-                    problems.push(error);
-                    continue;
-                }
-            };
+            let decoded = file.content?;
             let seen = seen.entry(file.path).or_default();
             for request in decoded.metadata.requests {
                 let key = (Rc::clone(&label), request.base_name().to_owned());
@@ -121,9 +121,6 @@ impl Variables {
                     requests.entry(key).or_default().extend(request.devices);
                 }
             }
-        }
-        if let Some(failure) = Failure::all(&problems) {
-            return Err(failure);
         }
         let mut variables = Self::default();
         for ((claim, request), devices) in &requests {

@@ -62,6 +62,9 @@ impl Input {
 
 fn failure(error: ReadError) -> Failure {
     match error {
+        ReadError::NotAFile { kind: "a directory", .. } => {
+            Failure::from(error).hint("name the files in it, for example DIRECTORY/*-metadata.json")
+        }
         // `drakkar validate <(command)`, for example.
         ReadError::NotAFile { .. } => Failure::from(error).hint("use - as the file name to read standard input"),
         error => error.into(),

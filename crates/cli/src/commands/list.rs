@@ -43,7 +43,7 @@ fn write_table(output: &mut dyn Write, files: &[MetadataFile]) -> io::Result<()>
     table.write(output, |sink| files.iter().try_for_each(|file| rows_of(file, &ambiguous, sink)))
 }
 
-fn rows_of(file: &MetadataFile, ambiguous: &HashSet<&str>, sink: &mut Sink<'_, 5>) -> io::Result<()> {
+pub(super) fn rows_of(file: &MetadataFile, ambiguous: &HashSet<&str>, sink: &mut Sink<'_, 5>) -> io::Result<()> {
     let label = file.claim_label();
     let claim = if ambiguous.contains(label) { qualified_claim(file).into() } else { Cow::from(label) };
     let mut row = |request: &str, driver: &str, device: &str, details: Cow<'_, str>| {
@@ -127,7 +127,7 @@ impl Serialize for FileList<'_> {
 /// A file in the JSON and YAML output.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Document<'a> {
+pub(super) struct Document<'a> {
     also_at: Vec<Cow<'a, str>>,
     #[serde(skip_serializing_if = "is_zero")]
     also_at_omitted: usize,
@@ -153,7 +153,7 @@ struct Document<'a> {
 }
 
 impl<'a> Document<'a> {
-    fn of(file: &'a MetadataFile) -> Self {
+    pub(super) fn of(file: &'a MetadataFile) -> Self {
         let content = file.content.as_ref();
         let meta = content.ok().map(|decoded| &decoded.metadata.metadata);
         Self {

@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::args::Arguments;
+use crate::args::definition;
 use crate::exit::{Code, Failure};
 use crate::output::print_bytes;
 
 pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Arguments::command(), "drakkar", &mut script);
+    clap_complete::generate(shell, &mut definition(), "drakkar", &mut script);
     Ok(print_bytes(&script)?)
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn man(command: Option<&str>, directory: Option<&Path>) -> Result<(),
 
 /// Returns the command and its subcommands. clap's display names are the names of the pages: `drakkar-get`.
 fn pages() -> Vec<Command> {
-    let mut root = Arguments::command().disable_help_subcommand(true);
+    let mut root = definition().disable_help_subcommand(true);
     root.build();
     let subcommands: Vec<Command> = root.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
     std::iter::once(root).chain(subcommands).collect()

@@ -1,10 +1,10 @@
-//! `drakkar read`: shows the metadata of a request.
+//! `drakkar read`: shows the metadata of a claim or a request.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use drakkar_metadata::read::{ReadError, RequestMetadata};
-use drakkar_metadata::{Device, Format, KIND, Metadata, Query, Reader, Request, Version, encode};
+use drakkar_metadata::read::{MetadataFile, ReadError, Selection};
+use drakkar_metadata::{Device, Format, KIND, Metadata, Reader, Request, Version, encode, merge};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -13,38 +13,40 @@ use crate::exit::Failure;
 use crate::output::table::Table;
 use crate::output::{cell, plain, print_bytes, style, styled, write_yaml};
 
-pub(crate) fn run(reader: &Reader, query: &Query, output: Output, to: Option<Version>) -> Result<(), Failure> {
-    let request = reader.read(query)?;
+pub(crate) fn run(reader: &Reader, selection: &Selection, output: Output, to: Option<Version>) -> Result<(), Failure> {
+    let found = reader.select(selection)?;
+    let (files, broken): (Vec<_>, Vec<_>) = found.files.into_iter().partition(|file| file.content.is_ok());
+    let problems: Vec<ReadError> =
+        broken.into_iter().filter_map(|file| file.content.err()).chain(found.problems).collect();
+    if files.is_empty() {
+        return Err(ReadError::all(problems).into());
+    }
     match output {
-        Output::Table => styled(|output| write_tables(output, &request))?,
+        Output::Table => styled(|output| write_tables(output, &files))?,
         Output::Json => {
-            let (metadata, version) = document(&request, to);
-            print_bytes(&encode(metadata, &version.into()))?;
+            let (metadata, version) = document(&files, to);
+            print_bytes(&encode(&metadata, &version.into()))?;
         }
         Output::Yaml => {
-            let (metadata, version) = document(&request, to);
-            plain(|output| write_yaml(output, &Document::of(metadata, version)))?;
+            let (metadata, version) = document(&files, to);
+            plain(|output| write_yaml(output, &Document::of(&metadata, version)))?;
         }
     }
-    problems(&request.problems)
-}
-
-/// Reports the files that could not be read, after the others are printed.
-pub(crate) fn problems(problems: &[ReadError]) -> Result<(), Failure> {
-    Failure::all(problems).map_or(Ok(()), Err)
+    // The files that could not be read are reported after the others are printed.
+    Failure::all(&problems).map_or(Ok(()), Err)
 }
 
 /// Returns the document to print and its version: the file's own if there is only one, otherwise all files merged.
-fn document(request: &RequestMetadata, to: Option<Version>) -> (&Metadata, Version) {
-    let mut written = request.files.iter().filter_map(|file| file.content.as_ref().ok());
-    let first = written.next();
-    let version = match first.map(|decoded| decoded.format) {
+fn document(files: &[MetadataFile], to: Option<Version>) -> (Cow<'_, Metadata>, Version) {
+    let contents = || files.iter().filter_map(|file| file.content.as_ref().ok());
+    let version = match contents().next().map(|decoded| decoded.format) {
         Some(Format::Released(version)) => version,
         _ => Version::V1Beta1,
     };
-    let metadata = match (first, written.next()) {
-        (Some(only), None) => &only.metadata,
-        _ => &request.metadata,
+    let mut all = contents();
+    let metadata = match (all.next(), all.next()) {
+        (Some(only), None) => Cow::Borrowed(&only.metadata),
+        _ => Cow::Owned(merge(contents().map(|decoded| &decoded.metadata))),
     };
     (metadata, to.unwrap_or(version))
 }
@@ -75,9 +77,9 @@ impl<'a> Document<'a> {
     }
 }
 
-fn write_tables(output: &mut dyn Write, request: &RequestMetadata) -> io::Result<()> {
+fn write_tables(output: &mut dyn Write, files: &[MetadataFile]) -> io::Result<()> {
     let bold = style::HEADER;
-    for file in &request.files {
+    for file in files {
         let Ok(decoded) = &file.content else { continue };
         let meta = &decoded.metadata.metadata;
         writeln!(

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use drakkar_metadata::show::Printable;
 use drakkar_metadata::{DecodeError, Decoded, Decoder, Format, Metadata, validate};
 
+use super::foreign::Foreign;
 use super::input::Input;
 use crate::exit::{Code, Failure};
 use crate::output::print;
@@ -15,6 +16,7 @@ pub(crate) fn run(input: &Input, files: &[PathBuf]) -> Result<(), Failure> {
     let mut report = String::new();
     let mut failures: Vec<Failure> = Vec::new();
     let mut broken = 0;
+    let mut hint = None;
     for file in files {
         let bytes = match input.read(file) {
             Ok(bytes) => bytes,
@@ -24,7 +26,12 @@ pub(crate) fn run(input: &Input, files: &[PathBuf]) -> Result<(), Failure> {
             }
         };
         let name = file.display().to_string();
-        let findings = check(&bytes);
+        let foreign = Foreign::find(&bytes);
+        hint = hint.or(foreign.as_ref().and_then(Foreign::hint));
+        let findings = match &foreign {
+            Some(foreign) => Findings { errors: vec![foreign.describe()], ..Findings::default() },
+            None => check(&bytes),
+        };
         broken += usize::from(!findings.is_ok());
         for line in findings.lines() {
             report.push_str(&format!("{}: {}\n", Printable::whole(&name), Printable::whole(line)));
@@ -34,7 +41,11 @@ pub(crate) fn run(input: &Input, files: &[PathBuf]) -> Result<(), Failure> {
     if broken > 0 {
         let subject =
             if files.len() == 1 { "the file is".to_owned() } else { format!("{broken} of {} files are", files.len()) };
-        failures.push(Failure::new(Code::Invalid, format!("{subject} not valid")));
+        let failure = Failure::new(Code::Invalid, format!("{subject} not valid"));
+        failures.push(match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        });
     }
     Failure::join(failures).map_or(Ok(()), Err)
 }

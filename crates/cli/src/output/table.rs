@@ -40,20 +40,35 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
         output: &mut dyn Write,
         rows: impl Fn(&mut Sink<'_, COLUMNS>) -> io::Result<()>,
     ) -> io::Result<()> {
-        let mut widths = self.header.map(width);
+        self.write_after(output, None, rows).map(drop)
+    }
+
+    /// Writes the table or, after `widths` of the rows before, further rows of it. Returns the widths of the columns, which only
+    /// grow.
+    pub(crate) fn write_after(
+        &self,
+        output: &mut dyn Write,
+        widths: Option<[usize; COLUMNS]>,
+        rows: impl Fn(&mut Sink<'_, COLUMNS>) -> io::Result<()>,
+    ) -> io::Result<[usize; COLUMNS]> {
+        let is_first = widths.is_none();
+        let mut widths = widths.unwrap_or(self.header.map(width));
         rows(&mut |row| {
             for (widest, text) in widths.iter_mut().zip(&row) {
                 *widest = (*widest).max(width(&cell(text)).min(MAX_COLUMN));
             }
             Ok(())
         })?;
-        let bold = style::HEADER;
-        let header = line(&self.header.map(str::to_owned), widths);
-        writeln!(output, "{:indent$}{bold}{header}{bold:#}", "", indent = self.indent)?;
+        if is_first {
+            let bold = style::HEADER;
+            let header = line(&self.header.map(str::to_owned), widths);
+            writeln!(output, "{:indent$}{bold}{header}{bold:#}", "", indent = self.indent)?;
+        }
         rows(&mut |row| {
             let row = line(&row.map(|text| cell(&text)), widths);
             writeln!(output, "{:indent$}{row}", "", indent = self.indent)
-        })
+        })?;
+        Ok(widths)
     }
 }
 
@@ -82,6 +97,19 @@ mod tests {
     fn columns_are_as_wide_as_their_widest_cell() {
         let plain = rendered(&[["äöü", "x", "1"], ["", "\u{1b}", "2"], ["日本", "", "3"]]);
         assert_eq!(plain, " A     LONGER  C\n äöü   x       1\n       \\u{1b}  2\n 日本          3\n");
+    }
+
+    #[test]
+    fn further_rows_are_aligned_with_the_earlier_ones() {
+        let mut written = Vec::new();
+        let table = Table::new(["A", "B"]);
+        let rows = |rows: &'static [[&str; 2]]| {
+            move |sink: &mut Sink<'_, 2>| rows.iter().try_for_each(|row| sink(row.map(Cow::from)))
+        };
+        let widths = table.write_after(&mut written, None, rows(&[["wide", "1"]])).unwrap();
+        table.write_after(&mut written, Some(widths), rows(&[["x", "2"]])).unwrap();
+        let plain = anstream::adapter::strip_str(&String::from_utf8(written).unwrap()).to_string();
+        assert_eq!(plain, "A     B\nwide  1\nx     2\n");
     }
 
     #[test]

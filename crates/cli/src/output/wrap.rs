@@ -1,13 +1,15 @@
 //! Lines that fit a terminal.
 
+#[cfg(feature = "kubevirt")]
 use std::io::IsTerminal;
 
 use super::cell::width;
 
 /// The columns of a line on a terminal, the same as in the help.
-const COLUMNS: usize = 80;
+pub(crate) const COLUMNS: usize = 80;
 
 /// Returns the width to wrap at: none if standard output is not a terminal, since other programs read lines.
+#[cfg(feature = "kubevirt")]
 pub(crate) fn terminal_width() -> Option<usize> {
     std::io::stdout().is_terminal().then_some(COLUMNS)
 }

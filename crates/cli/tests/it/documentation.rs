@@ -126,6 +126,29 @@ fn the_python_snippet_prints_the_documented_output() {
     }
 }
 
+/// The functions of the snippet, with a claim that the pod names, and with each error.
+#[test]
+fn the_python_snippet_tells_permanent_errors_from_timeouts() {
+    if is_missing("python3") {
+        return;
+    }
+    let container = Container::with_gpus();
+    let direct = crate::support::claim("train", "gpu", "gpu.example.com");
+    container.write(&direct, encode(&gpus(), &Versions::default()));
+    container.write(&crate::support::claim("train", "later", "gpu.example.com"), "");
+    let unknown = br#"{"apiVersion": "metadata.resource.k8s.io/v9", "kind": "DeviceMetadata"}"#;
+    container.write(&crate::support::claim("train", "new", "gpu.example.com"), unknown);
+    let snippets = with_output("python");
+    let functions = snippets[0].0.code.split("\n\nfor device in").next().unwrap();
+    let script = format!(
+        "{functions}\n\nprint(len(devices('train', 'gpu')))\nfor request in ['later', 'new', 'absent']:\n    \
+         try:\n        devices('train', request, timeout=0)\n    except Exception as error:\n        \
+         print(type(error).__name__)\n"
+    );
+    let output = in_pod(&container, "python3").arg("-c").arg(inside(&container, &script)).output().unwrap();
+    assert_prints(&snippets[0].0, &output, "2\nTimeoutError\nValueError\nLookupError\n");
+}
+
 #[test]
 fn the_rust_snippet_is_the_example_and_prints_the_documented_output() {
     let container = Container::with_gpus();

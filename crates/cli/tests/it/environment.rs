@@ -65,7 +65,7 @@ fn two_values_with_the_same_variable_name_are_refused() {
     attributes.insert("a.b/c".into(), "x".into());
     attributes.insert("a-b/c".into(), "y".into());
     container.write(&claim("c", "r", "a.example.com"), encode(&metadata, &Versions::default()));
-    container.drakkar(["env"]).assert().code(5).stdout_eq("").stderr_eq(str![[r#"
+    container.drakkar(["env"]).assert().code(5).stdout_eq("(exit 5)\n").stderr_eq(str![[r#"
 drakkar: DRA_C_R_0_ATTR_A_B_C would be both attribute a-b/c of c/r, device d and attribute a.b/c of c/r, device d
 hint: select the requests that you need, or omit attributes with --no-attributes
 
@@ -78,8 +78,8 @@ fn a_value_that_no_variable_can_hold_is_refused() {
     let mut metadata = metadata("c", "u", "r", vec![device("a.example.com", "d")]);
     metadata.requests[0].devices[0].attributes.insert("nul".into(), "a\0b".into());
     container.write(&claim("c", "r", "a.example.com"), encode(&metadata, &Versions::default()));
-    for arguments in [vec!["env"], vec!["exec", "--", "true"]] {
-        container.drakkar(arguments).assert().code(5).stdout_eq("").stderr_eq(str![[r#"
+    for (arguments, output) in [(vec!["env"], "(exit 5)\n"), (vec!["exec", "--", "true"], "")] {
+        container.drakkar(arguments).assert().code(5).stdout_eq(output).stderr_eq(str![[r#"
 drakkar: attribute nul of c/r, device d: a variable cannot contain a NUL character
 hint: select the requests that you need, or omit attributes with --no-attributes
 
@@ -131,7 +131,7 @@ fn two_claims_of_one_name_are_not_mixed() {
     };
     container.write(&claim("same", "r", "a.example.com"), of("same", "u1", "direct"));
     container.write(&template("same", "r", "a.example.com"), of("pod-same-x", "u2", "generated"));
-    container.drakkar(["env"]).assert().code(2).stdout_eq("").stderr_eq(str![[r#"
+    container.drakkar(["env"]).assert().code(2).stdout_eq("(exit 2)\n").stderr_eq(str![[r#"
 drakkar: two claims have the name same
 hint: select one of them; `drakkar list` shows their unambiguous names
 

@@ -92,16 +92,6 @@ hint: the link's target does not exist below the root; a driver removes it when 
 }
 
 #[test]
-fn a_directory_is_refused_with_a_hint_about_standard_input() {
-    let directory = directory_with(&[]);
-    drakkar().current_dir(&directory).args(["validate", "."]).assert().code(5).stderr_eq(str![[r#"
-drakkar: .: is a directory, not a file
-hint: use - as the file name to read standard input
-...
-"#]]);
-}
-
-#[test]
 fn a_file_with_many_errors_has_a_short_report() {
     let broken = r#"{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/v1beta1","requests":1}"#;
     let output = drakkar().args(["validate", "-"]).stdin(broken.repeat(5000)).output().unwrap();
@@ -163,4 +153,37 @@ fn schema_prints_the_json_schema_of_a_version() {
         assert_eq!(schema["properties"]["apiVersion"]["const"], api_version.as_str());
         assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     }
+}
+
+#[test]
+fn other_objects_and_directories_are_named() {
+    let pod = b"apiVersion: v1\nkind: Pod\nmetadata:\n  name: trainer\n";
+    let pod_json = b"{\"apiVersion\": \"v1\", \"kind\": \"Pod\"}";
+    let directory = directory_with(&[("pod.yaml", pod), ("pod.json", pod_json)]);
+    drakkar()
+        .current_dir(&directory)
+        .args(["validate", "pod.yaml", "pod.json"])
+        .assert()
+        .code(5)
+        .stdout_eq(str![[r#"
+pod.yaml: is a Pod (v1), not device metadata, which is JSON of kind DeviceMetadata
+pod.json: is a Pod (v1), not device metadata, which is JSON of kind DeviceMetadata
+
+"#]])
+        .stderr_eq(str![[r#"
+drakkar: 2 of 2 files are not valid
+hint: the metadata of a pod is in its containers: run `drakkar list` there
+
+"#]]);
+    drakkar().current_dir(&directory).args(["validate", "."]).assert().code(5).stderr_eq(str![[r#"
+drakkar: .: is a directory, not a file
+hint: name the files in it, for example DIRECTORY/*-metadata.json
+
+"#]]);
+    drakkar().current_dir(&directory).args(["convert", "pod.yaml", "--to", "v1beta1"]).assert().code(5).stderr_eq(
+        str![[r#"
+drakkar: pod.yaml: is a Pod (v1), not device metadata, which is JSON of kind DeviceMetadata
+
+"#]],
+    );
 }

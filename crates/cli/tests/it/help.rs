@@ -15,6 +15,7 @@ const COMMANDS: [&str; 15] = [
     "env",
     "exec",
     "wait",
+    "watch",
     "validate",
     "convert",
     "schema",
@@ -108,10 +109,6 @@ fn every_example_in_the_help_is_a_valid_command_line() {
 
 #[test]
 fn usage_errors_name_the_mistake() {
-    drakkar().assert().code(2).stderr_eq(str![[r#"
-Read the metadata of this container's Kubernetes DRA devices
-...
-"#]]);
     drakkar().args(["lst"]).assert().code(2).stderr_eq(str![[r#"
 error: unrecognized subcommand 'lst'
 
@@ -119,7 +116,6 @@ error: unrecognized subcommand 'lst'
 ...
 "#]]);
     for (argument, problem) in [
-        ("gpu", "is not CLAIM/REQUEST, for example my-claim/gpu"),
         ("a/b/c/d", "is not CLAIM/REQUEST, for example my-claim/gpu"),
         ("../x", r#"claim name "..": must be lower-case letters"#),
         ("claim/..", r#"request name "..": must be lower-case letters"#),
@@ -136,6 +132,46 @@ error: unrecognized subcommand 'lst'
     let output = drakkar().args(["read", &long]).output().unwrap();
     assert!(String::from_utf8(output.stderr).unwrap().contains("must be no more than 253 bytes, has 300"));
     assert_eq!(output.status.code(), Some(2));
+}
+
+/// As `kubectl` and `cargo` do, and whatever the environment is.
+#[test]
+fn a_command_that_is_missing_is_help_and_no_error() {
+    for arguments in [&[][..], &["--root", "/proc/1/root"]] {
+        for root in ["", "/nonexistent"] {
+            let assert = drakkar().args(arguments).env("DRAKKAR_ROOT", root).assert().success().stderr_eq("");
+            let help = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();
+            assert!(help.starts_with("Read the metadata of this container's Kubernetes DRA devices\n"), "{help}");
+            assert!(
+                help.contains("\n  list ") && !help.contains("sample-driver") && !help.contains("cleanup"),
+                "{help}"
+            );
+        }
+    }
+    for group in GROUPS {
+        let assert = drakkar().arg(group).env("DRAKKAR_ROOT", "/nonexistent").assert().success();
+        let help = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();
+        assert!(help.contains(&format!("Usage: drakkar {group} ")) && help.contains("\n  validate "), "{help}");
+    }
+    drakkar().args(["wait"]).assert().code(2);
+}
+
+#[test]
+fn root_is_in_the_help_of_the_commands_that_read_below_it() {
+    for command in commands() {
+        let has_root = help_of(&command).contains("--root");
+        let reads = match command[..] {
+            ["kubevirt", name] => ["explain", "resolve", "domain-xml", "check", "hook"].contains(&name),
+            [name] => !["schema", "demo", "completions", "man"].contains(&name),
+            _ => false,
+        };
+        assert_eq!(has_root, reads, "{command:?}");
+    }
+    drakkar().args(["schema", "--root", "/x", "v1beta1"]).assert().code(2).stdout_eq("").stderr_eq(str![[r#"
+error: --root has no meaning for `drakkar schema`
+...
+"#]]);
+    drakkar().args(["schema", "v1beta1"]).env("DRAKKAR_ROOT", "/nonexistent").assert().success();
 }
 
 #[test]

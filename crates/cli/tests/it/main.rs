@@ -5,6 +5,7 @@
 mod campaign;
 #[cfg(feature = "demo")]
 mod chaos;
+mod claims;
 mod demo;
 mod documentation;
 mod driver_guide;
@@ -23,6 +24,12 @@ mod network_guide;
 #[cfg(feature = "new")]
 mod new;
 mod project;
+#[cfg(all(feature = "demo", feature = "kubevirt-services", feature = "manual", feature = "net"))]
+mod pictures;
+mod readiness;
+mod shells;
 mod support;
+mod terminal_svg;
 mod wait;
+mod watch;
 mod workload;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::query::Query;
+use super::selection::Selection;
 use super::{MAX_COST, MAX_FILE_SIZE, MAX_FILES, MAX_TOTAL_SIZE};
 use crate::decode::DecodeError;
 use crate::name::{NameError, RequestName};
@@ -14,23 +15,23 @@ use crate::show::{Printable, Quoted};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// A request has no file.
-    #[error("no metadata for {query}: looked in {}", list(.looked_in))]
+    /// A container, claim or request has no file.
+    #[error("no metadata for {selection}: looked in {}", list(.looked_in))]
     NotFound {
-        /// The query.
-        query: Box<Query>,
+        /// What was selected.
+        selection: Box<Selection>,
         /// The directories that were searched.
         looked_in: Vec<PathBuf>,
     },
     /// A name is that of a claim and of the pod's entry for another claim.
     #[error(
-        "{query} is ambiguous: there is a claim and a pod claim of that name; use resourceclaims/{0}/{1} or \
-         resourceclaimtemplates/{0}/{1}",
-        .query.claim_text(), .query.request_text()
+        "{selection} is ambiguous: there is a claim and a pod claim of that name; use resourceclaims/{0} or \
+         resourceclaimtemplates/{0}",
+        .selection.names()
     )]
     Ambiguous {
-        /// The query.
-        query: Box<Query>,
+        /// What was selected.
+        selection: Box<Selection>,
     },
     /// The file is empty: the driver has not written it yet.
     #[error("{}: not written yet", Printable::path(.path))]
@@ -164,7 +165,7 @@ pub enum ErrorClass {
 
 impl ReadError {
     /// Combines problems into one error; a single problem is returned as it is.
-    pub(super) fn all(mut problems: Vec<ReadError>) -> Self {
+    pub fn all(mut problems: Vec<ReadError>) -> Self {
         match problems.pop() {
             Some(only) if problems.is_empty() => only,
             last => {

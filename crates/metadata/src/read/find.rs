@@ -8,13 +8,14 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::directories::{Directories, Wanted};
 use super::query::{ClaimKey, ClaimSelector, Query};
 use super::root::{Identity, ListError};
 use super::search::{FileKey, Search};
 use super::snapshot::Deadlines;
 use super::{ReadError, Reader};
 use crate::decode::Decoded;
-use crate::name::{ClaimName, DriverName, NameError, PodClaimName, RequestName};
+use crate::name::{ClaimName, NameError, RequestName};
 use crate::path::{
     CLAIMS_SUBDIR, FILE_SUFFIX, HOST_FILE, KEP_DIR, KUBERNETES_DIR, TEMPLATES_SUBDIR, draft_names, driver_of,
 };
@@ -91,9 +92,9 @@ impl MetadataFile {
         self.content.as_ref().map_or(-1, |decoded| decoded.metadata.metadata.generation)
     }
 
-    fn belongs_to(&self, query: &Query) -> bool {
+    fn belongs_to(&self, wanted: &Wanted<'_>) -> bool {
         let pod_claim = self.content.as_ref().ok().and_then(|decoded| decoded.metadata.pod_claim_name.as_deref());
-        let claim = match (&query.claim, &self.claim) {
+        let claim = match (wanted.claim, &self.claim) {
             (ClaimSelector::Claim(wanted), ClaimKey::Claim(claim)) => wanted == claim,
             (ClaimSelector::PodClaim(wanted), ClaimKey::PodClaim(claim)) => wanted == claim,
             (ClaimSelector::PodClaim(wanted), ClaimKey::Claim(_)) => pod_claim == Some(wanted.as_str()),
@@ -102,12 +103,12 @@ impl MetadataFile {
                 claim.as_str() == wanted.as_str() || pod_claim == Some(wanted.as_str())
             }
         };
-        let request = match (&self.request, &self.content) {
+        let is_about = |query: &Query| match (&self.request, &self.content) {
             (Some(request), _) => *request == query.request,
             (None, Ok(_)) => self.requests().any(|request| query.is_about(request)),
             (None, Err(_)) => true,
         };
-        claim && request && query.driver.as_ref().is_none_or(|wanted| *wanted == self.driver.as_str())
+        claim && wanted.query.is_none_or(is_about) && wanted.driver().is_none_or(|wanted| wanted == self.driver)
     }
 }
 
@@ -120,7 +121,11 @@ impl Reader {
     ///
     /// An application that knows its claim and request should [`read`](Reader::read) it instead.
     pub fn discover(&self) -> Discovery {
-        let mut search = Search::new(Deadlines::default());
+        self.discover_within(Deadlines::default())
+    }
+
+    pub(super) fn discover_within(&self, deadlines: Deadlines) -> Discovery {
+        let mut search = Search::new(deadlines);
         let layouts = vec![Some(ClaimDirectory::Claims), Some(ClaimDirectory::Templates), None];
         search.share_budget(layouts, |search, layout| match layout {
             Some(claims) => self.discover_kubernetes(claims, search),
@@ -129,12 +134,12 @@ impl Reader {
         search.into_discovery()
     }
 
-    /// Finds the files of a query, at least one, and the problems with others.
-    pub(super) fn find(&self, query: &Query, deadlines: Deadlines) -> Result<Discovery, ReadError> {
-        let direct = Directories::of(query);
+    /// Finds the files of a claim or of one of its requests, at least one, and the problems with others.
+    pub(super) fn find(&self, wanted: &Wanted<'_>, deadlines: Deadlines) -> Result<Discovery, ReadError> {
+        let direct = Directories::of(wanted);
         let mut search = Search::new(deadlines);
         if let Some((claim, path)) = &direct.template {
-            self.files_of(path, claim, query, &mut search);
+            self.files_of(path, claim, wanted, &mut search);
         }
         // The content has the name of the generated claim, and thereby the file's path in the KEP's layout.
         let generated = search.files.iter().find_map(|file| {
@@ -143,15 +148,15 @@ impl Reader {
         });
         let from_template = search.files.len();
         for (claim, path) in &direct.claim {
-            self.files_of(path, claim, query, &mut search);
+            self.files_of(path, claim, wanted, &mut search);
         }
-        let ambiguous = || Err(ReadError::Ambiguous { query: Box::new(query.clone()) });
+        let ambiguous = || Err(ReadError::Ambiguous { selection: Box::new(wanted.selection()) });
         if from_template > 0 && search.files.len() > from_template {
             return ambiguous();
         }
         if let Some(claim) = generated {
-            let path = [KEP_DIR, claim.as_str(), query.request.as_str()].iter().collect::<PathBuf>();
-            self.files_of(&path, &ClaimKey::Claim(claim), query, &mut search);
+            let path = wanted.directory(&[KEP_DIR, claim.as_str()]);
+            self.files_of(&path, &ClaimKey::Claim(claim), wanted, &mut search);
         }
         if search.files.is_empty() {
             // A pod claim in the KEP's layout, or an older layout: only the content of the files has the names. Problems
@@ -159,7 +164,7 @@ impl Reader {
             let mut all = Search::new(deadlines);
             self.discover_kep(&mut all);
             search.files = std::mem::take(&mut all.files);
-            search.files.retain(|file| file.belongs_to(query));
+            search.files.retain(|file| file.belongs_to(wanted));
             if search.files.is_empty() {
                 // The file may be where the search did not get to.
                 search.add_limit_problems(all);
@@ -173,18 +178,18 @@ impl Reader {
         let Discovery { mut files, problems } = search.into_discovery();
         if files.is_empty() {
             let looked_in = direct.all().map(|path| self.root.outside(path)).collect();
-            let not_found = ReadError::NotFound { query: Box::new(query.clone()), looked_in };
+            let not_found = ReadError::NotFound { selection: Box::new(wanted.selection()), looked_in };
             return Err(if problems.is_empty() { not_found } else { ReadError::all(problems) });
         }
         // By file name: `a-b-metadata.json` comes before `a-metadata.json`.
-        files.sort_by(|a, b| a.path.file_name().cmp(&b.path.file_name()));
+        files.sort_by(|a, b| (&a.request, a.path.file_name()).cmp(&(&b.request, b.path.file_name())));
         Ok(Discovery { files, problems })
     }
 
     fn discover_kubernetes(&self, claims: ClaimDirectory, search: &mut Search) {
         let directory = Path::new(KUBERNETES_DIR).join(claims.name());
         self.each_directory(&directory, search, |path, name, search| match claims.parse(name) {
-            Ok(claim) => self.requests_of(path, &claim, search),
+            Ok(claim) => self.requests_of(path, &claim, None, search),
             Err(error) => search.problem(ReadError::Name { path: self.root.outside(path), error }),
         });
     }
@@ -223,20 +228,18 @@ impl Reader {
         }
     }
 
-    fn requests_of(&self, claim_path: &Path, claim: &ClaimKey, search: &mut Search) {
-        self.each_directory(claim_path, search, |path, name, search| self.request_directory(path, name, claim, search));
-    }
-
-    fn request_directory(&self, path: &Path, name: &str, claim: &ClaimKey, search: &mut Search) {
-        match RequestName::new(name) {
-            Ok(request) => self.metadata_files(path, claim, &request, None, search),
+    fn requests_of(&self, claim_path: &Path, claim: &ClaimKey, only_driver: Option<&str>, search: &mut Search) {
+        self.each_directory(claim_path, search, |path, name, search| match RequestName::new(name) {
+            Ok(request) => self.metadata_files(path, claim, &request, only_driver, search),
             Err(error) => search.problem(ReadError::Name { path: self.root.outside(path), error }),
-        }
+        });
     }
 
-    fn files_of(&self, path: &Path, claim: &ClaimKey, query: &Query, search: &mut Search) {
-        let driver = query.driver.as_ref().map(DriverName::as_str);
-        self.metadata_files(path, claim, &query.request, driver, search);
+    fn files_of(&self, path: &Path, claim: &ClaimKey, wanted: &Wanted<'_>, search: &mut Search) {
+        match wanted.query {
+            Some(query) => self.metadata_files(path, claim, &query.request, wanted.driver(), search),
+            None => self.requests_of(path, claim, wanted.driver(), search),
+        }
     }
 
     /// Reads the files in the directory of a request, of one driver or of all.
@@ -389,40 +392,6 @@ impl Reader {
             search.problem(ReadError::NameNotUnicode { path: self.root.outside(path) });
         }
         text
-    }
-}
-
-/// The directories of a query's files in the current layouts.
-pub(super) struct Directories {
-    template: Option<(ClaimKey, PathBuf)>,
-    claim: Vec<(ClaimKey, PathBuf)>,
-}
-
-impl Directories {
-    pub(super) fn of(query: &Query) -> Self {
-        let template = |name: PodClaimName| {
-            let path = [KUBERNETES_DIR, TEMPLATES_SUBDIR, name.as_str(), query.request.as_str()].iter().collect();
-            (ClaimKey::PodClaim(name), path)
-        };
-        let claim = |name: &ClaimName| {
-            let kubernetes = [KUBERNETES_DIR, CLAIMS_SUBDIR, name.as_str(), query.request.as_str()].iter().collect();
-            let kep = [KEP_DIR, name.as_str(), query.request.as_str()].iter().collect();
-            let key = ClaimKey::Claim(name.clone());
-            vec![(key.clone(), kubernetes), (key, kep)]
-        };
-        match &query.claim {
-            ClaimSelector::Claim(name) => Self { template: None, claim: claim(name) },
-            ClaimSelector::PodClaim(name) => Self { template: Some(template(name.clone())), claim: Vec::new() },
-            ClaimSelector::Either(name) => {
-                // The name of a claim can be longer and have dots, unlike the name of a pod claim.
-                let pod_claim = PodClaimName::new(name.as_str()).ok();
-                Self { template: pod_claim.map(template), claim: claim(name) }
-            }
-        }
-    }
-
-    pub(super) fn all(&self) -> impl Iterator<Item = &Path> {
-        self.claim.iter().chain(&self.template).map(|(_, path)| path.as_path())
     }
 }
 

@@ -37,6 +37,27 @@ pub enum ClaimSelector {
     Either(ClaimName),
 }
 
+impl ClaimSelector {
+    /// Returns the name as text, without its kind.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Claim(name) | Self::Either(name) => name.as_str(),
+            Self::PodClaim(name) => name.as_str(),
+        }
+    }
+}
+
+/// Prints the name, with its kind if only that is selected: `my-claim`, `resourceclaims/my-claim`.
+impl fmt::Display for ClaimSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Claim(name) => write!(f, "{CLAIMS_SUBDIR}/{name}"),
+            Self::PodClaim(name) => write!(f, "{TEMPLATES_SUBDIR}/{name}"),
+            Self::Either(name) => write!(f, "{name}"),
+        }
+    }
+}
+
 /// Selects a request of a claim, and optionally a driver.
 ///
 /// Its text form is `CLAIM/REQUEST` or `CLAIM/REQUEST/SUBREQUEST`, where `CLAIM` is the name of a claim or of the pod's
@@ -113,14 +134,6 @@ impl Query {
         self.subrequest.as_ref().is_none_or(|selected| subrequest == Some(selected.as_str()))
     }
 
-    /// Returns the claim part as text.
-    pub(super) fn claim_text(&self) -> &str {
-        match &self.claim {
-            ClaimSelector::Claim(name) | ClaimSelector::Either(name) => name.as_str(),
-            ClaimSelector::PodClaim(name) => name.as_str(),
-        }
-    }
-
     /// Returns the request part as text.
     pub(super) fn request_text(&self) -> String {
         match &self.subrequest {
@@ -154,12 +167,7 @@ impl FromStr for Query {
 
 impl fmt::Display for Query {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let prefix = match &self.claim {
-            ClaimSelector::Claim(_) => "resourceclaims/",
-            ClaimSelector::PodClaim(_) => "resourceclaimtemplates/",
-            ClaimSelector::Either(_) => "",
-        };
-        write!(f, "{prefix}{}/{}", self.claim_text(), self.request_text())?;
+        write!(f, "{}/{}", self.claim, self.request_text())?;
         match &self.driver {
             None => Ok(()),
             Some(driver) => write!(f, " from driver {driver}"),

@@ -1,4 +1,4 @@
-//! Waits for metadata that is not written yet.
+//! Waits for metadata that is not written yet, and for changes.
 //!
 //! The order is: watch, read, sleep. A change after the read wakes the sleeper because the watch precedes the read; an
 //! earlier change is in the read. There are watches on the files themselves, because the directory of a bind-mounted file
@@ -6,6 +6,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -13,12 +14,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::{Errno, read};
 
-use super::find::{Directories, is_metadata_file};
+use super::directories::{Directories, Wanted};
+use super::find::{Discovery, is_metadata_file};
 use super::query::{ClaimSelector, Query};
 use super::root::ListError;
+use super::selection::Selection;
 use super::snapshot::Deadlines;
 use super::{ReadError, Reader, RequestMetadata};
-use crate::path::KEP_DIR;
+use crate::path::{CLAIMS_SUBDIR, KEP_DIR, KUBERNETES_DIR, TEMPLATES_SUBDIR};
 
 /// The polling interval if something cannot be watched.
 const UNWATCHED_INTERVAL: Duration = Duration::from_millis(100);
@@ -49,24 +52,70 @@ impl Reader {
         timeout: Duration,
         mut ready: impl FnMut(&RequestMetadata) -> bool,
     ) -> Result<RequestMetadata, ReadError> {
+        let mut last = None;
+        let selection = Selection::Request(query.clone());
+        let outcome = self.follow(&selection, timeout, &mut |deadlines| {
+            let missing = match self.read_within(query, deadlines).and_then(RequestMetadata::complete) {
+                Ok(request) if ready(&request) => return ControlFlow::Break(Ok(request)),
+                Ok(_) => ReadError::NotReady { query: Box::new(query.clone()) },
+                // Waiting does not resolve an ambiguity.
+                Err(error @ ReadError::Ambiguous { .. }) => return ControlFlow::Break(Err(error)),
+                Err(error) => error,
+            };
+            last = Some(missing);
+            ControlFlow::Continue(())
+        });
+        match (outcome, last) {
+            (Ok(outcome), _) => outcome,
+            (Err(waited), Some(last)) => Err(ReadError::TimedOut { waited, last: Box::new(last) }),
+            // The first attempt comes before the first look at the clock.
+            (Err(_), None) => Err(ReadError::NotReady { query: Box::new(query.clone()) }),
+        }
+    }
+
+    /// Calls `visit` with the files of a selection, now and again whenever one may have changed, until it breaks with a
+    /// value or `timeout` has passed. Returns the value, or the time waited.
+    ///
+    /// `visit` can be called without a change: at least once per [polling interval](Reader::recheck_every).
+    ///
+    /// ```no_run
+    /// use std::ops::ControlFlow;
+    /// use std::time::Duration;
+    /// use drakkar_metadata::Reader;
+    /// use drakkar_metadata::read::Selection;
+    ///
+    /// let written = Reader::new().watch(&Selection::All, Duration::from_secs(30), |found| match found {
+    ///     Ok(found) if found.files.iter().all(|file| file.content.is_ok()) => ControlFlow::Break(found.files.len()),
+    ///     _ => ControlFlow::Continue(()),
+    /// });
+    /// ```
+    pub fn watch<T>(
+        &self,
+        selection: &Selection,
+        timeout: Duration,
+        mut visit: impl FnMut(Result<Discovery, ReadError>) -> ControlFlow<T>,
+    ) -> Result<T, Duration> {
+        self.follow(selection, timeout, &mut |deadlines| visit(self.select_within(selection, deadlines)))
+    }
+
+    fn follow<T>(
+        &self,
+        selection: &Selection,
+        timeout: Duration,
+        attempt: &mut dyn FnMut(Deadlines) -> ControlFlow<T>,
+    ) -> Result<T, Duration> {
         let start = Instant::now();
         let deadline = start.checked_add(timeout);
         let mut watches = Watches::new();
         loop {
             // A timeout beyond the clock's range is no deadline.
             let deadlines = deadline.map_or_else(Deadlines::default, Deadlines::until);
-            watches.cover(self, query, deadlines.search_until());
-            let missing = match self.read_within(query, deadlines).and_then(RequestMetadata::complete) {
-                Ok(request) if ready(&request) => return Ok(request),
-                Ok(_) => ReadError::NotReady { query: Box::new(query.clone()) },
-                // Waiting does not resolve an ambiguity.
-                Err(error @ ReadError::Ambiguous { .. }) => return Err(error),
-                Err(error) => error,
-            };
+            watches.cover(self, selection, deadlines.search_until());
+            if let ControlFlow::Break(value) = attempt(deadlines) {
+                return Ok(value);
+            }
             let waited = start.elapsed();
-            let Some(left) = timeout.checked_sub(waited).filter(|left| !left.is_zero()) else {
-                return Err(ReadError::TimedOut { waited, last: Box::new(missing) });
-            };
+            let Some(left) = timeout.checked_sub(waited).filter(|left| !left.is_zero()) else { return Err(waited) };
             watches.sleep(left.min(self.recheck));
         }
     }
@@ -87,21 +136,51 @@ impl Watches {
         Self { unwatched: inotify.is_none(), inotify, targets: 0 }
     }
 
-    /// Watches all directories and files that can affect the query. Adding a watch again is harmless.
+    /// Watches all directories and files that can affect the selection. Adding a watch again is harmless.
     ///
     /// If the deadline or the limit of watches is reached, the wait polls instead.
-    fn cover(&mut self, reader: &Reader, query: &Query, until: Instant) {
+    fn cover(&mut self, reader: &Reader, selection: &Selection, until: Instant) {
         self.unwatched = self.inotify.is_none();
         self.targets = 0;
-        for directory in Directories::of(query).all() {
-            self.cover_directory(reader, directory, until);
+        let wanted = match selection {
+            Selection::All => {
+                for claims in [CLAIMS_SUBDIR, TEMPLATES_SUBDIR] {
+                    self.cover_tree(reader, &Path::new(KUBERNETES_DIR).join(claims), 2, until);
+                }
+                return self.cover_tree(reader, Path::new(KEP_DIR), 2, until);
+            }
+            Selection::Claim { claim, driver } => Wanted::claim(claim, driver.as_ref()),
+            Selection::Request(query) => Wanted::request(query),
+        };
+        let levels = usize::from(wanted.query.is_none());
+        for directory in Directories::of(&wanted).all() {
+            self.cover_tree(reader, directory, levels, until);
         }
         // In the KEP's layout only the files have the name of the pod claim.
-        if !matches!(query.claim, ClaimSelector::Claim(_)) {
+        if !matches!(wanted.claim, ClaimSelector::Claim(_)) {
             self.cover_directory(reader, Path::new(KEP_DIR), until);
             for claim in self.list(reader, Path::new(KEP_DIR), until) {
-                self.cover_directory(reader, &Path::new(KEP_DIR).join(claim).join(query.request.as_str()), until);
+                let directory = Path::new(KEP_DIR).join(claim);
+                match wanted.query {
+                    Some(query) => self.cover_directory(reader, &directory.join(query.request.as_str()), until),
+                    None => self.cover_tree(reader, &directory, levels, until),
+                }
             }
+        }
+    }
+
+    /// Watches a directory and the directories this many levels below it.
+    fn cover_tree(&mut self, reader: &Reader, directory: &Path, levels: usize, until: Instant) {
+        self.cover_directory(reader, directory, until);
+        if levels == 0 {
+            return;
+        }
+        if self.targets >= MAX_WATCHES {
+            self.unwatched = true;
+            return;
+        }
+        for name in self.list(reader, directory, until) {
+            self.cover_tree(reader, &directory.join(name), levels - 1, until);
         }
     }
 

@@ -3,7 +3,7 @@
 //! A loop compares the sockets with the registered plugins. Each operation runs as a task of its own, one at a time for each
 //! socket path. A failure delays the next operation on the path, also if another socket has taken the name since.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -39,6 +39,8 @@ pub(super) struct Registrar {
 struct State {
     registered: HashMap<PathBuf, Registered>,
     operations: HashMap<PathBuf, Operation>,
+    /// Why the last attempt on a socket failed.
+    failures: BTreeMap<PathBuf, String>,
 }
 
 #[derive(Debug, Clone)]
@@ -79,6 +81,11 @@ impl Registrar {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the sockets whose plugins could not be registered, each with the last error.
+    pub(super) fn failures(&self) -> Vec<(PathBuf, String)> {
+        self.lock().failures.clone().into_iter().collect()
+    }
+
     pub(super) async fn run(self) {
         let mut ticks = interval(self.timing.registration_interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -90,6 +97,7 @@ impl Registrar {
 
     fn reconcile(&self) {
         let desired = self.sockets.snapshot();
+        self.lock().failures.retain(|path, _| desired.contains_key(path));
         let registered = self.lock().registered.clone();
         for (path, plugin) in &registered {
             if desired.get(path) != Some(&plugin.version) && self.begin(path) {
@@ -108,8 +116,12 @@ impl Registrar {
                 let registrar = self.clone();
                 self.tasks.spawn(async move {
                     let outcome = registrar.attempt(&path, version).await;
-                    if let Err(error) = &outcome {
-                        tracing::warn!(socket = %path.display(), %error, "kubelet: registering a plugin failed");
+                    match &outcome {
+                        Ok(()) => drop(registrar.lock().failures.remove(&path)),
+                        Err(error) => {
+                            tracing::warn!(socket = %path.display(), %error, "kubelet: registering a plugin failed");
+                            registrar.lock().failures.insert(path.clone(), error.to_string());
+                        }
                     }
                     registrar.end(&path, outcome.is_ok());
                 });

@@ -2,7 +2,7 @@
 
 use drakkar_client::ClaimRef;
 use drakkar_metadata::name::NameError;
-use k8s_openapi::api::resource::v1::{AllocatedDeviceStatus, ResourceClaim, ResourceSlice};
+use k8s_openapi::api::resource::v1::{AllocatedDeviceStatus, DeviceClass, ResourceClaim, ResourceSlice};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
 use kube::core::GroupVersion;
 use kube::core::gvk::ParseGroupVersionError;
@@ -119,6 +119,12 @@ impl Node {
             name: name.parse().map_err(invalid)?,
             uid: claim.metadata.uid.unwrap_or_default().parse().map_err(invalid)?,
         })
+    }
+
+    /// Returns a device class.
+    pub async fn device_class(&self, name: &str) -> Result<Option<DeviceClass>, NodeError> {
+        let classes: Api<DeviceClass> = Api::all(self.client());
+        classes.get_opt(name).await.map_err(NodeError::request(format!("get deviceclass {name}")))
     }
 
     /// Returns the slices of a driver.

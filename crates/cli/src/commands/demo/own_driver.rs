@@ -2,11 +2,14 @@
 
 use std::process::Command;
 
-use drakkar_node::{ClaimSpec, DriverProcess, Node, PodHandle, device_class};
+use drakkar_node::{ClaimSpec, Node, PodHandle, device_class};
 
 use super::pod::with_this_command;
-use super::print::{Progress, in_container, print_indented, print_line, report_kept_files, report_leftovers, yaml};
-use super::{dry_run, keep};
+use super::print::{
+    Progress, counted, in_container, print_indented, print_line, report_kept_files, report_leftovers, yaml,
+};
+use super::waiting::{missing_devices, missing_of_pod, missing_registration, wait_for, wait_for_pod};
+use super::{driver_log, dry_run, keep};
 use crate::exit::{Code, Failure};
 
 const POD: &str = include_str!("own-pod.yaml");
@@ -26,25 +29,28 @@ pub(super) async fn run(
         result = with_driver(node, keep_running, progress) => result,
         status = process.wait() => Err(Failure::new(Code::Invalid, format!("the driver exited: {}", status?))),
     };
-    result.map_err(|failure| failure.hint(hint(&process)))?;
+    result.map_err(|failure| driver_log::attach(failure, &process))?;
     process.terminate().await?;
     Ok(())
 }
 
 async fn with_driver(node: &Node, keep_running: bool, progress: &mut Progress) -> Result<(), Failure> {
-    let driver = node.wait_any_registered().await?;
+    let driver = wait_for(node.wait_any_registered(), async || missing_registration(node).await).await?;
     progress.complete(&format!("Driver {driver} is registered with the kubelet"))?;
-    node.wait_published(&driver).await?;
+    wait_for(node.wait_published(&driver), async || missing_devices(node, &driver).await).await?;
     let slices = node.slices(&driver).await?;
     let devices = slices.iter().flat_map(|slice| slice.spec.devices.iter().flatten()).count();
-    progress.complete(&format!("It has published {devices} devices in {} ResourceSlices", slices.len()))?;
+    let devices = counted(devices, "device");
+    let slices = counted(slices.len(), "ResourceSlice");
+    progress.complete(&format!("It has published {devices} in {slices}"))?;
     print_line("")?;
 
     node.create(device_class(&driver)).await?;
     node.create(ClaimSpec::default().request("device", &driver, 1).claim("demo")).await?;
     let pod = node.create_pod(with_this_command(POD)?).await?;
     progress.restart_clock();
-    let claims = pod.allocated().await?;
+    let allocated = wait_for(pod.allocated(), async || missing_of_pod(&pod).await);
+    let claims = wait_for_pod(node, &pod, &driver, allocated).await?;
     progress.complete("A pod with a claim for one device: the scheduler has allocated it")?;
     for (request, device) in claims.into_iter().flat_map(|claim| claim.devices) {
         print_line(&format!("      request {request}: {device}"))?;
@@ -52,8 +58,10 @@ async fn with_driver(node: &Node, keep_running: bool, progress: &mut Progress) -
     print_line("")?;
 
     if dry_run::is_dry_run(node) {
-        dry_run::run(node, progress).await?;
+        wait_for_pod(node, &pod, &driver, dry_run::run(node, progress)).await?;
     } else {
+        let running = wait_for(pod.running(), async || missing_of_pod(&pod).await);
+        wait_for_pod(node, &pod, &driver, running).await?;
         in_containers(&pod, progress).await?;
     }
     if let Some(status) = node.claim("demo").await?.and_then(|claim| claim.status).and_then(|status| status.devices) {
@@ -76,7 +84,6 @@ async fn with_driver(node: &Node, keep_running: bool, progress: &mut Progress) -
 
 /// Shows the device's metadata in the containers.
 async fn in_containers(pod: &PodHandle<'_>, progress: &mut Progress) -> Result<(), Failure> {
-    pod.running().await?;
     progress.complete("The driver has prepared the claim; the containers are running")?;
     if !in_container(pod, "with", &["list"]).await? {
         print_line("    A driver that uses drakkar-plugin writes metadata files if you set")?;
@@ -86,17 +93,4 @@ async fn in_containers(pod: &PodHandle<'_>, progress: &mut Progress) -> Result<(
     print_line("    The container that does not use the claim has no metadata of it:")?;
     in_container(pod, "without", &["list"]).await?;
     Ok(())
-}
-
-/// Returns a hint with the last lines of a driver's log.
-pub(super) fn hint(process: &DriverProcess) -> String {
-    let log = process.log().unwrap_or_else(|error| error.to_string());
-    let log = anstream::adapter::strip_str(&log).to_string();
-    let last: Vec<&str> = log.lines().rev().take(5).collect();
-    if last.is_empty() {
-        return "the driver printed nothing; its environment has KUBECONFIG, NODE_NAME, KUBELET_ROOT_DIR and CDI_DIR"
-            .to_owned();
-    }
-    let lines: Vec<&str> = last.into_iter().rev().collect();
-    format!("the driver's last output: {}", lines.join(" / "))
 }

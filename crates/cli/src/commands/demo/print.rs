@@ -6,6 +6,7 @@ use drakkar_node::PodHandle;
 
 use super::COMMAND_IN_CONTAINER;
 use crate::exit::{Code, Failure};
+use crate::output::wrap::{COLUMNS, wrap};
 use crate::output::{print, style, terminal_safe};
 
 /// The width of a step's title, so that number, title and duration fit 80 columns.
@@ -67,6 +68,17 @@ pub(super) fn print_line(line: &str) -> Result<(), Failure> {
     Ok(print(&format!("{line}\n"))?)
 }
 
+/// Prints untrusted text in lines of at most 80 columns, where its words allow that.
+pub(super) fn print_wrapped(text: &str) -> Result<(), Failure> {
+    print_line(&format!("    {}", wrap(&terminal_safe(text.as_bytes()), 4, 6, Some(COLUMNS))))
+}
+
+/// Returns a number with its noun: `1 device`, `2 devices`.
+pub(super) fn counted(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
 /// Prints untrusted text, indented.
 pub(super) fn print_indented(text: &str) -> Result<(), Failure> {
     terminal_safe(text.as_bytes()).lines().try_for_each(|line| print_line(&format!("      {line}")))
@@ -91,4 +103,16 @@ pub(super) fn report_kept_files(kept: &[String]) -> Result<(), Failure> {
 
 pub(super) fn yaml(value: &serde_json::Value) -> Result<String, Failure> {
     serde_saphyr::to_string(value).map_err(|error| std::io::Error::other(error).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thing_has_no_plural() {
+        assert_eq!(counted(0, "device"), "0 devices");
+        assert_eq!(counted(1, "ResourceSlice"), "1 ResourceSlice");
+        assert_eq!(counted(2, "ResourceSlice"), "2 ResourceSlices");
+    }
 }

@@ -6,10 +6,9 @@ use std::process::Command;
 use drakkar_node::{DriverProcess, Node, NodeError, PodHandle};
 use drakkar_plugin::{Flags, PluginBuilder, logging};
 
-use super::own_driver::hint;
 use super::pod::with_this_command;
 use super::print::{Progress, in_container, print_indented, print_line, report_leftovers, yaml};
-use super::{COMMAND_IN_CONTAINER, dry_run, keep, runtime};
+use super::{COMMAND_IN_CONTAINER, driver_log, dry_run, keep, runtime};
 use crate::args::SampleKind;
 use crate::exit::{Code, Failure};
 use crate::sample_drivers::Sample;
@@ -35,17 +34,18 @@ pub(crate) fn run_sample_driver(kind: SampleKind, count: u16, flags: &Flags) -> 
 pub(super) async fn run(node: &Node, keep_running: bool, progress: &mut Progress) -> Result<(), Failure> {
     let mut gpus = start(node, GPUS, "gpu")?;
     let mut net = start(node, Sample::Net, "net")?;
-    let (status, hint) = tokio::select! {
+    let (status, process) = tokio::select! {
         result = with_drivers(node, keep_running, progress) => {
             result?;
             gpus.terminate().await?;
             net.terminate().await?;
             return Ok(());
         }
-        status = gpus.wait() => (status?, hint(&gpus)),
-        status = net.wait() => (status?, hint(&net)),
+        status = gpus.wait() => (status?, gpus),
+        status = net.wait() => (status?, net),
     };
-    Err(Failure::new(Code::Invalid, format!("a sample driver exited: {status}")).hint(hint))
+    let failure = Failure::new(Code::Invalid, format!("a sample driver exited: {status}"));
+    Err(driver_log::attach(failure, &process))
 }
 
 async fn with_drivers(node: &Node, keep_running: bool, progress: &mut Progress) -> Result<(), Failure> {
@@ -63,7 +63,8 @@ async fn with_drivers(node: &Node, keep_running: bool, progress: &mut Progress) 
     node.apply(OBJECTS).await?;
     let pod = node.create_pod(with_this_command(POD)?).await?;
     progress.complete("A pod with two claims, and two containers with one claim each")?;
-    print_indented(POD.split_once("resourceClaims:").map_or(POD, |(_, rest)| rest).trim_start_matches('\n'))?;
+    let claims = POD.lines().skip_while(|line| !line.contains("resourceClaims:"));
+    claims.map(|line| line.strip_prefix("  ").unwrap_or(line)).try_for_each(print_indented)?;
     print_line("")?;
 
     progress.restart_clock();
