@@ -28,6 +28,8 @@ pub(crate) struct Target {
 pub(crate) enum Subresource {
     Status,
     Binding,
+    Log,
+    Exec,
 }
 
 impl Subresource {
@@ -35,6 +37,8 @@ impl Subresource {
         match self {
             Self::Status => "status",
             Self::Binding => "binding",
+            Self::Log => "log",
+            Self::Exec => "exec",
         }
     }
 }
@@ -65,6 +69,8 @@ impl Target {
             None => None,
             Some("status") if resource.has_status() => Some(Subresource::Status),
             Some("binding") if resource == Resource::Pod => Some(Subresource::Binding),
+            Some("log") if resource == Resource::Pod => Some(Subresource::Log),
+            Some("exec") if resource == Resource::Pod => Some(Subresource::Exec),
             Some(_) => return None,
         };
         let is_complete =
@@ -81,12 +87,18 @@ impl Target {
     /// Returns the RBAC verb of a method, or `None` if the method is not allowed.
     pub(crate) fn verb(&self, method: &http::Method, query: &Query) -> Option<&'static str> {
         use http::Method;
+        match self.subresource {
+            // Also for a GET, which a WebSocket begins with: it runs a program.
+            Some(Subresource::Exec) => return matches!(*method, Method::GET | Method::POST).then_some("create"),
+            Some(Subresource::Log) => return (*method == Method::GET).then_some("get"),
+            Some(Subresource::Binding) => return (*method == Method::POST).then_some("create"),
+            Some(Subresource::Status) | None => {}
+        }
         match (method, self.name.is_some()) {
             (&Method::GET, true) => Some("get"),
             (&Method::GET, false) if query.flag("watch") => Some("watch"),
             (&Method::GET, false) => Some("list"),
             (&Method::POST, false) => Some("create"),
-            (&Method::POST, true) if self.subresource == Some(Subresource::Binding) => Some("create"),
             (&Method::PUT, true) => Some("update"),
             (&Method::PATCH, true) => Some("patch"),
             (&Method::DELETE, true) if self.subresource.is_none() => Some("delete"),

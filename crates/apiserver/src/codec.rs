@@ -3,7 +3,8 @@
 //! Decoding drops fields that the type does not have and refuses values of the wrong type, as the kube-apiserver does.
 
 use hyper::body::Bytes;
-use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod, Service};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -78,6 +79,9 @@ pub(crate) fn admit_stored(
         Resource::Pod => round_trip::<Pod>(&object),
         Resource::Namespace => round_trip::<Namespace>(&object),
         Resource::Event => round_trip::<Event>(&object),
+        Resource::ConfigMap => round_trip::<ConfigMap>(&object),
+        Resource::Service => round_trip::<Service>(&object),
+        Resource::Lease => round_trip::<Lease>(&object),
         Resource::ResourceClaim | Resource::ResourceClaimTemplate | Resource::ResourceSlice | Resource::DeviceClass => {
             let mut object = object;
             let unknown = rules::decode(resource, &mut object).map_err(|why| bad(&why))?;

@@ -8,6 +8,7 @@ use drakkar_client::DraVersion;
 
 use super::faults::Faults;
 use super::identity::Tokens;
+use super::kubelet::Kubelets;
 use super::rules::{Gates, Policy};
 use super::store::Store;
 
@@ -47,6 +48,7 @@ pub(crate) struct Core {
     pub(crate) store: Store,
     pub(crate) tokens: Tokens,
     pub(crate) faults: Faults,
+    pub(crate) kubelets: Kubelets,
     pub(crate) gates: Gates,
     pub(crate) versions: Vec<DraVersion>,
     pub(crate) bookmark_interval: Duration,
@@ -68,6 +70,7 @@ impl Core {
             store,
             tokens: Tokens::default(),
             faults: Faults::default(),
+            kubelets: Kubelets::default(),
             gates,
             versions,
             bookmark_interval,

@@ -5,28 +5,35 @@ mod binding;
 mod call;
 mod codec;
 mod core;
+mod core_protobuf;
 mod delete;
 mod discovery;
 mod faults;
 mod identity;
 mod json_patch;
 mod kubeconfig;
+mod kubelet;
 mod listener;
 mod media;
+mod openapi;
 mod ownership;
 mod patch;
 mod prepare;
 mod query;
 mod read;
 mod resource;
+mod reviews;
 mod rules;
 mod selector;
 mod serve;
 mod status;
 mod store;
 mod strategic;
+mod streams;
+mod table;
 mod tls;
 mod version;
+mod view;
 mod watch;
 mod write;
 
@@ -46,6 +53,7 @@ use tokio_util::task::AbortOnDropHandle;
 pub use self::core::RequestRecord;
 pub use self::faults::{Fault, Faults, Filter, Partition, Times};
 pub use self::identity::Identity;
+pub use self::kubelet::{ContainerRef, ExecOptions, ExecSession, Kubelet, KubeletError, LogOptions, LogStream};
 pub use self::resource::Resource;
 pub use self::rules::{GateError, Gates, Policy, Rule, Subject};
 pub use self::store::Snapshot;
@@ -135,7 +143,7 @@ impl std::fmt::Debug for Inner {
 }
 
 impl ApiServer {
-    /// Starts a server with the namespaces `default` and `kube-system`.
+    /// Starts a server with the namespaces `default`, `kube-node-lease` and `kube-system`.
     pub async fn start(config: Config) -> Result<Self, Error> {
         let port = Port::reserve().map_err(Error::Listen)?;
         let address = port.address();
@@ -144,7 +152,7 @@ impl ApiServer {
         let Config { gates, policy, versions, bookmark_interval, .. } = config;
         let core = Arc::new(Core::new(store, gates, policy, versions, bookmark_interval, address.to_string()));
         let admin = client(&core, tls.as_ref(), address, &Identity::Admin)?;
-        for name in ["default", "kube-system"] {
+        for name in ["default", "kube-node-lease", "kube-system"] {
             add_namespace(&core, name)?;
         }
         let server = Self { inner: Arc::new(Inner { core, port, tls, admin, serving: Mutex::new(None) }) };
@@ -191,6 +199,12 @@ impl ApiServer {
         let token = token(&self.inner.core, identity)?;
         let ca = self.inner.tls.as_ref().map(|tls| tls.ca_pem.as_str());
         Ok(kubeconfig::kubeconfig(&self.url(), ca, &identity.user_name(), &token))
+    }
+
+    /// Registers the kubelet of a node, which answers for `kubectl logs` and `kubectl exec`. It replaces an earlier one of the
+    /// node. When it is dropped, such requests fail, as when a real kubelet does not run.
+    pub fn register_kubelet(&self, node_name: &str, kubelet: &Arc<dyn Kubelet>) {
+        self.inner.core.kubelets.register(node_name, Arc::downgrade(kubelet));
     }
 
     /// Takes a snapshot of all objects for [`Self::restore`].

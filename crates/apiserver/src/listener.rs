@@ -5,7 +5,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -18,7 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::core::Core;
 use super::faults::Partition;
-use super::serve::serve;
+use super::serve::{UpgradeSlot, serve};
 
 /// The length of the accept queue.
 const BACKLOG: u32 = 1024;
@@ -90,9 +90,17 @@ async fn connection(stream: TcpStream, core: Arc<Core>, tls: Option<TlsAcceptor>
     }
 }
 
-async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin + Send, core: Arc<Core>) {
-    let service = service_fn(move |request| serve(core.clone(), request));
-    let served = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;
+async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, core: Arc<Core>) {
+    let slot = UpgradeSlot::default();
+    let upgrades = slot.clone();
+    let service = service_fn(move |request| serve(core.clone(), request, upgrades.clone()));
+    let connection = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+    let served = connection.with_upgrades().await;
+    // An upgraded connection is served by the same task, which ends with the server.
+    let upgraded = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(upgraded) = upgraded {
+        upgraded.await;
+    }
     if let Err(error) = served {
         // Expected when a client disconnects or a fault closes the connection.
         tracing::debug!(%error, "connection ended");

@@ -1,13 +1,15 @@
 //! Content negotiation: JSON, or protobuf, the default of Go clients.
 //!
-//! Protobuf is implemented for the objects of `resource.k8s.io`: slices, claims, claim templates and device classes. Other objects
-//! are refused with 415 when they are sent in protobuf, and returned in JSON, which Go clients accept too.
+//! Protobuf is implemented for the objects of `resource.k8s.io`: slices, claims, claim templates and device classes. Of others,
+//! [a few](super::core_protobuf) can be sent in protobuf, and the rest is refused with 415. They are returned in JSON, which Go
+//! clients accept too.
 
 use http::StatusCode;
 use hyper::body::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::core_protobuf;
 use super::serve::{Answer, answer, full};
 use super::status::Failure;
 
@@ -19,19 +21,13 @@ pub(super) enum Media {
 }
 
 impl Media {
-    /// Returns the first encoding of an `Accept` header that is available for objects of this kind.
-    pub(super) fn accepted(accept: &str, api_version: &str, kind: &str) -> Result<Self, Failure> {
-        let has_protobuf = drakkar_client::protobuf::knows(api_version, kind);
-        accept
-            .split(',')
-            .find_map(|form| match form {
-                form if form.contains("protobuf") => has_protobuf.then_some(Self::Protobuf),
-                form => ["json", "*/*", "yaml", "application/*"]
-                    .iter()
-                    .any(|known| form.contains(known))
-                    .then_some(Self::Json),
-            })
-            .ok_or_else(Failure::not_acceptable)
+    /// Returns the encoding that a part of an `Accept` header names, if it is available for objects of this kind.
+    pub(super) fn named(form: &str, api_version: &str, kind: &str) -> Option<Self> {
+        if form.contains("protobuf") {
+            return drakkar_client::protobuf::knows(api_version, kind).then_some(Self::Protobuf);
+        }
+        let is_json = ["json", "*/*", "yaml", "application/*"].iter().any(|known| form.contains(known));
+        is_json.then_some(Self::Json)
     }
 
     /// Returns a response with this object, given as JSON.
@@ -77,6 +73,9 @@ impl Media {
 
 /// Converts a protobuf body to JSON.
 pub(super) fn to_json(body: &[u8]) -> Result<Vec<u8>, Failure> {
+    if let Some(object) = core_protobuf::to_json(body) {
+        return Ok(object.to_string().into_bytes());
+    }
     drakkar_client::protobuf::to_json(body).map_err(|error| match error {
         drakkar_client::protobuf::DecodeError::Unknown(_) => Failure::media_type(),
         error => Failure::bad_request(error.to_string()),
@@ -93,16 +92,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_available_encoding_is_chosen() {
-        let go = "application/vnd.kubernetes.protobuf,application/json";
-        let slices = |accept| Media::accepted(accept, "resource.k8s.io/v1", "ResourceSlice").ok();
-        assert_eq!(slices(go), Some(Media::Protobuf));
-        assert_eq!(slices("application/json, application/vnd.kubernetes.protobuf"), Some(Media::Json));
+    fn an_encoding_is_available_for_kinds_that_have_it() {
+        let slices = |form| Media::named(form, "resource.k8s.io/v1", "ResourceSlice");
+        assert_eq!(slices("application/vnd.kubernetes.protobuf"), Some(Media::Protobuf));
+        assert_eq!(slices("application/json"), Some(Media::Json));
         assert_eq!(slices("*/*"), Some(Media::Json));
         assert_eq!(slices("application/cbor"), None);
-        let pods = |accept| Media::accepted(accept, "v1", "Pod").ok();
-        assert_eq!(pods(go), Some(Media::Json));
-        assert_eq!(pods("application/vnd.kubernetes.protobuf"), None);
+        assert_eq!(Media::named("application/vnd.kubernetes.protobuf", "v1", "Pod"), None);
     }
 
     #[test]

@@ -17,3 +17,4 @@ mod tests;
 
 pub(crate) use apply::apply;
 pub(crate) use entry::record_update;
+pub(crate) use schema::Schema;

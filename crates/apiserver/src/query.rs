@@ -32,6 +32,11 @@ impl Query {
             .filter(|value| !value.is_empty())
     }
 
+    /// Returns all values of a parameter, in order.
+    pub(crate) fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.pairs.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
     /// Returns a boolean parameter. As in the kube-apiserver, every value but `0` and `false` is true, also an empty one.
     pub(crate) fn flag(&self, key: &str) -> bool {
         let found = self.pairs.iter().find(|(name, _)| name == key);

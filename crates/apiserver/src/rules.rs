@@ -40,7 +40,7 @@ use field::Errors;
 
 #[cfg(test)]
 use authorize::authorize_slice;
-pub(crate) use authorize::{authorize, authorize_object, authorize_selection};
+pub(crate) use authorize::{authorize, authorize_object, authorize_selection, is_allowed};
 pub(crate) use claim_access::{admin_access, authorize_claim_status};
 pub(crate) use field::FieldError;
 pub use gates::{GateError, Gates};
@@ -122,7 +122,7 @@ fn validate(resource: Resource, new: &Value, old: Option<&Value>, gates: &Gates,
         }
         Resource::Node => node::validate(new, errors),
         Resource::Event => node::validate_event(new, errors),
-        Resource::Namespace => {}
+        Resource::Namespace | Resource::ConfigMap | Resource::Service | Resource::Lease => {}
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use futures::stream::{Stream, StreamExt as _};
@@ -10,24 +10,34 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, StreamBody};
 use hyper::body::{Body as _, Bytes, Frame, Incoming};
+use hyper::upgrade::OnUpgrade;
 
 use super::call::{Call, Subresource, Target};
 use super::core::{Core, RequestRecord};
 use super::faults::{ConnectionCut, Fault};
-use super::media::{self, Media};
+use super::media;
 use super::query::Query;
-use super::resource::DRA_GROUP;
 use super::rules::{self, User};
 use super::status::Failure;
-use super::{binding, delete, discovery, patch, read, watch, write};
+use super::streams::{self, Upgraded};
+use super::view::View;
+use super::{binding, delete, discovery, openapi, patch, read, reviews, watch, write};
 
 /// The limit of a request body, as in the kube-apiserver.
 const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 
 pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
 
+/// What is left to do on a connection when its last response has upgraded it.
+pub(crate) type UpgradeSlot = Arc<Mutex<Option<Upgraded>>>;
+
 /// Handles a request. An error closes the connection.
-pub(crate) async fn serve(core: Arc<Core>, request: Request<Incoming>) -> Result<Answer, ConnectionCut> {
+pub(crate) async fn serve(
+    core: Arc<Core>,
+    mut request: Request<Incoming>,
+    slot: UpgradeSlot,
+) -> Result<Answer, ConnectionCut> {
+    let upgrade = request.headers().contains_key(header::UPGRADE).then(|| hyper::upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
     let user = header(&parts.headers, header::AUTHORIZATION).and_then(|header| core.tokens.user(header));
     let name = user.as_ref().map(|user| user.name.clone());
@@ -62,11 +72,13 @@ pub(crate) async fn serve(core: Arc<Core>, request: Request<Incoming>) -> Result
         }
         (_, Some(failure)) => fail(&failure),
         _ => {
-            let endpoint = match target {
-                Some(target) => Endpoint::Resource(target, verb),
-                None => Endpoint::NonResource(&segments),
+            let endpoint = match (target, reviews::kind_at(&segments)) {
+                (Some(target), _) => Endpoint::Resource(target, verb),
+                (None, Some(kind)) => Endpoint::Review(kind),
+                (None, None) => Endpoint::NonResource(&segments),
             };
-            match respond(&core, user, endpoint, &parts.method, &parts.headers, parsed, body).await {
+            let received = Received { method: parts.method, headers: parts.headers, query: parsed, body, upgrade };
+            match respond(&core, user, endpoint, received, &slot).await {
                 Ok(answer) => answer,
                 Err(failure) => fail(&failure),
             }
@@ -83,21 +95,34 @@ pub(crate) async fn serve(core: Arc<Core>, request: Request<Incoming>) -> Result
 enum Endpoint<'a> {
     /// Objects, with the verb if the method is allowed.
     Resource(Target, Option<&'static str>),
+    /// A review of this kind.
+    Review(&'static str),
     /// A path without objects, such as `/version`.
     NonResource(&'a [&'a str]),
+}
+
+/// What a client has sent, besides the path.
+struct Received {
+    method: Method,
+    headers: HeaderMap,
+    query: Query,
+    body: Incoming,
+    upgrade: Option<OnUpgrade>,
 }
 
 async fn respond(
     core: &Arc<Core>,
     user: Option<Arc<User>>,
     endpoint: Endpoint<'_>,
-    method: &Method,
-    headers: &HeaderMap,
-    query: Query,
-    body: Incoming,
+    received: Received,
+    slot: &UpgradeSlot,
 ) -> Result<Answer, Failure> {
+    let Received { method, headers, query, body, upgrade } = received;
+    let headers = &headers;
+    let accept = header(headers, header::ACCEPT).unwrap_or("*/*");
     let (target, verb) = match endpoint {
-        Endpoint::NonResource(segments) => return non_resource(core, user.is_some(), segments),
+        Endpoint::NonResource(segments) => return non_resource(core, user.is_some(), &method, segments, accept),
+        Endpoint::Review(kind) => return review(core, user, &method, headers, kind, body).await,
         Endpoint::Resource(target, verb) => (target, verb),
     };
     let user = user.ok_or_else(Failure::unauthorized)?;
@@ -113,13 +138,21 @@ async fn respond(
         content_type: header(headers, header::CONTENT_TYPE).unwrap_or("application/json").to_owned(),
     };
     call.authorize()?;
-    let accept = header(headers, header::ACCEPT).unwrap_or("*/*");
-    let media = Media::accepted(accept, call.target.version.api_version(), call.resource().kind())?;
-    if *method == Method::GET {
+    match call.target.subresource {
+        Some(Subresource::Log) => return streams::logs(&call).await,
+        Some(Subresource::Exec) => {
+            let (answer, upgraded) = streams::exec(&call, &method, headers, upgrade)?;
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgraded);
+            return Ok(answer);
+        }
+        Some(Subresource::Status | Subresource::Binding) | None => {}
+    }
+    let view = View::accepted(accept, &call)?;
+    if method == Method::GET {
         return match verb {
-            "get" => Ok(media.answer(StatusCode::OK, read::get(&call).await?)),
-            "list" => Ok(media.answer(StatusCode::OK, read::list(&call).await?)),
-            _ => Ok(watch_answer(media, watch::start(call)?)),
+            "get" => Ok(view.answer(StatusCode::OK, read::get(&call).await?)),
+            "list" => Ok(view.answer(StatusCode::OK, read::list(&call).await?)),
+            _ => Ok(watch_answer(view, watch::start(call)?)),
         };
     }
     let mut body = collect(body).await?;
@@ -142,12 +175,12 @@ async fn respond(
         "create" => (true, write::create(&call, &body)?),
         "update" => (false, write::replace(&call, &body)?),
         "patch" => patch::patch(&call, &body)?,
-        "delete" => return Ok(media.answer(StatusCode::OK, delete::one(&call, &body)?)),
-        _ => return Ok(media.answer(StatusCode::OK, delete::collection(&call, &body)?)),
+        "delete" => return Ok(view.answer(StatusCode::OK, delete::one(&call, &body)?)),
+        _ => return Ok(view.answer(StatusCode::OK, delete::collection(&call, &body)?)),
     };
     let mut out = Vec::with_capacity(object.json().len() + 64);
     super::codec::encode(call.resource(), call.target.version, &object, &mut out);
-    let mut answer = media.answer(if created { StatusCode::CREATED } else { StatusCode::OK }, out);
+    let mut answer = view.answer(if created { StatusCode::CREATED } else { StatusCode::OK }, out);
     for warning in rules::warnings(call.resource(), &object.value) {
         match header::HeaderValue::from_str(&format!("299 - {warning:?}")) {
             Ok(value) => drop(answer.headers_mut().append(header::WARNING, value)),
@@ -157,19 +190,58 @@ async fn respond(
     Ok(answer)
 }
 
+/// Handles reviews.
+async fn review(
+    core: &Core,
+    user: Option<Arc<User>>,
+    method: &Method,
+    headers: &HeaderMap,
+    kind: &str,
+    body: Incoming,
+) -> Result<Answer, Failure> {
+    let user = user.ok_or_else(Failure::unauthorized)?;
+    if *method != Method::POST {
+        return Err(Failure::method_not_allowed());
+    }
+    let content_type = header(headers, header::CONTENT_TYPE).unwrap_or("application/json");
+    let mut body = collect(body).await?;
+    if media::is_protobuf(content_type) {
+        body = media::to_json(&body)?.into();
+    } else if !content_type.contains("json") && !content_type.contains("yaml") {
+        return Err(Failure::media_type());
+    }
+    let review = reviews::answer(core, &user, kind, &body, content_type.contains("yaml"))?;
+    Ok(json_answer(StatusCode::CREATED, review.to_string().into_bytes()))
+}
+
 /// Handles non-resource paths. Health and version need no authentication, as in the kube-apiserver.
-fn non_resource(core: &Core, authenticated: bool, segments: &[&str]) -> Result<Answer, Failure> {
+fn non_resource(
+    core: &Core,
+    authenticated: bool,
+    method: &Method,
+    segments: &[&str],
+    accept: &str,
+) -> Result<Answer, Failure> {
     if let ["healthz" | "readyz" | "livez", ..] = segments {
         return Ok(text_answer(StatusCode::OK, "ok"));
     }
     if !authenticated && *segments != ["version"] {
         return Err(Failure::unauthorized());
     }
-    match discovery::answer(segments, &core.versions, &core.address) {
-        Some(answer) => Ok(json_answer(StatusCode::OK, answer.to_string().into_bytes())),
-        None if matches!(segments, ["api", ..] | ["apis", DRA_GROUP | "events.k8s.io", ..]) => {
-            Err(Failure::no_resource())
+    let found = match segments {
+        ["openapi", below @ ..] => {
+            openapi::answer(below, &core.versions).map(|document| ("application/json", document))
         }
+        segments => discovery::answer(segments, accept, &core.versions, &core.address),
+    };
+    match found {
+        Some(_) if *method != Method::GET => Err(Failure::method_not_allowed()),
+        // Clients of version 2 ask for protobuf alone, which this server does not have.
+        Some(_) if accept.contains("protobuf") && !["json", "*/*"].iter().any(|known| accept.contains(known)) => {
+            Err(Failure::not_acceptable())
+        }
+        Some((media_type, document)) => Ok(answer(StatusCode::OK, media_type, full(document.to_string()))),
+        None if discovery::has_group(segments) => Err(Failure::no_resource()),
         None => Ok(text_answer(StatusCode::NOT_FOUND, "404 page not found\n")),
     }
 }
@@ -203,9 +275,11 @@ fn text_answer(status: StatusCode, body: &'static str) -> Answer {
     answer(status, "text/plain; charset=utf-8", full(body))
 }
 
-fn watch_answer(media: Media, lines: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Answer {
-    let frames = lines.map(move |lines| media.encode_watch_lines(lines?).map(Frame::data));
-    answer(StatusCode::OK, media.watch_media_type(), StreamBody::new(frames).boxed_unsync())
+fn watch_answer(view: View, lines: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Answer {
+    let mut is_first = true;
+    let frames =
+        lines.map(move |lines| view.encode_watch_lines(lines?, std::mem::take(&mut is_first)).map(Frame::data));
+    answer(StatusCode::OK, view.watch_media_type(), StreamBody::new(frames).boxed_unsync())
 }
 
 pub(super) fn full(body: impl Into<Bytes>) -> UnsyncBoxBody<Bytes, io::Error> {

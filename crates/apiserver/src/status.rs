@@ -50,6 +50,11 @@ impl Failure {
         failure
     }
 
+    /// A kubelet has no such container.
+    pub(crate) fn no_container(message: String) -> Self {
+        Self::new(404, "NotFound", message)
+    }
+
     pub(crate) fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource".to_owned();
         let mut failure = Self::new(405, "MethodNotAllowed", message);

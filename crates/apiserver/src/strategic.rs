@@ -13,7 +13,8 @@ const ORDER: &str = "$setElementOrder/";
 const RETAIN: &str = "$retainKeys";
 
 /// The merge strategy of a list.
-enum Strategy {
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Strategy {
     /// The list is replaced as a whole.
     Replace,
     /// Values are added.
@@ -23,7 +24,7 @@ enum Strategy {
 }
 
 /// Returns the merge strategy of the list at a path.
-fn strategy(resource: Resource, path: &str) -> Strategy {
+pub(crate) fn strategy(resource: Resource, path: &str) -> Strategy {
     let field = match (rules::type_of(resource), path.strip_prefix("metadata.")) {
         (Some(of), _) => of.at(path),
         (None, Some(path)) => OBJECT_META.at(path),
@@ -38,7 +39,7 @@ fn strategy(resource: Resource, path: &str) -> Strategy {
 
 /// Returns the merge strategy of a list of the core group. The name of the field decides: no two resources here disagree on one.
 fn core_strategy(resource: Resource, path: &str) -> Strategy {
-    let core = matches!(resource, Resource::Pod | Resource::Node | Resource::Namespace);
+    let core = matches!(resource, Resource::Pod | Resource::Node | Resource::Namespace | Resource::Service);
     let field = path.rsplit('.').next().unwrap_or_default();
     match field {
         "conditions" | "addresses" if core => Strategy::Keyed("type"),
@@ -57,6 +58,7 @@ fn core_strategy(resource: Resource, path: &str) -> Strategy {
         }
         "volumeMounts" if core => Strategy::Keyed("mountPath"),
         "volumeDevices" if core => Strategy::Keyed("devicePath"),
+        "ports" if resource == Resource::Service => Strategy::Keyed("port"),
         "ports" if core => Strategy::Keyed("containerPort"),
         "podIPs" | "hostIPs" | "hostAliases" if core => Strategy::Keyed("ip"),
         "taints" if resource == Resource::Node => Strategy::Keyed("key"),

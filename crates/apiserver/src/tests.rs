@@ -4,9 +4,13 @@
 mod apply;
 mod clients;
 mod deletion;
+mod discovery;
 mod faults;
 mod lists;
 mod objects;
+mod openapi;
 mod patches;
+mod reviews;
 mod support;
+mod tables;
 mod watches;

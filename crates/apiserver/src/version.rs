@@ -7,7 +7,7 @@
 use drakkar_client::{DraVersion, from_v1, to_v1};
 use serde_json::Value;
 
-use super::resource::{DRA_GROUP, Resource};
+use super::resource::{COORDINATION_GROUP, DRA_GROUP, EVENTS_GROUP, Resource};
 
 /// The API group and version of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub(crate) enum Version {
     Core,
     /// `events.k8s.io/v1`.
     Events,
+    /// `coordination.k8s.io/v1`.
+    Coordination,
     /// A version of `resource.k8s.io`.
     Dra(DraVersion),
 }
@@ -24,7 +26,8 @@ impl Version {
     pub(crate) fn parse(group: &str, version: &str, served: &[DraVersion]) -> Option<Self> {
         match (group, version) {
             ("", "v1") => Some(Self::Core),
-            ("events.k8s.io", "v1") => Some(Self::Events),
+            (EVENTS_GROUP, "v1") => Some(Self::Events),
+            (COORDINATION_GROUP, "v1") => Some(Self::Coordination),
             (DRA_GROUP, version) => served.iter().find(|known| known.name() == version).copied().map(Self::Dra),
             _ => None,
         }
@@ -34,14 +37,33 @@ impl Version {
         match self {
             Self::Core => "v1",
             Self::Events => "events.k8s.io/v1",
+            Self::Coordination => "coordination.k8s.io/v1",
             Self::Dra(version) => version.api_version(),
+        }
+    }
+
+    /// Returns the API group; empty for the core group.
+    pub(crate) fn group(self) -> &'static str {
+        self.api_version().split_once('/').map_or("", |(group, _)| group)
+    }
+
+    /// Returns the version without its group.
+    pub(crate) fn name(self) -> &'static str {
+        self.api_version().rsplit('/').next().unwrap_or_default()
+    }
+
+    /// Returns the path of its resources, without a slash before it: `api/v1` or `apis/GROUP/VERSION`.
+    pub(crate) fn path(self) -> String {
+        match self {
+            Self::Core => "api/v1".to_owned(),
+            version => format!("apis/{}", version.api_version()),
         }
     }
 
     /// Whether this version has the form in which objects are stored.
     pub(crate) fn is_stored_form(self) -> bool {
         match self {
-            Self::Core => true,
+            Self::Core | Self::Coordination => true,
             Self::Events => false,
             Self::Dra(version) => version.has_v1_form(),
         }
@@ -52,7 +74,7 @@ impl Version {
         match self {
             Self::Events => rename(object, |(events, core)| (events, core)),
             Self::Dra(DraVersion::V1beta1) => to_v1(resource.kind(), object),
-            Self::Core | Self::Dra(_) => {}
+            Self::Core | Self::Coordination | Self::Dra(_) => {}
         }
     }
 
@@ -61,7 +83,7 @@ impl Version {
         match self {
             Self::Events => rename(object, |(events, core)| (core, events)),
             Self::Dra(DraVersion::V1beta1) => from_v1(resource.kind(), object),
-            Self::Core | Self::Dra(_) => {}
+            Self::Core | Self::Coordination | Self::Dra(_) => {}
         }
     }
 }

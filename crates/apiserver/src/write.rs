@@ -103,8 +103,7 @@ pub(crate) fn replace(call: &Call, body: &[u8]) -> Result<Arc<Object>, Failure> 
     let object = decode(call, body)?;
     check_namespace(call, &object)?;
     check_name(call, &object)?;
-    // Events are the only resource here that a PUT can create.
-    if call.resource() == Resource::Event && call.core.store.get(Resource::Event, &call.key()).is_none() {
+    if call.resource().is_created_by_update() && call.core.store.get(call.resource(), &call.key()).is_none() {
         return create_proposed(call, Proposal { object, managed_fields: None });
     }
     update(call, |_| Ok(Proposal { object: object.clone(), managed_fields: None }))

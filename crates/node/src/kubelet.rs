@@ -18,6 +18,7 @@ mod release;
 mod rpc_error;
 mod service;
 mod slices;
+mod streams;
 mod tasks;
 mod timing;
 
@@ -45,6 +46,7 @@ use self::pods::{Context, Pods};
 use self::registration::Registrar;
 use self::registry::{Watcher, create_directory};
 use self::slices::Slices;
+use self::streams::Streams;
 use self::tasks::Tasks;
 
 /// The configuration of a kubelet.
@@ -115,7 +117,6 @@ pub enum Error {
 }
 
 /// A running kubelet. Dropping it kills it.
-#[derive(Debug)]
 pub struct Kubelet {
     tasks: Tasks,
     write_gate: WriteGate,
@@ -124,7 +125,14 @@ pub struct Kubelet {
     health: Health,
     slices: Slices,
     pods: Pods,
+    streams: Arc<dyn drakkar_apiserver::Kubelet>,
     root: PathBuf,
+}
+
+impl fmt::Debug for Kubelet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kubelet").field("root", &self.root).field("pods", &self.pods).finish_non_exhaustive()
+    }
 }
 
 impl Kubelet {
@@ -154,12 +162,13 @@ impl Kubelet {
         )?;
         let watcher = Watcher::new(&registry).map_err(|source| Error::Directory { path: registry.clone(), source })?;
         let registrar = Registrar::new(watcher.sockets(), plugins.clone(), timing.clone(), tasks.clone());
+        let streams: Arc<dyn drakkar_apiserver::Kubelet> = Arc::new(Streams::new(Arc::clone(&runner)));
         let context = Context { client, node: node_name, manager, containers: runner, timing, tasks: tasks.clone() };
         let pods = Pods::new(context, pods);
 
         if register_node {
             let Context { client, node, timing, .. } = pods.context();
-            tasks.spawn(node::register(client.clone(), node.clone(), timing.clone()));
+            tasks.spawn(node::register(client.clone(), node.clone(), release, timing.clone()));
         }
         slices.delete_all();
         tasks.spawn(async move {
@@ -175,7 +184,7 @@ impl Kubelet {
                 notified.health_changed(&change);
             }
         });
-        Ok(Self { tasks, write_gate, registrar, plugins, health, slices, pods, root })
+        Ok(Self { tasks, write_gate, registrar, plugins, health, slices, pods, streams, root })
     }
 
     /// Returns the root directory.
@@ -212,6 +221,12 @@ impl Kubelet {
     /// Returns the claims that pods of this node use.
     pub fn claims(&self) -> Vec<CachedClaim> {
         self.pods.manager().claims()
+    }
+
+    /// Returns the part of the kubelet that answers for `kubectl logs` and `kubectl exec`, for
+    /// [`ApiServer::register_kubelet`](drakkar_apiserver::ApiServer::register_kubelet). It ends with the kubelet.
+    pub fn streams(&self) -> &Arc<dyn drakkar_apiserver::Kubelet> {
+        &self.streams
     }
 
     /// Stops the kubelet and waits for its tasks to end. Containers keep running, as with a real one.

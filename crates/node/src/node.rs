@@ -285,7 +285,9 @@ impl Node {
             release: self.release,
             register_node: true,
         };
-        Ok(Kubelet::start(config).await?)
+        let kubelet = Kubelet::start(config).await?;
+        self.api.register_kubelet(&self.name, kubelet.streams());
+        Ok(kubelet)
     }
 }
 

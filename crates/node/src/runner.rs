@@ -32,6 +32,7 @@ pub mod cdi;
 mod child_action;
 mod containers;
 mod error;
+mod exec;
 mod guard;
 mod isolation;
 mod launch;
@@ -53,11 +54,12 @@ mod tests;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::process::Output;
+use std::process::{Child, Output};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Signal, pidfd_send_signal};
+use drakkar_apiserver::{ExecOptions, ExecSession};
+use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::sync::watch;
 
@@ -70,6 +72,7 @@ pub use spec::{ContainerId, ContainerInfo, ContainerSpec, Exit, HostPath, State}
 
 use cdi::{Cache, Edits, Specs};
 use containers::Containers;
+use exec::Connection;
 use guard::Guard;
 use launch::{Launch, Launcher};
 use root::MountPoints;
@@ -314,8 +317,13 @@ impl Runner {
 
     /// Returns what the container has written to its standard output and error so far.
     pub fn logs(&self, id: &ContainerId) -> io::Result<Vec<u8>> {
+        fs::read(self.log_file(id)?)
+    }
+
+    /// Returns the file that the container writes its standard output and error to. It is removed with the container.
+    pub fn log_file(&self, id: &ContainerId) -> io::Result<PathBuf> {
         let directory = self.containers.with(id, |container| container.directory.clone());
-        fs::read(launch::log(&directory.map_err(|error| io::Error::new(io::ErrorKind::NotFound, error))?))
+        Ok(launch::log(&directory.map_err(|error| io::Error::new(io::ErrorKind::NotFound, error))?))
     }
 
     /// Runs a program in a running container, with the container's variables and working directory, and returns its output. If
@@ -325,13 +333,27 @@ impl Runner {
         let id = id.clone();
         let command = command.to_vec();
         let outcome = self.spawner()?.run(move |result| {
+            let child = launcher.spawn_exec(&id, &command, &Connection::Pipes { stdin: false });
             // If the caller is gone, dropping the process kills the program.
-            let _ = result.send(launcher.exec(&id, &command));
+            let _ = result.send(child.and_then(|child| exec::wait_on_thread(child, Child::wait_with_output)));
         })?;
-        let mut process = outcome.await.map_err(|_closed| gone())??;
-        let output = (&mut process.output).await.map_err(|_closed| gone())?;
-        process.handle = None;
+        let (process, output) = outcome.await.map_err(|_closed| gone())??;
+        let output = output.await.map_err(|_closed| gone())?;
+        process.exited();
         output.map_err(|error| Error::Thread(format!("read the output of a program: {error}")))
+    }
+
+    /// Starts a program in a running container, with its input and output connected. Needs a tokio runtime with IO. Dropping
+    /// the session kills the program; it also ends with the container.
+    pub async fn attach(&self, id: &ContainerId, options: ExecOptions) -> Result<ExecSession, Error> {
+        let launcher = Arc::clone(&self.launcher);
+        let id = id.clone();
+        let wanted = options.clone();
+        let outcome = self.spawner()?.run(move |result| {
+            // If the caller is gone, the program ends when it reads or writes.
+            let _ = result.send(launcher.attach(&id, &wanted));
+        })?;
+        outcome.await.map_err(|_closed| gone())??.session(&options)
     }
 
     /// Returns a counter that changes whenever a container starts, exits or is removed.
@@ -346,22 +368,6 @@ impl Runner {
 
 fn gone() -> Error {
     Error::Thread("the runner is gone".to_owned())
-}
-
-/// A program that runs in a container. Dropping it kills the program.
-#[derive(Debug)]
-struct ExecProcess {
-    handle: Option<std::os::fd::OwnedFd>,
-    output: tokio::sync::oneshot::Receiver<io::Result<Output>>,
-}
-
-impl Drop for ExecProcess {
-    fn drop(&mut self) {
-        if let Some(handle) = &self.handle {
-            // It may have exited already.
-            let _ = pidfd_send_signal(handle, Signal::KILL);
-        }
-    }
 }
 
 impl Drop for Runner {

@@ -21,10 +21,11 @@ mod pods;
 mod sandbox;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use drakkar_apiserver::{ExecOptions, ExecSession};
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -209,6 +210,14 @@ impl Containers for PodRuntime {
 
     fn subscribe(&self) -> watch::Receiver<u64> {
         self.0.runner.subscribe()
+    }
+
+    fn log_file(&self, id: &ContainerId) -> io::Result<PathBuf> {
+        self.0.runner.log_file(id)
+    }
+
+    fn exec<'a>(&'a self, id: &'a ContainerId, options: ExecOptions) -> BoxFuture<'a, Result<ExecSession, String>> {
+        Containers::exec(&*self.0.runner, id, options)
     }
 
     fn has_sandbox(&self, pod_uid: &str) -> bool {

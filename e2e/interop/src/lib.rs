@@ -104,12 +104,39 @@ impl Program {
     }
 }
 
+/// The module that has the release of Kubernetes for real clusters.
+const KUBERNETES: &str = "../cluster/kubernetes";
+
+/// Builds the `kubectl` of the release that real clusters are built from into a directory, with Go's build cache, and returns
+/// its path.
+pub fn build_kubectl(directory: &Path) -> Result<PathBuf, ProgramError> {
+    let unavailable = |reason: String| ProgramError::Unavailable(reason);
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join(KUBERNETES).join("go.mod");
+    let manifest = std::fs::read_to_string(manifest).map_err(|error| unavailable(format!("read go.mod: {error}")))?;
+    let version = manifest.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes ")?.split(' ').next());
+    let version = version.ok_or_else(|| unavailable("go.mod does not require k8s.io/kubernetes".to_owned()))?;
+    go(KUBERNETES, &["version"]).map_err(|reason| unavailable(format!("cannot run `go`: {reason}")))?;
+    go(KUBERNETES, &["mod", "download", "k8s.io/kubernetes", "k8s.io/kubectl"])
+        .map_err(|reason| unavailable(format!("Go cannot download modules: {reason}")))?;
+    let program = directory.join("kubectl");
+    // The flags of the real cluster's build, whose cache is used too.
+    let flags = format!(
+        "-s -w -X k8s.io/component-base/version.gitVersion={version} -X k8s.io/client-go/pkg/version.gitVersion={version}"
+    );
+    let mut build = Command::new("go");
+    build.args(["build", "-trimpath", "-buildvcs=false", "-ldflags", &flags, "-o"]).arg(&program);
+    build.arg("k8s.io/kubernetes/cmd/kubectl").env("CGO_ENABLED", "0");
+    run_go(KUBERNETES, &mut build).map_err(ProgramError::Build)?;
+    Ok(program)
+}
+
 /// Runs the `go` command in the directory of a module.
 fn go(module: &str, arguments: &[&str]) -> Result<(), String> {
-    let output = Command::new("go")
-        .args(arguments)
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(module))
-        .output()
-        .map_err(|error| error.to_string())?;
+    run_go(module, Command::new("go").args(arguments))
+}
+
+fn run_go(module: &str, command: &mut Command) -> Result<(), String> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(module);
+    let output = command.current_dir(directory).output().map_err(|error| error.to_string())?;
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }

@@ -122,6 +122,11 @@ fn core_list(resource: Resource, path: &str) -> ListType {
         },
         Resource::Namespace if path == "status.conditions" => ListType::Map(&["type"]),
         Resource::Pod => pod_list(path),
+        Resource::Service => match path {
+            "spec.ports" => ListType::Map(&["port", "protocol"]),
+            "status.conditions" => ListType::Map(&["type"]),
+            _ => ListType::Atomic,
+        },
         _ => ListType::Atomic,
     }
 }

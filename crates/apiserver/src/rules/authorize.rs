@@ -24,6 +24,18 @@ pub(crate) fn authorize(user: &User, access: &AccessRequest<'_>, policy: &Policy
     if policy.allows(user, &request) { Ok(()) } else { Err(refusal(user, access.resource, &request, &reason)) }
 }
 
+/// Authorizes a request to a resource that this server may not have, by RBAC alone.
+pub(crate) fn is_allowed(
+    user: &User,
+    verb: &str,
+    resource: &str,
+    namespace: Option<&str>,
+    name: Option<&str>,
+    policy: &Policy,
+) -> bool {
+    policy.allows(user, &Request { verb, resource, namespace, name })
+}
+
 /// Authorizes a list, watch or collection delete, after [`authorize`]: a node must select its own name with a field selector
 /// for `spec.nodeName`.
 pub(crate) fn authorize_selection(
@@ -135,8 +147,24 @@ fn authorize_node(node: &str, access: &AccessRequest<'_>) -> Result<(), String> 
         (Resource::Node | Resource::Pod, Some("status")) => allowed(matches!(verb, "update" | "patch"), ""),
         (Resource::Pod, Some("eviction")) => allowed(verb == "create", ""),
         (Resource::Event, None) => allowed(matches!(verb, "create" | "update" | "patch"), ""),
+        (Resource::Lease, None) => authorize_lease(node, access),
         _ => Err(String::new()),
     }
+}
+
+/// Checks the rules for leases: a node has one, in a namespace for leases of nodes.
+fn authorize_lease(node: &str, access: &AccessRequest<'_>) -> Result<(), String> {
+    let AccessRequest { verb, namespace, name, .. } = *access;
+    if !matches!(verb, "get" | "create" | "update" | "patch" | "delete") {
+        return Err("can only get, create, update, patch, or delete a node lease".to_owned());
+    }
+    if namespace != Some("kube-node-lease") {
+        return Err("can only access leases in the \"kube-node-lease\" system namespace".to_owned());
+    }
+    if verb != "create" && name != Some(node) {
+        return Err("can only access node lease with the same name as the requesting node".to_owned());
+    }
+    Ok(())
 }
 
 fn unrelated(node: &str) -> String {

@@ -20,10 +20,23 @@ pub(super) fn apply(resource: Resource, object: &mut Value) {
         Resource::DeviceClass => {}
         Resource::Node => node(object),
         Resource::Pod => pod(object),
-        Resource::Namespace | Resource::Event => {}
+        Resource::Service => service(object),
+        Resource::Namespace | Resource::Event | Resource::ConfigMap | Resource::Lease => {}
     }
     if let (false, Some(metadata)) = (resource.namespaced(), object.get_mut("metadata")) {
         remove(metadata, &["namespace"]);
+    }
+}
+
+fn service(object: &mut Value) {
+    if let Some(spec) = at_mut(object, &["spec"]) {
+        default_to(spec, "type", "ClusterIP");
+        default_to(spec, "sessionAffinity", "None");
+        for port in list_mut(spec, &["ports"]) {
+            default_to(port, "protocol", "TCP");
+            let number = get(port, "port").cloned().unwrap_or_default();
+            default_to(port, "targetPort", number);
+        }
     }
 }
 

@@ -25,7 +25,13 @@ pub(super) fn drop_fields(resource: Resource, new: &mut Value, old: Option<&Valu
                 remove(&mut new["spec"], &["extendedResourceName"]);
             }
         }
-        Resource::Node | Resource::Pod | Resource::Namespace | Resource::Event => {}
+        Resource::Node
+        | Resource::Pod
+        | Resource::Namespace
+        | Resource::Event
+        | Resource::ConfigMap
+        | Resource::Service
+        | Resource::Lease => {}
     }
 }
 

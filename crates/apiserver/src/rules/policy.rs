@@ -148,6 +148,18 @@ impl Policy {
         self
     }
 
+    /// Returns what a user may do in a namespace: verbs, resources and names of each rule.
+    pub(crate) fn rules_of<'a>(
+        &'a self,
+        user: &'a super::User,
+        namespace: &'a str,
+    ) -> impl Iterator<Item = (&'a [String], &'a [String], &'a [String])> {
+        let bound = self.bindings.iter().filter(|(subject, _)| subject.matches(user)).map(|(_, rule)| rule);
+        bound
+            .filter(move |rule| rule.namespace.as_deref().is_none_or(|own| own == namespace))
+            .map(|rule| (&rule.verbs[..], &rule.resources[..], &rule.names[..]))
+    }
+
     pub(super) fn allows(&self, user: &super::User, request: &Request<'_>) -> bool {
         self.bindings.iter().any(|(subject, rule)| subject.matches(user) && rule.allows(request))
     }

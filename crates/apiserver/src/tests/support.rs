@@ -98,6 +98,16 @@ impl Client {
         self.json(Method::GET, path, &Value::Null).await
     }
 
+    /// Gets a path in one of the forms of an `Accept` header. Returns code, media type and content.
+    pub(super) async fn get_as(&self, path: &str, accept: &str) -> (u16, String, Value) {
+        let request = Request::get(path).header("accept", accept).body(Body::empty()).unwrap();
+        let answer = self.client.send(request).await.unwrap();
+        let status = answer.status().as_u16();
+        let kind = answer.headers()["content-type"].to_str().unwrap().to_owned();
+        let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, kind, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+    }
+
     pub(super) async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         self.json(Method::POST, path, body).await
     }
@@ -120,7 +130,12 @@ impl Client {
 
     /// Starts a watch.
     pub(super) async fn watch(&self, path: &str) -> Lines {
-        let request = Request::get(path).body(Body::empty()).unwrap();
+        self.watch_as(path, "application/json").await
+    }
+
+    /// Starts a watch in one of the forms of an `Accept` header.
+    pub(super) async fn watch_as(&self, path: &str, accept: &str) -> Lines {
+        let request = Request::get(path).header("accept", accept).body(Body::empty()).unwrap();
         let answer = self.client.send(request).await.unwrap();
         Lines { status: answer.status().as_u16(), body: answer.into_body(), rest: Vec::new() }
     }

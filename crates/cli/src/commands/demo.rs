@@ -129,6 +129,8 @@ async fn keep(node: &Node, pod: &drakkar_node::PodHandle<'_>, container: &str) -
     let directory = node.directory().display().to_string();
     print_line(&format!("  export KUBECONFIG={}", kubeconfig.display()))?;
     print_line("  kubectl get pods,resourceclaims,resourceslices")?;
+    print_line(&format!("  kubectl describe pod {}", pod.name()))?;
+    print_line(&format!("  kubectl exec -it {} -c {container} -- sh", pod.name()))?;
     print_line(&format!("  find {directory} -name '*.json'"))?;
     if let Some(pid) = pod.process(container) {
         print_line(&format!("  drakkar --root /proc/{pid}/root list"))?;

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use drakkar_apiserver::{ExecOptions, ExecSession};
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 
@@ -42,6 +45,16 @@ pub trait Containers: Send + Sync + 'static {
     /// Removes the sandboxes of a pod, after its containers.
     fn remove_sandbox<'a>(&'a self, _pod_uid: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(async {})
+    }
+
+    /// Returns the file with the output of a container.
+    fn log_file(&self, id: &ContainerId) -> io::Result<PathBuf> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, format!("the runtime keeps no log of container {id}")))
+    }
+
+    /// Starts a program in a running container. The error is for people.
+    fn exec<'a>(&'a self, id: &'a ContainerId, _options: ExecOptions) -> BoxFuture<'a, Result<ExecSession, String>> {
+        Box::pin(async move { Err(format!("the runtime runs no other program in container {id}")) })
     }
 
     /// Returns the addresses of a pod.
@@ -115,6 +128,14 @@ impl Containers for Runner {
 
     fn subscribe(&self) -> watch::Receiver<u64> {
         Self::subscribe(self)
+    }
+
+    fn log_file(&self, id: &ContainerId) -> io::Result<PathBuf> {
+        Self::log_file(self, id)
+    }
+
+    fn exec<'a>(&'a self, id: &'a ContainerId, options: ExecOptions) -> BoxFuture<'a, Result<ExecSession, String>> {
+        Box::pin(async move { self.attach(id, options).await.map_err(|error| error.to_string()) })
     }
 }
 

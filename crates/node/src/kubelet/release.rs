@@ -40,6 +40,15 @@ impl fmt::Display for NoService {
 }
 
 impl Release {
+    /// Returns the version that a kubelet of this release reports.
+    pub(super) fn version(self) -> &'static str {
+        match self {
+            Self::V1_37 => "v1.37.1",
+            Self::V1_36 => "v1.36.0",
+            Self::V1_33 => "v1.33.0",
+        }
+    }
+
     fn known(self) -> &'static [DraService] {
         match self {
             Self::V1_37 | Self::V1_36 => &[DraService::V1, DraService::V1beta1],

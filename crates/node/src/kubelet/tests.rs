@@ -10,17 +10,29 @@ use crate::runner::{self, Runner};
 
 #[tokio::test]
 async fn a_kubelet_registers_its_node() {
+    use k8s_openapi::api::coordination::v1::Lease;
     use k8s_openapi::api::core::v1::Node;
     let node = TestNode::new().await;
     let kubelet = node.kubelet().await;
     let api: kube::Api<Node> = kube::Api::all(node.api.server.admin());
     loop {
-        let found = api.get_opt("node-1").await.unwrap().and_then(|node| node.status?.conditions);
-        if found.is_some_and(|conditions| conditions[0].type_ == "Ready" && conditions[0].status == "True") {
+        let status = api.get_opt("node-1").await.unwrap().and_then(|node| node.status).unwrap_or_default();
+        let conditions = status.conditions.unwrap_or_default();
+        if conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True") {
+            assert_eq!(status.node_info.unwrap().kubelet_version, "v1.37.1");
+            assert!(status.capacity.unwrap().contains_key("cpu"));
             break;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    let leases: kube::Api<Lease> = kube::Api::namespaced(node.api.server.admin(), "kube-node-lease");
+    let lease = loop {
+        if let Some(lease) = leases.get_opt("node-1").await.unwrap() {
+            break lease;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some("node-1"));
     kubelet.stop().await;
 }
 

@@ -1,9 +1,12 @@
 //! The container runner as the kubelet uses it. It keeps the node's directory: the tasks of a killed kubelet, and with them
 //! the last containers, can end a little later than the node.
 
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use drakkar_apiserver::{ExecOptions, ExecSession};
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 
@@ -37,5 +40,13 @@ impl Containers for NodeContainers {
 
     fn subscribe(&self) -> watch::Receiver<u64> {
         self.runner.subscribe()
+    }
+
+    fn log_file(&self, id: &ContainerId) -> io::Result<PathBuf> {
+        self.runner.log_file(id)
+    }
+
+    fn exec<'a>(&'a self, id: &'a ContainerId, options: ExecOptions) -> BoxFuture<'a, Result<ExecSession, String>> {
+        Containers::exec(&*self.runner, id, options)
     }
 }

@@ -35,6 +35,8 @@ const MAX_OPEN_ATTEMPTS: usize = 16;
 pub(super) enum ChildAction {
     /// Starts a session, and so leaves that of the parent and its process group.
     Session,
+    /// Makes a terminal the one of its session.
+    ControllingTerminal(OwnedFd),
     /// Enters new namespaces.
     Unshare(UnshareFlags),
     /// Writes a kernel file: the maps of a user namespace.
@@ -212,6 +214,7 @@ impl ChildAction {
     pub(super) fn run(&self, state: &mut ChildState<'_>) -> Result<()> {
         match self {
             Self::Session => rustix::process::setsid().map(drop),
+            Self::ControllingTerminal(terminal) => rustix::process::ioctl_tiocsctty(terminal),
             Self::Unshare(flags) => spawn::unshare(*flags),
             Self::Write { path, text } => write(path, text),
             Self::SendNamespaces(kinds) => namespaces::send(state.channel, kinds, &spawn::NAMESPACES),
@@ -373,6 +376,7 @@ impl fmt::Display for ChildAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Session => f.write_str("start a session"),
+            Self::ControllingTerminal(_) => f.write_str("take a terminal"),
             Self::Unshare(flags) if flags.contains(UnshareFlags::NEWUSER) => {
                 f.write_str("create a user namespace with mount and other namespaces")
             }

@@ -2,21 +2,18 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
-use std::thread::Builder;
 use std::time::SystemTime;
 
 use drakkar_cdi::Mount;
-use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 use rustix::thread::LinkNameSpaceType;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::oneshot;
 
+use super::HostPath;
 use super::cdi::{Cache, Edits};
-use super::containers::{Backend, Container, Containers, ExecContext, pid};
+use super::containers::{Backend, Container, Containers, ExecContext};
 use super::error::Error;
 use super::guard::Guard;
 use super::isolation::Isolation;
@@ -27,7 +24,6 @@ use super::oci::{OciContainer, Watch};
 use super::root::{InvalidPath, MountPoints};
 use super::spawn::Spawned;
 use super::spec::{ContainerId, ContainerInfo, ContainerSpec, Exit, State};
-use super::{ExecProcess, HostPath};
 
 /// The default `PATH`.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -269,44 +265,6 @@ impl Launcher {
         }
         Err(Failure::Setup(format!("{} run", runtime.display()), io::Error::other(message)))
     }
-
-    /// Starts a program in a running container, and a thread that reads its output.
-    pub(super) fn exec(&self, id: &ContainerId, command: &[String]) -> Result<ExecProcess, Error> {
-        let Some(program_name) = command.first() else {
-            return Err(Error::NoCommand { container: id.to_string() });
-        };
-        let context = self.containers.with(id, |container| {
-            matches!(container.info.state, State::Running { .. }).then(|| Arc::clone(&container.exec_context))
-        })?;
-        let context = context.ok_or_else(|| Error::NotRunning(id.clone()))?;
-        let ExecContext { env, working_dir, groups, backend, .. } = &*context;
-        let spawned = match backend {
-            Backend::Native(namespaces) => {
-                let namespaces = namespaces.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                // The container may have exited meanwhile.
-                let namespaces = namespaces.ok_or_else(|| Error::NotRunning(id.clone()))?;
-                let program = Program { command, env, working_dir, groups };
-                native::join(&namespaces, &program)
-            }
-            Backend::Oci(container) => native::run_plain(container.exec(command)),
-        };
-        let child = spawned.map_err(|failure| explain(id.as_str(), program_name, failure))?.child;
-        let handle = pidfd_open(pid(&child), PidfdFlags::empty());
-        let (sender, output) = oneshot::channel();
-        let reader = Builder::new().name("container-exec".to_owned()).stack_size(128 << 10);
-        // If the thread cannot be started, the child is dropped unreaped: it is killed and reaped below.
-        let read = reader.spawn(move || {
-            let _ = sender.send(child.wait_with_output());
-        });
-        if let Err(error) = read {
-            if let Ok(handle) = &handle {
-                let _ = pidfd_send_signal(handle, Signal::KILL)
-                    .and_then(|()| waitid(WaitId::PidFd(handle.as_fd()), WaitIdOptions::EXITED));
-            }
-            return Err(Error::Thread(format!("start a thread that reads output: {error}")));
-        }
-        Ok(ExecProcess { handle: handle.ok(), output })
-    }
 }
 
 type Outcome = Result<(std::process::Child, Backend), Failure>;
@@ -315,7 +273,7 @@ fn name(spec: &ContainerSpec) -> String {
     format!("{}/{}/{}", spec.namespace, spec.pod_name, spec.name)
 }
 
-fn explain(container: &str, program: &str, failure: Failure) -> Error {
+pub(super) fn explain(container: &str, program: &str, failure: Failure) -> Error {
     let container = container.to_owned();
     match failure {
         Failure::Path(invalid) => path_error(&container, invalid),

@@ -14,6 +14,7 @@ use rustix::thread::LinkNameSpaceType;
 
 use super::cdi::Edits;
 use super::child_action::ChildAction;
+use super::exec::Connection;
 use super::limit::Limit;
 use super::namespaces::{self, Namespaces};
 use super::pod_namespaces::PodNamespaces;
@@ -81,16 +82,20 @@ pub(super) fn start(
     run(command, actions, pid_namespace(user_namespace))
 }
 
-/// Runs a program in the namespaces of a running container, with its output in pipes.
-pub(super) fn join(namespaces: &Namespaces, program: &Program<'_>) -> Result<Spawned, Failure> {
-    let mut actions = vec![ChildAction::Session];
+/// Runs a program in the namespaces of a running container, connected as told.
+pub(super) fn join(
+    namespaces: &Namespaces,
+    program: &Program<'_>,
+    connection: &Connection,
+) -> Result<Spawned, Failure> {
+    let mut actions = session(connection)?;
     let processes = namespaces.get(LinkNameSpaceType::ProcessID);
     for (kind, namespace) in namespaces.iter().filter(|(kind, _)| *kind != LinkNameSpaceType::ProcessID) {
         actions.push(ChildAction::Join { namespace: namespace.try_clone().map_err(Failure::Program)?, kind });
     }
     actions.extend(final_actions(namespaces.get(LinkNameSpaceType::User).is_some(), program)?);
     let mut command = command(program);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    connect(&mut command, connection)?;
     run(command, actions, processes.map_or(PidNamespace::Inherit, |namespace| PidNamespace::Join(namespace.as_fd())))
 }
 
@@ -98,6 +103,36 @@ pub(super) fn join(namespaces: &Namespaces, program: &Program<'_>) -> Result<Spa
 pub(super) fn run_plain(command: Command) -> Result<Spawned, Failure> {
     let actions = vec![ChildAction::Session, ChildAction::CloseOthers, die_with_parent()?];
     run(command, actions, PidNamespace::Inherit)
+}
+
+/// Runs a command like [`run_plain`], connected as told.
+pub(super) fn run_connected(mut command: Command, connection: &Connection) -> Result<Spawned, Failure> {
+    connect(&mut command, connection)?;
+    let mut actions = session(connection)?;
+    actions.extend([ChildAction::CloseOthers, die_with_parent()?]);
+    run(command, actions, PidNamespace::Inherit)
+}
+
+fn session(connection: &Connection) -> Result<Vec<ChildAction>, Failure> {
+    let mut actions = vec![ChildAction::Session];
+    if let Connection::Terminal(terminal) = connection {
+        actions.push(ChildAction::ControllingTerminal(terminal.try_clone().map_err(Failure::Program)?));
+    }
+    Ok(actions)
+}
+
+fn connect(command: &mut Command, connection: &Connection) -> Result<(), Failure> {
+    match connection {
+        Connection::Pipes { stdin } => {
+            command.stdin(if *stdin { Stdio::piped() } else { Stdio::null() });
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        Connection::Terminal(terminal) => {
+            let end = || terminal.try_clone().map_err(Failure::Program);
+            command.stdin(end()?).stdout(end()?).stderr(end()?);
+        }
+    }
+    Ok(())
 }
 
 /// Tries to set up a container, and returns what fails.

@@ -20,6 +20,7 @@ use rustix::process::{PidfdFlags, Signal, pidfd_open};
 
 use super::cdi::Edits;
 use super::containers::pid;
+use super::exec::Connection;
 use super::native::{Extras, Program};
 use super::root::HostDirectories;
 
@@ -64,10 +65,13 @@ impl OciContainer {
     }
 
     /// Returns the command that runs a program in the container.
-    pub(super) fn exec(&self, program: &[String]) -> Command {
+    pub(super) fn exec(&self, program: &[String], connection: &Connection) -> Command {
         let mut command = self.command();
-        command.arg("exec").arg(&self.id).args(program);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.arg("exec");
+        if matches!(connection, Connection::Terminal(_)) {
+            command.arg("--tty");
+        }
+        command.arg(&self.id).args(program);
         command
     }
 

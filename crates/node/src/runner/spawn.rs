@@ -8,7 +8,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -206,6 +206,25 @@ pub(super) fn set_attributes(tree: BorrowedFd<'_>, attributes: MountAttributes) 
     check(result)
 }
 
+/// Opens a terminal: our end, and that of a program. rustix has the calls in a feature that nothing else here needs.
+pub(super) fn open_terminal() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let ours = rustix::fs::openat(CWD, c"/dev/ptmx", flags, Mode::empty())?;
+    let unlocked: libc::c_int = 0;
+    // SAFETY: the kernel reads the number that the pointer leads to, and keeps no pointer.
+    if unsafe { libc::ioctl(ours.as_raw_fd(), libc::TIOCSPTLCK, &raw const unlocked) } != 0 {
+        return Err(last_error());
+    }
+    let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+    // SAFETY: only numbers are passed.
+    let theirs = unsafe { libc::ioctl(ours.as_raw_fd(), libc::TIOCGPTPEER, flags) };
+    if theirs < 0 {
+        return Err(last_error());
+    }
+    // SAFETY: the kernel has just opened it for us, and nothing else has it.
+    Ok((ours, unsafe { OwnedFd::from_raw_fd(theirs) }))
+}
+
 /// Installs a seccomp filter for this process and its children. For the child of a fork.
 pub(super) fn filter_calls(filter: &[libc::sock_filter]) -> rustix::io::Result<()> {
     let len = libc::c_ushort::try_from(filter.len()).map_err(|_too_long| Errno::INVAL)?;
@@ -239,5 +258,9 @@ fn check(result: libc::c_long) -> rustix::io::Result<()> {
     if result == 0 {
         return Ok(());
     }
-    Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+    Err(last_error())
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
