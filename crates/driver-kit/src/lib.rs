@@ -3,6 +3,7 @@
 
 pub mod attributes;
 pub mod background;
+pub mod cdi;
 pub mod config;
 pub mod device_name;
 pub mod files;

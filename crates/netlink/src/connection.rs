@@ -3,6 +3,7 @@
 //! What can be read and changed is in the modules of links, addresses, routes and rules, each of which extends
 //! [`Connection`].
 
+use std::path::Path;
 use std::time::Duration;
 
 use netlink_packet_core::Emitable;
@@ -27,6 +28,12 @@ impl Connection {
     /// Opens a connection inside a namespace.
     pub fn open(namespace: &Namespace) -> Result<Self> {
         Ok(Self { socket: Socket::open(namespace, NETLINK_ROUTE, TIMEOUT)?.strict()? })
+    }
+
+    /// Opens the namespace at a path and a connection inside, which costs one visit of the namespace instead of two.
+    pub fn open_at(path: impl AsRef<Path>) -> Result<(Namespace, Self)> {
+        let (namespace, socket) = Socket::open_at(path.as_ref(), NETLINK_ROUTE, TIMEOUT)?;
+        Ok((namespace, Self { socket: socket.strict()? }))
     }
 
     /// Sets the time that the kernel has for an answer to one request.

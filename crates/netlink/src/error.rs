@@ -64,6 +64,14 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
+    /// A socket for packets cannot be opened or used.
+    #[error("{operation}: {source}")]
+    Packet {
+        /// The interface and what was tried.
+        operation: String,
+        /// The system's error.
+        source: io::Error,
+    },
     /// A network namespace cannot be opened, entered or made.
     #[error("network namespace {}: {operation}: {source}", .path.display())]
     Namespace {
@@ -97,9 +105,10 @@ impl Error {
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Refused { errno, .. } => Some(*errno),
-            Self::Socket { source, .. } | Self::Namespace { source, .. } | Self::Setting { source, .. } => {
-                Errno::from_io_error(source)
-            }
+            Self::Socket { source, .. }
+            | Self::Packet { source, .. }
+            | Self::Namespace { source, .. }
+            | Self::Setting { source, .. } => Errno::from_io_error(source),
             _ => None,
         }
     }

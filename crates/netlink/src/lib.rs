@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod conflict;
 mod connection;
 mod error;
 mod event;
@@ -19,6 +20,7 @@ mod wire;
 pub use rustix::io::Errno;
 
 pub use self::address::{Address, AddressScope, DadState, NewAddress};
+pub use self::conflict::{Conflict, ConflictMonitor, ConflictProtocol};
 pub use self::connection::Connection;
 pub use self::error::{Error, Result};
 pub use self::event::{Event, Monitor};

@@ -57,20 +57,28 @@ pub struct Namespace {
 impl Namespace {
     /// Opens the namespace at a path, such as `/var/run/netns/cni-…` or `/proc/1/ns/net`.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
-        let path = path.into();
-        // Not blocking: a FIFO in its place must not stop the caller.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = match openat(CWD, &path, flags, Mode::empty()) {
-            Ok(file) => file,
-            // A socket, which cannot be opened.
-            Err(Errno::NXIO) => return Err(Error::NotANamespace { path }),
-            Err(errno) => return Err(Error::Namespace { path, operation: "open", source: errno.into() }),
-        };
-        let namespace = Self::from_file(file, path)?;
+        let (namespace, ()) = Self::open_and_run(path, || ())?;
+        Ok(namespace)
+    }
+
+    /// Opens the namespace at a path and [runs](Self::run) a function inside, in one visit.
+    pub fn open_and_run<T: Send>(path: impl Into<PathBuf>, function: impl FnOnce() -> T + Send) -> Result<(Self, T)> {
+        let namespace = Self::open_file(path.into())?;
         // Other kinds of namespaces are in the same file system. Entering checks the kind.
-        match namespace.run(|| ()) {
-            Ok(()) => Ok(namespace),
+        match namespace.run(function) {
+            Ok(result) => Ok((namespace, result)),
             Err(error) if error.errno() == Some(Errno::INVAL) => Err(Error::NotANamespace { path: namespace.path }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens the namespace at a path if it is the one with this identity, without a visit: whatever kind of namespace is at
+    /// the path, its identity is of no other. `None` if something else is there, or nothing.
+    pub fn open_identified(path: impl Into<PathBuf>, id: NamespaceId) -> Result<Option<Self>> {
+        match Self::open_file(path.into()) {
+            Ok(namespace) => Ok(Some(namespace).filter(|namespace| namespace.id == id)),
+            Err(Error::NotANamespace { .. }) => Ok(None),
+            Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -101,6 +109,18 @@ impl Namespace {
         match self.file.try_clone() {
             Ok(file) => Ok(Self { file, path: self.path.clone(), id: self.id, settings: self.settings.clone() }),
             Err(source) => Err(Error::Namespace { path: self.path.clone(), operation: "open once more", source }),
+        }
+    }
+
+    /// Opens a namespace of any kind.
+    fn open_file(path: PathBuf) -> Result<Self> {
+        // Not blocking: a FIFO in its place must not stop the caller.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        match openat(CWD, &path, flags, Mode::empty()) {
+            Ok(file) => Self::from_file(file, path),
+            // A socket, which cannot be opened.
+            Err(Errno::NXIO) => Err(Error::NotANamespace { path }),
+            Err(errno) => Err(Error::Namespace { path, operation: "open", source: errno.into() }),
         }
     }
 
@@ -163,7 +183,16 @@ impl Namespace {
 impl Namespace {
     /// Reads a setting of the namespace, by its path below `/proc/sys` such as `net/ipv4/conf/eth0/rp_filter`.
     pub fn setting(&self, path: &str) -> Result<String> {
-        let content = self.run(|| std::fs::read_to_string(self.settings.join(path)))?;
+        self.run(|| self.read_setting(path))?
+    }
+
+    /// Reads settings of the namespace in one visit, each by its path below `/proc/sys`. The first error ends it.
+    pub fn settings<'a>(&self, paths: impl IntoIterator<Item = &'a str> + Send) -> Result<Vec<String>> {
+        self.run(|| paths.into_iter().map(|path| self.read_setting(path)).collect())?
+    }
+
+    fn read_setting(&self, path: &str) -> Result<String> {
+        let content = std::fs::read_to_string(self.settings.join(path));
         let content = content.map_err(|source| self.setting_error(path, source))?;
         Ok(content.trim_end().to_owned())
     }

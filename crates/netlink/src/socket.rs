@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use netlink_packet_core::{
@@ -51,14 +52,17 @@ impl fmt::Debug for Socket {
 impl Socket {
     /// Opens a socket of a netlink protocol inside a namespace.
     pub(crate) fn open(namespace: &Namespace, protocol: isize, timeout: Duration) -> Result<Self> {
-        let open = || -> io::Result<netlink_sys::Socket> {
-            let mut socket = netlink_sys::Socket::new(protocol)?;
-            socket.bind_auto()?;
-            socket.set_ext_ack(true)?;
-            socket.set_cap_ack(true)?;
-            Ok(socket)
-        };
-        let socket = namespace.run(open)?;
+        Self::new(namespace, namespace.run(|| open(protocol))?, timeout)
+    }
+
+    /// Opens a namespace and a socket inside, in one visit.
+    pub(crate) fn open_at(path: &Path, protocol: isize, timeout: Duration) -> Result<(Namespace, Self)> {
+        let (namespace, socket) = Namespace::open_and_run(path, || open(protocol))?;
+        let socket = Self::new(&namespace, socket, timeout)?;
+        Ok((namespace, socket))
+    }
+
+    fn new(namespace: &Namespace, socket: io::Result<netlink_sys::Socket>, timeout: Duration) -> Result<Self> {
         let socket = socket.map_err(|source| failed(format_args!("open in {}", namespace.path().display()), source))?;
         Ok(Self { socket, sequence: 0, timeout, buffer: vec![0; BUFFER] })
     }
@@ -193,6 +197,15 @@ impl Socket {
             }
         }
     }
+}
+
+/// Opens a socket in the network namespace of the calling thread.
+fn open(protocol: isize) -> io::Result<netlink_sys::Socket> {
+    let mut socket = netlink_sys::Socket::new(protocol)?;
+    socket.bind_auto()?;
+    socket.set_ext_ack(true)?;
+    socket.set_cap_ack(true)?;
+    Ok(socket)
 }
 
 /// Reads the kernel's verdict on a request: the end of a table, an acknowledgement, or an error.

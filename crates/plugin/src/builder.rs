@@ -30,6 +30,9 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(600);
 const CONCURRENCY: usize = 16;
 
 /// What containers see of a request for which the driver returned no devices, until its first update.
+///
+/// A request with a gate is also one for which the driver returned devices without metadata: containers get their CDI devices,
+/// and are not created before the first update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeferredMetadata {
     /// An empty file.

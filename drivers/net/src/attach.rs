@@ -5,7 +5,7 @@
 //! 1. [`Attachment::inspect`] only reads: what the interface is, whether name and addresses are free in the pod.
 //! 2. The caller writes the [`Attachment`] to the journal. From here on everything can be taken back by it alone.
 //! 3. [`attach`] marks the interface on the host (its alias becomes the claim's mark), moves it with name, MTU and hardware
-//!    address in one request, and configures it in the pod: settings, addresses, up, routes, rules, RDMA device.
+//!    address in one request, and configures it in the pod: settings, up, addresses that no other host has, routes, rules, RDMA device.
 //! 4. [`attach`] reads it back. What is reported is what the kernel has, not what was asked for.
 //!
 //! Each step looks first and does what is missing. If one fails, what was done is taken back with
@@ -14,6 +14,7 @@
 //! because nothing gets through a parent that is down, and it stays up, because others may be on it.
 
 mod configure;
+mod duplicates;
 mod error;
 mod former;
 mod identity;
@@ -41,13 +42,15 @@ use crate::restore::{Outcome, restore};
 pub struct Limits {
     /// The moment at which nothing more is begun, and what was done is taken back.
     pub deadline: Option<Instant>,
-    /// The time for duplicate address detection.
+    /// The time for duplicate address detection of IPv6.
     pub dad: Duration,
+    /// The time to wait for the answer to an ARP probe, instead of the one that the plan's detection has.
+    pub arp: Option<Duration>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { deadline: None, dad: Duration::from_secs(1) }
+        Self { deadline: None, dad: Duration::from_secs(1), arp: None }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::attach::{
     self, AttachError, AttachFailure, Attached, Attachment, InterfacePlan, Limits, PodNamespace, RdmaIdentity,
 };
 use crate::kernel::Kernel;
-use crate::restore::{self, Restored};
+use crate::restore::{self, Restored, locate};
 
 /// The time to wait for the kernel to end a namespace and give its interfaces back.
 const NAMESPACE_END: Duration = Duration::from_millis(500);
@@ -62,6 +62,21 @@ impl From<Attached> for PodInterface {
     }
 }
 
+/// An attached interface, as it is found in its pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InPod {
+    /// The pod's namespace is gone.
+    NoNamespace,
+    /// The interface is not in the pod.
+    Missing,
+    /// It is there.
+    Found {
+        is_up: bool,
+        /// `None`: its driver does not tell.
+        carrier: Option<bool>,
+    },
+}
+
 /// Attaches interfaces to pods, and brings them back. All methods block.
 pub(crate) trait Attacher: fmt::Debug + Send + Sync + 'static {
     /// Returns what has to be in the journal before an interface is attached. Changes nothing.
@@ -81,6 +96,9 @@ pub(crate) trait Attacher: fmt::Debug + Send + Sync + 'static {
 
     /// Takes note of an interface that is in a pod, also since before a restart of the driver: it must not end with the pod's namespace.
     fn keep(&self, _attachment: &Attachment) {}
+
+    /// Looks for an attached interface in its pod.
+    fn look(&self, attachment: &Attachment) -> drakkar_netlink::Result<InPod>;
 
     /// Returns an RDMA device of the host by name.
     fn rdma(&self, name: &str) -> drakkar_netlink::Result<Option<RdmaIdentity>>;
@@ -118,6 +136,13 @@ impl Attacher for Kernel {
 
     fn keep(&self, attachment: &Attachment) {
         Self::keep(self, attachment);
+    }
+
+    fn look(&self, attachment: &Attachment) -> drakkar_netlink::Result<InPod> {
+        let PodNamespace { path, id } = &attachment.namespace;
+        let Some(mut pod) = self.pod_if_there(path, *id)? else { return Ok(InPod::NoNamespace) };
+        let found = locate::in_pod(&mut pod, attachment)?;
+        Ok(found.map_or(InPod::Missing, |link| InPod::Found { is_up: link.is_up, carrier: link.carrier }))
     }
 
     fn rdma(&self, name: &str) -> drakkar_netlink::Result<Option<RdmaIdentity>> {

@@ -24,6 +24,9 @@ pub const MAC: &str = "mac";
 /// The driver of the device behind the interface.
 pub const DRIVER: &str = "driver";
 
+/// The name of the RDMA device of the interface.
+pub const RDMA_DEVICE: &str = "rdmaDevice";
+
 /// The names that the driver publishes, which a rule cannot replace.
 const OWN: [&str; 26] = [
     PCI_BUS_ID,
@@ -39,7 +42,7 @@ const OWN: [&str; 26] = [
     "duplex",
     "state",
     "rdma",
-    "rdmaDevice",
+    RDMA_DEVICE,
     "ipv4",
     "ipv6",
     "parent",
@@ -84,7 +87,7 @@ pub fn of_interface(inventory: &Inventory, interface: &HostInterface, numa: &Num
     set(&mut attributes, "duplex", interface.device.duplex.as_deref().map(text));
     set(&mut attributes, "state", Some(text(&link.state.to_string())));
     set(&mut attributes, "rdma", Some(interface.rdma.is_some().into()));
-    set(&mut attributes, "rdmaDevice", interface.rdma.as_deref().map(text));
+    set(&mut attributes, RDMA_DEVICE, interface.rdma.as_deref().map(text));
     set(&mut attributes, "ipv4", Some(interface.reachable_addresses().any(|address| address.is_ipv4()).into()));
     set(&mut attributes, "ipv6", Some(interface.reachable_addresses().any(|address| address.is_ipv6()).into()));
     let parent = link.parent.filter(|parent| parent.namespace.is_none() && link.kind != LinkKind::Veth);

@@ -37,6 +37,7 @@ mod sysctl;
 mod tests;
 mod validate;
 mod values;
+mod words;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -49,9 +50,9 @@ pub use self::merge::{Layer, Merged};
 #[cfg(feature = "driver")]
 pub use self::of_claim::ClaimConfigError;
 pub use self::sysctl::{PLACEHOLDER, Sysctl};
-pub use self::values::{
-    AddressRange, DeviceDriver, Family, InterfaceName, Ipvlan, IpvlanFlag, IpvlanMode, MacAddress, Macvlan,
-    MacvlanMode, Route, RouteScope, Rule, Vlan, VlanProtocol,
+pub use self::values::{AddressRange, Family, InterfaceName, Ipvlan, MacAddress, Macvlan, Route, Rule, Vlan};
+pub use self::words::{
+    DeviceDriver, DuplicateDetection, IpvlanFlag, IpvlanMode, MacvlanMode, RouteScope, VlanProtocol,
 };
 
 /// The version of the parameters.
@@ -80,6 +81,9 @@ pub struct ClaimConfig {
     /// Ranges of which the interface gets one address each. They are of this node: nodes do not share a range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address_ranges: Option<Vec<AddressRange>>,
+    /// How is looked for other hosts that have one of the addresses. Quick by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duplicate_detection: Option<DuplicateDetection>,
     /// Routes through the interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub routes: Option<Vec<Route>>,

@@ -45,7 +45,7 @@ pub(crate) use self::recover::Recovery;
 use self::turns::Turns;
 use crate::attacher::Attacher;
 use crate::binder::Binder;
-use crate::journal::{Journal, Phase, Record};
+use crate::journal::{Journal, Phase, Place, Record};
 use crate::plan::{HeldInterface, Holding};
 
 /// The claims of this node.
@@ -123,6 +123,11 @@ impl Claims {
         records.values().find(is_it).cloned()
     }
 
+    /// Returns the UIDs of all claims.
+    pub(crate) fn uids(&self) -> BTreeSet<ClaimUid> {
+        self.claims(|_| true)
+    }
+
     /// Returns the records of a pod's claims.
     pub(crate) fn of_pod(&self, pod_uid: &str) -> Vec<Record> {
         self.records().values().filter(|record| record.is_for(pod_uid)).cloned().collect()
@@ -144,6 +149,18 @@ impl Claims {
             is_gone: device.interface().is_some_and(|interface| interface.is_lost),
         });
         held.collect()
+    }
+
+    /// Returns where the interfaces of claims are that are in pods, each with the name of its device. Those on top of a shared interface
+    /// are not among them.
+    pub(crate) fn places(&self) -> Vec<(String, Place)> {
+        let records = self.records();
+        let devices = records.values().flat_map(|record| &record.devices).filter(|device| !device.is_shared);
+        let places = devices.filter_map(|device| match &device.interface()?.phase {
+            Phase::Attached { place, .. } => Some((device.device.clone(), place.clone())),
+            _ => None,
+        });
+        places.collect()
     }
 
     /// Returns how many devices claims have, and how many of them are interfaces in pods.

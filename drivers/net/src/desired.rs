@@ -8,7 +8,7 @@ use drakkar_plugin::ClaimRef;
 use ipnet::IpNet;
 
 use crate::attach::{Identity, InterfacePlan, PLACEHOLDER, RdmaIdentity};
-use crate::claim_config::{self, ClaimConfig, Family, Route, Rule};
+use crate::claim_config::{self, ClaimConfig, DuplicateDetection, Family, Route, Rule};
 
 /// The part of a firewall mark that a rule compares: all of it.
 const WHOLE_MARK: u32 = u32::MAX;
@@ -39,6 +39,7 @@ pub(crate) fn interface_plan(mark: String, chosen: Chosen, config: &ClaimConfig)
     let Chosen { host, name, addresses, rdma } = chosen;
     let hardware_address = config.mac_address.and_then(|mac| HardwareAddress::new(mac.octets()).ok());
     let sysctls = config.sysctls.iter().flatten();
+    let duplicate_detection = config.duplicate_detection.unwrap_or_default();
     InterfacePlan {
         mark,
         host,
@@ -46,12 +47,19 @@ pub(crate) fn interface_plan(mark: String, chosen: Chosen, config: &ClaimConfig)
         name,
         mtu: config.mtu,
         hardware_address,
-        addresses: addresses.into_iter().map(NewAddress::new).collect(),
+        addresses: addresses.into_iter().map(|address| new_address(address, duplicate_detection)).collect(),
+        duplicate_detection,
         routes: config.routes.iter().flatten().map(|one| route(config, one)).collect(),
         rules: config.rules.iter().flatten().flat_map(rules).collect(),
         settings: sysctls.map(|(sysctl, value)| (sysctl.file(PLACEHOLDER), value.to_string())).collect(),
         rdma,
     }
+}
+
+fn new_address(address: IpNet, detection: DuplicateDetection) -> NewAddress {
+    let is_unchecked = detection == DuplicateDetection::Off && address.addr().is_ipv6();
+    let address = NewAddress::new(address);
+    if is_unchecked { address.without_dad() } else { address }
 }
 
 fn child(config: &ClaimConfig) -> Option<Child> {
@@ -123,7 +131,7 @@ mod tests {
     fn plan(config: &str) -> InterfacePlan {
         let host =
             Identity { name: "eth1".into(), index: 3, kind: String::new(), device: None, permanent_address: None };
-        let addresses = vec!["192.0.2.7/24".parse().unwrap()];
+        let addresses = ["192.0.2.7/24", "2001:db8::7/64"].map(|address| address.parse().unwrap()).to_vec();
         let chosen = Chosen { host, name: "data0".into(), addresses, rdma: None };
         interface_plan("mark".into(), chosen, &serde_json::from_str(config).unwrap())
     }
@@ -149,6 +157,21 @@ mod tests {
         assert_eq!(families, [false, false, true], "a mark is of both families");
         assert_eq!(plan.rules[2].mark, Some((7, u32::MAX)));
         assert_eq!(plan.settings["net/ipv4/conf/IFNAME/rp_filter"], "2");
+    }
+
+    #[test]
+    fn duplicates_are_looked_for_unless_that_is_switched_off() {
+        let of = |config: &str| {
+            let plan = plan(config);
+            (plan.duplicate_detection, plan.addresses[0].no_dad, plan.addresses[1].no_dad)
+        };
+        assert_eq!(of("{}"), (DuplicateDetection::Quick, false, false));
+        assert_eq!(of(r#"{"duplicateDetection": "full"}"#), (DuplicateDetection::Full, false, false));
+        assert_eq!(
+            of(r#"{"duplicateDetection": "off"}"#),
+            (DuplicateDetection::Off, false, true),
+            "IPv4 has none in the kernel"
+        );
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The driver as the kubelet sees it: claims are prepared and unprepared.
 //!
 //! A prepare checks, reserves and records; interfaces are attached later, by the [hooks](crate::hooks) of the runtime. So it returns no
-//! devices for requests with interfaces: the framework withholds their CDI specs until the metadata is there, and no container starts
-//! before. A device for programs in user space has no interface, and is complete at the prepare.
+//! metadata for requests with interfaces: the framework withholds their CDI specs until the metadata is there, and no container starts
+//! before. Nor does it return their devices, except for the [device nodes](crate::rdma_nodes) of RDMA devices. A device for programs in
+//! user space has no interface, and is complete at the prepare.
 //!
 //! What blocks runs on threads of its own and is not interrupted when the kubelet gives up. [`Claims`] keeps calls for the same claim
 //! apart.
@@ -14,16 +15,18 @@ use std::sync::Arc;
 
 use drakkar_driver_kit::background::Background;
 use drakkar_plugin::k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
-use drakkar_plugin::{BoxError, Claim, ClaimRef, Device, DeviceStatus, DraPlugin};
+use drakkar_plugin::{BoxError, Claim, ClaimRef, Device, DeviceStatus, DraPlugin, HealthMonitor};
 use serde_json::json;
 
 use crate::attacher::Attacher;
 use crate::claim_config::ClaimConfig;
 use crate::claims::{Claims, Prepared, Wanted};
+use crate::health::{self, Subjects};
 use crate::journal::{DeviceKind, DeviceRecord, Phase};
 use crate::metadata::{self, reason};
 use crate::metrics::Metrics;
 use crate::published::{Found, Published};
+use crate::rdma_nodes::RdmaNodes;
 use crate::reports::Reports;
 
 /// What a driver works with.
@@ -33,7 +36,10 @@ pub(crate) struct NetDriver {
     pub(crate) attacher: Arc<dyn Attacher>,
     pub(crate) published: Arc<dyn Published>,
     pub(crate) reports: Arc<dyn Reports>,
+    pub(crate) rdma_nodes: Arc<RdmaNodes>,
     pub(crate) metrics: Metrics,
+    /// What the health of is reported. Tests have none.
+    pub(crate) health: Option<Subjects>,
     /// Follows events and the configuration, and ends with the driver. Tests have none.
     pub(crate) _background: Option<Background>,
 }
@@ -56,9 +62,10 @@ impl DraPlugin for NetDriver {
         let claim = claim.clone();
         let reference = claim.reference().clone();
         let attacher = self.attacher.clone();
+        let rdma_nodes = self.rdma_nodes.clone();
         let metrics = self.metrics.clone();
         let work = tokio::task::spawn_blocking(move || {
-            let outcome = prepare(&claims, &*published, &*attacher, &claim);
+            let outcome = prepare(&claims, &*published, &*attacher, &rdma_nodes, &claim);
             metrics.held(claims.count());
             published.claims_changed(claim.results().map(|result| result.device.clone()).collect());
             outcome
@@ -73,23 +80,32 @@ impl DraPlugin for NetDriver {
     async fn unprepare(&self, claim: &ClaimRef) -> Result<(), BoxError> {
         let claims = self.claims.clone();
         let published = self.published.clone();
+        let rdma_nodes = self.rdma_nodes.clone();
         let metrics = self.metrics.clone();
-        let uid = claim.uid.clone();
+        let claim = claim.clone();
         let work = tokio::task::spawn_blocking(move || {
-            let devices = claims.find(&uid).map(|record| record.devices).unwrap_or_default();
-            let outcome = claims.unprepare(&uid);
+            let devices = claims.find(&claim.uid).map(|record| record.devices).unwrap_or_default();
+            let outcome = unprepare(&claims, &rdma_nodes, &claim);
             metrics.held(claims.count());
             published.claims_changed(devices.into_iter().map(|device| device.device).collect());
             outcome
         });
-        Ok(work.await??)
+        work.await?
+    }
+
+    fn health_monitor(&self) -> Option<HealthMonitor<Self>> {
+        self.health.as_ref()?;
+        Some(HealthMonitor::new(async |driver: Arc<Self>, reports| match driver.health.clone() {
+            Some(subjects) => health::monitor(subjects, reports).await,
+            None => Ok(()),
+        }))
     }
 }
 
 /// The answer to a prepare.
 #[derive(Debug)]
 struct Answer {
-    /// The devices for user space.
+    /// The devices for user space, and those with device nodes.
     devices: Vec<Device>,
     statuses: Vec<DeviceStatus>,
 }
@@ -99,6 +115,7 @@ fn prepare(
     claims: &Claims,
     published: &dyn Published,
     attacher: &dyn Attacher,
+    rdma_nodes: &RdmaNodes,
     claim: &Claim,
 ) -> Result<Answer, BoxError> {
     let pods = consumers(claim)?;
@@ -114,7 +131,17 @@ fn prepare(
             None => want(claim, result, &published.require(&result.device)?, attacher)?,
         });
     }
-    Ok(answer(&claims.prepare(claim.reference(), &pods, &wanted)?))
+    let prepared = claims.prepare(claim.reference(), &pods, &wanted)?;
+    let mut answer = answer(&prepared);
+    let with_nodes = rdma_nodes.prepare(&prepared.record);
+    answer.devices.extend(with_nodes.map_err(|error| format!("claim {}: {error}", claim.reference()))?);
+    Ok(answer)
+}
+
+/// Takes a claim back. Blocks.
+fn unprepare(claims: &Claims, rdma_nodes: &RdmaNodes, claim: &ClaimRef) -> Result<(), BoxError> {
+    rdma_nodes.unprepare(&claim.uid).map_err(|error| format!("claim {claim}: {error}"))?;
+    Ok(claims.unprepare(&claim.uid)?)
 }
 
 /// Returns what was wanted of a device that is prepared. Its parameters are in the record.

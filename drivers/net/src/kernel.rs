@@ -7,6 +7,7 @@
 mod kept;
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use drakkar_netlink::rdma::{self, Rdma};
 use drakkar_netlink::{
-    Address, BusAddress, Connection, Errno, Error, Link, LinkChange, Monitor, Namespace, NamespaceId, NewAddress,
-    NewLink, NewRoute, NewRule, Result, Route,
+    Address, BusAddress, Conflict, ConflictMonitor, ConflictProtocol, Connection, Errno, Error, Link, LinkChange,
+    Monitor, Namespace, NamespaceId, NewAddress, NewLink, NewRoute, NewRule, Result, Route,
 };
 
 use self::kept::Kept;
@@ -43,6 +44,8 @@ pub enum Call {
     AddRule,
     /// Deletes a rule.
     DeleteRule,
+    /// Asks other hosts for addresses.
+    Probe,
     /// Writes settings below `/proc/sys`.
     WriteSettings,
     /// Moves an RDMA device.
@@ -145,12 +148,9 @@ impl Kernel {
         if !is_virtual {
             return;
         }
-        match Namespace::open(&attachment.namespace.path) {
-            Ok(namespace) if namespace.id() == attachment.namespace.id => {
-                self.kept.keep(namespace, &attachment.plan.mark);
-            }
-            Ok(_) => {}
-            Err(error) if error.is_not_found() => {}
+        match Namespace::open_identified(&attachment.namespace.path, attachment.namespace.id) {
+            Ok(Some(namespace)) => self.kept.keep(namespace, &attachment.plan.mark),
+            Ok(None) => {}
             Err(error) => tracing::warn!(%error, "network namespace not kept, its interfaces end with it"),
         }
     }
@@ -162,13 +162,8 @@ impl Kernel {
 
     fn open(&self, path: &Path, deadline: Option<Instant>) -> Result<Network> {
         let seam = Seam { faults: Arc::clone(&self.faults), deadline };
-        let open = || {
-            let namespace = Namespace::open(path)?.with_settings(&self.settings);
-            let connection = Connection::open(&namespace)?;
-            Ok((namespace, connection))
-        };
-        let (namespace, connection) = seam.call(Call::Open, open)?;
-        Ok(Network { namespace, connection, seam })
+        let (namespace, connection) = seam.call(Call::Open, || Connection::open_at(path))?;
+        Ok(Network { namespace: namespace.with_settings(&self.settings), connection, seam })
     }
 }
 
@@ -246,6 +241,29 @@ impl Network {
         self.seam.call(Call::Read, || self.connection.wait_for_dad(index, until))
     }
 
+    /// Listens to what other hosts say of addresses. `None`: nobody can be asked over this interface.
+    pub(crate) fn monitor_conflicts(
+        &mut self,
+        link: &Link,
+        protocol: ConflictProtocol,
+    ) -> Result<Option<ConflictMonitor>> {
+        self.seam.call(Call::Open, || ConflictMonitor::open(&self.namespace, link, protocol))
+    }
+
+    /// Asks once for each address who has it, and waits for an answer, at most until a moment.
+    pub(crate) fn probe(
+        &mut self,
+        monitor: &mut ConflictMonitor,
+        addresses: &[Ipv4Addr],
+        until: Instant,
+    ) -> Result<Option<Conflict>> {
+        self.seam.call(Call::Probe, || {
+            addresses.iter().try_for_each(|address| monitor.probe(*address))?;
+            let addresses: Vec<IpAddr> = addresses.iter().copied().map(IpAddr::from).collect();
+            monitor.wait(&addresses, until)
+        })
+    }
+
     pub(crate) fn change_link(&mut self, link: &Link, change: &LinkChange<'_>) -> Result<()> {
         self.seam.call(Call::ChangeLink, || self.connection.change_link(link, change))
     }
@@ -281,9 +299,11 @@ impl Network {
         self.seam.call(Call::DeleteRule, || self.connection.delete_rule(rule))
     }
 
-    /// Reads a setting, by its path below `/proc/sys`.
-    pub(crate) fn setting(&self, path: &str) -> Result<String> {
-        self.seam.call(Call::Read, || self.namespace.setting(path))
+    /// Reads settings, each by its path below `/proc/sys`, in one visit of the namespace.
+    pub(crate) fn settings(&self, paths: &[(String, String)]) -> Result<Vec<(String, String)>> {
+        let values =
+            self.seam.call(Call::Read, || self.namespace.settings(paths.iter().map(|(path, _)| path.as_str())))?;
+        Ok(paths.iter().map(|(path, _)| path.clone()).zip(values).collect())
     }
 
     /// Writes settings, each by its path below `/proc/sys`, in one visit of the namespace.

@@ -25,6 +25,8 @@ mod events;
 #[cfg(feature = "driver")]
 mod follow;
 #[cfg(feature = "driver")]
+mod health;
+#[cfg(feature = "driver")]
 mod hooks;
 #[cfg(feature = "driver")]
 mod interfaces;
@@ -46,6 +48,8 @@ mod plan;
 mod protect;
 #[cfg(feature = "driver")]
 mod published;
+#[cfg(feature = "driver")]
+mod rdma_nodes;
 #[cfg(feature = "driver")]
 mod reports;
 #[cfg(feature = "driver")]

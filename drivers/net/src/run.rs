@@ -38,14 +38,19 @@ use crate::config::{Config, ConfigError};
 use crate::driver::NetDriver;
 use crate::events::{Events, EventsError};
 use crate::follow::Following;
+use crate::health::Subjects;
 use crate::hooks::Hooks;
 use crate::interfaces::{Interfaces, Settings};
 use crate::inventory::{Host, Inventory, InventoryError};
 use crate::kernel::Kernel;
 use crate::metrics::Metrics;
+use crate::rdma_nodes::RdmaNodes;
 
 /// How often is looked for interfaces that have to be brought back or attached.
 const REPAIR: Duration = Duration::from_secs(10);
+
+/// The host's `/dev` as the container runtime sees it.
+const HOST_DEV: &str = "/dev";
 
 /// What the driver works with.
 #[derive(Debug, Clone)]
@@ -238,6 +243,7 @@ struct Opened {
     node_addresses: Vec<IpAddr>,
     kernel: Arc<Kernel>,
     binder: Arc<PciBinder>,
+    rdma_nodes: Arc<RdmaNodes>,
     claims: Arc<Claims>,
     recovery: Recovery,
     lock: InstanceLock,
@@ -259,12 +265,27 @@ impl Opened {
         let claims = claims.map_err(|error| RunError::Recover(error.into()))?;
         let recovery = claims.recover().map_err(|error| RunError::Recover(error.into()))?;
         log(&recovery);
+        let rdma_nodes = Arc::new(open_rdma_nodes(&options, &claims).map_err(RunError::Recover)?);
         let numa = Numa::new(&options.roots.sys, options.numa);
         let mut host = Host::open(&namespace, sysfs)?;
         let inventory = host.scan()?;
         let claims = Arc::new(claims);
         let node_addresses = options.node_addresses;
-        Ok(Self { file, events, host, inventory, config, numa, node_addresses, kernel, binder, claims, recovery, lock })
+        Ok(Self {
+            file,
+            events,
+            host,
+            inventory,
+            config,
+            numa,
+            node_addresses,
+            kernel,
+            binder,
+            rdma_nodes,
+            claims,
+            recovery,
+            lock,
+        })
     }
 
     /// Makes the driver: publishes the interfaces, and follows the host from then on.
@@ -278,6 +299,7 @@ impl Opened {
         let metrics = Metrics::register(&handles);
         handles.set_not_ready(Some("the container runtime is not connected".to_owned()));
         metrics.held(self.claims.count());
+        let pool = node.clone();
         let settings = Settings { node, config: self.config, numa: self.numa, node_addresses: self.node_addresses };
         let held = {
             let claims = self.claims.clone();
@@ -301,12 +323,20 @@ impl Opened {
             Following { interfaces: interfaces.clone(), events: self.events.into_stream()?, file: self.file };
         let task = follow(following, hooks.clone(), self.binder, metrics.clone());
         let background = Background::spawn(task, failure, self.lock);
+        let health = Subjects {
+            interfaces: interfaces.clone(),
+            claims: self.claims.clone(),
+            attacher: self.kernel.clone(),
+            node: pool,
+        };
         let driver = NetDriver {
             claims: self.claims,
             attacher: self.kernel,
             published: interfaces,
             reports,
+            rdma_nodes: self.rdma_nodes,
             metrics: metrics.clone(),
+            health: Some(health),
             _background: Some(background),
         };
         Ok((driver, hooks, metrics))
@@ -320,13 +350,21 @@ fn open_binder(options: &Options, sysfs: Sysfs) -> Result<PciBinder, RunError> {
         driver,
         state_directory: options.state_directory.join("functions"),
         cdi_directory: options.cdi_directory.clone(),
-        host_dev: PathBuf::from("/dev"),
+        host_dev: HOST_DEV.into(),
     };
     let (binder, recovery) = PciBinder::open(sysfs, &settings)?;
     for problem in &recovery.problems {
         tracing::error!(%problem, "device for user space of an earlier process not recovered");
     }
     Ok(binder)
+}
+
+/// Opens the specs with device nodes of RDMA devices, and removes those that an earlier process has left.
+fn open_rdma_nodes(options: &Options, claims: &Claims) -> Result<RdmaNodes, BoxError> {
+    let driver = DriverName::new(DRIVER_NAME)?;
+    let nodes = RdmaNodes::open(&options.roots, driver, options.cdi_directory.clone(), HOST_DEV.into())?;
+    nodes.remove_orphans(&claims.uids())?;
+    Ok(nodes)
 }
 
 /// Logs what was found at the start.

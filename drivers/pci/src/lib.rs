@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 pub mod attributes;
-mod cdi;
 pub mod claim_config;
 pub mod config;
 mod devices;
@@ -13,6 +12,7 @@ mod journal;
 mod metadata;
 mod metrics;
 mod mode;
+mod nodes;
 mod plan;
 mod prepare;
 mod protect;
@@ -24,12 +24,12 @@ pub mod table;
 mod target;
 mod unfinished;
 
-pub use self::cdi::{CdiError, NodeError};
 pub use self::claim_config::ClaimConfig;
 pub use self::config::{Config, ConfigError};
 pub use self::events::Events;
 pub use self::journal::JournalProblem;
 pub use self::mode::{IommuBackend, Mode};
+pub use self::nodes::NodeError;
 pub use self::plan::{Decision, GONE, Note, UNRESPONSIVE, UNSELECTED};
 pub use self::prepare::{
     DeviceManager, DeviceRequest, HeldDevice, ManagerSettings, PrepareError, PreparedDevice, Recovery, RecoveryProblem,
@@ -42,6 +42,7 @@ pub use self::source::{Source, SourceError};
 pub use self::survey::survey;
 pub use self::target::Target;
 
+pub use drakkar_driver_kit::cdi::CdiError;
 pub use drakkar_plugin::BoxError;
 
 /// The name of the driver, and the domain of its attributes, taints and API versions.

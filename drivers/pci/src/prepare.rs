@@ -44,6 +44,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use drakkar_cdi::QualifiedName;
+use drakkar_driver_kit::cdi::{SpecSettings, Specs};
 use drakkar_metadata::name::{ClaimUid, DriverName};
 use drakkar_plugin::ClaimRef;
 use drakkar_sysfs::{PciAddress, Sysfs};
@@ -51,13 +52,14 @@ use drakkar_sysfs::{PciAddress, Sysfs};
 pub use self::error::PrepareError;
 pub use self::recover::{Recovery, RecoveryProblem};
 use self::turns::{Key, Turns};
-use crate::cdi::Specs;
 use crate::journal::{Journal, Phase, Record};
 use crate::mode::{IommuBackend, Mode};
 use crate::target::Target;
 use drakkar_driver_kit::files::{Files, SystemFiles};
 use drakkar_driver_kit::journal::{boot_id, boot_id_path};
 
+/// The class of the CDI devices.
+const CLASS: &str = "device";
 /// The driver that hands devices to user space.
 const VFIO_PCI: &str = "vfio-pci";
 
@@ -186,7 +188,7 @@ impl DeviceManager {
         let dev = sysfs.roots().dev.clone();
         Ok(Self {
             journal: Journal::new(files.clone(), state_directory),
-            specs: Specs::new(files, cdi_directory, driver, dev, host_dev),
+            specs: Specs::new(files, SpecSettings { directory: cdi_directory, driver, class: CLASS, dev, host_dev }),
             boot,
             records: Mutex::default(),
             turns: Turns::default(),

@@ -130,7 +130,8 @@ fn serves(device: &Device, request: &str) -> bool {
 /// Returns the metadata for containers: one entry for each request of the claim with devices of this driver.
 ///
 /// References to the same request (`gpu`, `gpu/large`) share an entry. A request for which the driver returned no device
-/// gets the allocated devices, and its metadata is delivered later.
+/// gets the allocated devices, and its metadata is delivered later. The same with a gate if the driver returned devices and
+/// metadata for none of them: their CDI devices are known, and what the gate waits for is not.
 pub(super) fn plan(
     claim: &Claim,
     driver: &DriverName,
@@ -144,6 +145,7 @@ pub(super) fn plan(
             continue;
         }
         let mut references = Vec::new();
+        let is_described = devices.iter().any(|device| serves(device, request) && device.metadata.is_some());
         for device in devices.iter_mut().filter(|device| serves(device, request)) {
             // Moved, not cloned, where only one file contains it: the kubelet's response has no metadata.
             let metadata = match device.requests.as_slice() {
@@ -163,7 +165,8 @@ pub(super) fn plan(
                 add(&mut references, reference, content.clone());
             }
         }
-        let delivery = if references.is_empty() { deferred } else { Delivery::Now };
+        let is_deferred = references.is_empty() || (deferred == Delivery::Gated && !is_described);
+        let delivery = if is_deferred { deferred } else { Delivery::Now };
         if references.is_empty() {
             for result in claim.results().filter(|result| base(&result.request) == request) {
                 add(&mut references, &result.request, content(driver, &result.pool, &result.device, None));

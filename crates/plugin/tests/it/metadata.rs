@@ -484,6 +484,27 @@ async fn with_the_gate_there_is_no_spec_before_the_first_update() {
     assert!(!spec.exists());
 }
 
+/// D5: a driver that knows the device nodes at the prepare, and the metadata later, returns devices without metadata.
+#[tokio::test]
+async fn devices_without_metadata_are_returned_with_their_cdi_devices_and_wait_at_the_gate() {
+    let driver = TestDriver::preparing(|claim| {
+        let nodes = || vec!["example.com/rdma=uverbs0".to_owned()];
+        Ok(claim.results().map(|result| Device { cdi_device_ids: nodes(), metadata: None, ..result.into() }).collect())
+    });
+    let gated = |builder: PluginBuilder| builder.deferred_metadata(DeferredMetadata::Gate);
+    let fixture = Fixture::with(driver, gated).await;
+    let (claim, devices) = fixture.prepare(TestClaim::new("my-claim", UID).device("net", "nic-0")).await;
+    let spec = fixture.node.spec_file(&claim, "net");
+
+    let expected = ["example.com/rdma=uverbs0", "gpu.example.com/metadata=1234-claim-uid_net"];
+    assert_eq!(cdi_devices(&devices), expected);
+    assert!(!spec.exists());
+    let update = vec![known("nic-0", "fast")];
+    fixture.helper.handles().update_request_metadata(&claim.reference(), "net", update).await.unwrap();
+    assert!(spec.exists());
+    assert_eq!(model(&fixture.node.metadata(&claim, "net")), "fast");
+}
+
 /// G22, D7: a claim whose metadata cannot be written fails with path and cause, and no files are left.
 #[tokio::test]
 async fn a_failed_metadata_write_fails_the_claim_and_leaves_no_files() {

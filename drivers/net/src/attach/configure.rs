@@ -1,10 +1,9 @@
 //! Configures an interface in a pod, and reads back what came out of it.
 
-use std::time::Instant;
-
 use drakkar_netlink::rdma::Mode;
-use drakkar_netlink::{DadState, Link, LinkChange, NewAddress, NewRoute};
+use drakkar_netlink::{Link, LinkChange, NewAddress, NewRoute};
 
+use super::duplicates::{self, is_detected};
 use super::error::{AttachFailure, Holder};
 use super::plan::InterfacePlan;
 use super::{Attached, Limits};
@@ -36,7 +35,7 @@ pub(super) fn check_addresses(pod: &mut Network, links: &[Link], plan: &Interfac
     Ok(())
 }
 
-/// Does what is missing: settings, addresses, up, routes and rules.
+/// Does what is missing: settings, up, addresses, routes and rules.
 pub(super) fn configure(
     pod: &mut Network,
     link: &Link,
@@ -49,26 +48,28 @@ pub(super) fn configure(
         // Runtimes switch IPv6 off in pods of clusters without it. The claim asks for it on this interface.
         settings.push((format!("net/ipv6/conf/{name}/disable_ipv6"), "0".to_owned()));
     }
-    let of_dad = if plan.addresses.iter().any(is_detected) { quick_dad(name) } else { Vec::new() };
     let mut former_of_dad = Vec::new();
-    for (path, _) in &of_dad {
-        former_of_dad.push((path.clone(), pod.setting(path)?));
+    if plan.addresses.iter().any(is_detected) {
+        let of_dad = quick_dad(name);
+        former_of_dad = pod.settings(&of_dad)?;
+        settings.extend(of_dad);
     }
-    settings.extend(of_dad);
     settings.extend(plan.settings_of(name));
     pod.set_settings(&settings)?;
 
-    let present = pod.addresses_of(link.index)?;
-    for address in &plan.addresses {
-        if !present.iter().any(|present| present.address == address.address) {
-            pod.add_address(link, address)?;
-        }
-    }
     if !link.is_up {
         pod.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
     }
+    let present = pod.addresses_of(link.index)?;
+    let is_missing = |address: &&NewAddress| !present.iter().any(|present| present.address == address.address);
+    let missing: Vec<&NewAddress> = plan.addresses.iter().filter(is_missing).collect();
+    duplicates::probe(pod, link, &missing, plan, limits)?;
+    let answers = duplicates::watch_dad(pod, link, &missing)?;
+    for address in missing {
+        pod.add_address(link, address)?;
+    }
     if plan.addresses.iter().any(is_detected) {
-        wait_for_dad(pod, link, plan, limits)?;
+        duplicates::wait_for_dad(pod, link, plan, limits, answers)?;
         former_of_dad.extend(plan.settings_of(name));
         pod.set_settings(&former_of_dad)?;
     }
@@ -100,28 +101,6 @@ fn add_routes(pod: &mut Network, link: &Link, plan: &InterfacePlan) -> Result<()
                 }
             }
             result => result?,
-        }
-    }
-    Ok(())
-}
-
-fn wait_for_dad(pod: &mut Network, link: &Link, plan: &InterfacePlan, limits: &Limits) -> Result<(), AttachFailure> {
-    // Without a carrier it does not begin, and the addresses are as good as the carrier is.
-    if pod.link(link.index)?.is_none_or(|link| link.carrier == Some(false)) {
-        return Ok(());
-    }
-    let until = Instant::now() + limits.dad;
-    let until = limits.deadline.map_or(until, |deadline| until.min(deadline));
-    let addresses = pod.wait_for_dad(link.index, until)?;
-    for address in addresses {
-        let is_planned = plan.addresses.iter().any(|planned| planned.address == address.address);
-        let address_only = address.address.addr();
-        match address.dad {
-            DadState::Failed if is_planned => {
-                return Err(AttachFailure::AddressTaken { address: address_only, holder: Holder::OtherHost });
-            }
-            DadState::Tentative if is_planned => return Err(AttachFailure::AddressUndecided { address: address_only }),
-            _ => {}
         }
     }
     Ok(())
@@ -167,10 +146,6 @@ pub(super) fn read_back(pod: &mut Network, link: &Link, plan: &InterfacePlan) ->
 
 fn is_ipv6(address: &NewAddress) -> bool {
     address.address.addr().is_ipv6()
-}
-
-fn is_detected(address: &NewAddress) -> bool {
-    is_ipv6(address) && !address.no_dad
 }
 
 fn quick_dad(name: &str) -> Vec<(String, String)> {

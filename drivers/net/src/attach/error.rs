@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use drakkar_netlink::HardwareAddress;
+
 use super::identity::Identity;
 
 /// A device that could not be attached, and whether everything is as it was.
@@ -61,6 +63,15 @@ pub enum AttachFailure {
         /// The address.
         address: IpAddr,
     },
+    /// Nobody can be asked for an address.
+    #[error(
+        "address {address}: cannot ask who has it: the driver has no permission for packet sockets; give it the capability \
+         NET_RAW, or set duplicateDetection to quick or off"
+    )]
+    NotAsked {
+        /// The address.
+        address: IpAddr,
+    },
     /// The route is there already, over another interface.
     #[error(
         "the pod already has a route to {destination} in table {table} over another interface: set a metric or a table"
@@ -97,15 +108,16 @@ pub enum AttachFailure {
 pub enum Holder {
     /// Another interface of the pod.
     Interface(String),
-    /// Another host on the network.
-    OtherHost,
+    /// Another host on the network, with its hardware address if it is known.
+    OtherHost(Option<HardwareAddress>),
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Interface(name) => write!(f, "interface {name} of the pod"),
-            Self::OtherHost => f.write_str("another host on the network"),
+            Self::OtherHost(Some(address)) => write!(f, "another host on the network, {address}"),
+            Self::OtherHost(None) => f.write_str("another host on the network"),
         }
     }
 }
@@ -117,7 +129,7 @@ impl AttachFailure {
             Self::NotFound(_) | Self::Vanished { .. } => "InterfaceNotFound",
             Self::NameTaken { .. } => "InterfaceNameInUse",
             Self::AddressTaken { .. } => "AddressInUse",
-            Self::AddressUndecided { .. } => "AddressUndecided",
+            Self::AddressUndecided { .. } | Self::NotAsked { .. } => "AddressUndecided",
             Self::RouteTaken { .. } => "RouteInUse",
             Self::Rdma { .. } => "RdmaDeviceNotMoved",
             Self::Kernel(drakkar_netlink::Error::Timeout { .. }) => "Timeout",

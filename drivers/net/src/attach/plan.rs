@@ -7,6 +7,7 @@ use drakkar_netlink::{Child, HardwareAddress, NewAddress, NewRoute, NewRule};
 use serde::{Deserialize, Serialize};
 
 use super::identity::Identity;
+use crate::claim_config::DuplicateDetection;
 
 /// What a device of a claim shall be in the pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +32,9 @@ pub struct InterfacePlan {
     /// The addresses. Duplicate address detection is waited for where it is not switched off.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<NewAddress>,
+    /// How is looked for other hosts that have an IPv4 address.
+    #[serde(default)]
+    pub duplicate_detection: DuplicateDetection,
     /// The routes. Those without an interface go over this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<NewRoute>,

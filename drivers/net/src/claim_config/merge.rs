@@ -49,7 +49,7 @@ impl Merged {
         }
         take! {
             interface_name: "interfaceName", mtu: "mtu", mac_address: "macAddress", addresses: "addresses",
-            address_ranges: "addressRanges", routes: "routes", rules: "rules", sysctls: "sysctls", macvlan: "macvlan",
+            address_ranges: "addressRanges", duplicate_detection: "duplicateDetection", routes: "routes", rules: "rules", sysctls: "sysctls", macvlan: "macvlan",
             ipvlan: "ipvlan", vlan: "vlan", rdma_exclusive: "rdmaExclusive", driver: "driver",
         }
     }

@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::fields::{Errors, Fields, text};
 use super::sysctl::Sysctl;
-use super::values::{AddressRange, DeviceDriver, Ipvlan, Macvlan, Route, Rule, Vlan};
+use super::values::{AddressRange, Ipvlan, Macvlan, Route, Rule, Vlan};
+use super::words::DeviceDriver;
 use super::{API_VERSION, ClaimConfig, FieldError, KIND};
 
 /// The smallest MTU of IPv4, and the largest that the kernel's drivers take.
@@ -47,6 +48,7 @@ fn read(value: &Value, path: &str, errors: &mut Errors) -> Option<ClaimConfig> {
         mac_address: fields.text("macAddress", errors),
         addresses: fields.list("addresses", errors, address),
         address_ranges: fields.list("addressRanges", errors, range),
+        duplicate_detection: fields.text("duplicateDetection", errors),
         routes: fields.list("routes", errors, route),
         rules: fields.list("rules", errors, rule),
         sysctls: sysctls(&mut fields, errors),

@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::fields::Errors;
-use super::values::{AddressRange, Family, Route, RouteScope, Rule};
+use super::values::{AddressRange, Family, Route, Rule};
+use super::words::{MacvlanMode, RouteScope};
 use super::{ClaimConfig, FieldError, MAX_ADDRESSES};
-use crate::claim_config::MacvlanMode;
 
 /// The smallest MTU of IPv6.
 const IPV6_MTU: u32 = 1280;
@@ -41,6 +41,7 @@ fn without_interface(config: &ClaimConfig, errors: &mut Errors) {
         mac_address,
         addresses,
         address_ranges,
+        duplicate_detection,
         routes,
         rules,
         sysctls,
@@ -56,6 +57,7 @@ fn without_interface(config: &ClaimConfig, errors: &mut Errors) {
         ("macAddress", mac_address.is_some()),
         ("addresses", addresses.is_some()),
         ("addressRanges", address_ranges.is_some()),
+        ("duplicateDetection", duplicate_detection.is_some()),
         ("routes", routes.is_some()),
         ("rules", rules.is_some()),
         ("sysctls", sysctls.is_some()),

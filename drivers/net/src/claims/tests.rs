@@ -2,4 +2,4 @@ mod conflicts;
 mod faults;
 mod lifecycle;
 pub(crate) mod node;
-mod real;
+pub(crate) mod real;

@@ -2,10 +2,12 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use drakkar_plugin::ConditionStatus;
+use drakkar_sysfs::Roots;
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::DRIVER_NAME;
 use crate::attacher::Sandbox;
 use crate::claims::Patience;
 use crate::claims::tests::node::{Node, found};
@@ -45,6 +47,8 @@ impl Reports for Statuses {
 
 struct Fixture {
     node: Node,
+    /// Of the kernel, and of CDI specs.
+    directory: tempfile::TempDir,
     devices: Arc<Devices>,
     statuses: Arc<Statuses>,
     driver: NetDriver,
@@ -56,15 +60,21 @@ impl Fixture {
         let node = Node::new();
         let devices = Arc::new(Devices(Mutex::new([("eth1".to_owned(), device)].into())));
         let statuses = Arc::<Statuses>::default();
+        let directory = tempfile::tempdir().unwrap();
+        let roots = Roots::below(directory.path());
+        let driver_name = DRIVER_NAME.parse().unwrap();
+        let rdma_nodes = RdmaNodes::open(&roots, driver_name, directory.path().join("cdi"), roots.dev.clone());
         let driver = NetDriver {
             claims: Arc::new(node.start()),
             attacher: node.attacher(),
             published: devices.clone(),
             reports: statuses.clone(),
+            rdma_nodes: Arc::new(rdma_nodes.unwrap()),
             metrics: Metrics::default(),
+            health: None,
             _background: None,
         };
-        Self { node, devices, statuses, driver }
+        Self { node, directory, devices, statuses, driver }
     }
 
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, String> {
@@ -182,4 +192,40 @@ async fn a_shared_device_stays_on_the_host() {
         assert!(error.contains("is shared by several claims"), "{error}");
     }
     fixture.prepare(&claim(&json!({"macvlan": {}}), is_unchanged)).await.unwrap();
+}
+
+/// Only containers of the request get the nodes, and not before the gate opens.
+#[tokio::test]
+async fn the_nodes_of_an_rdma_device_come_with_its_interface() {
+    let attributes = [("rdmaDevice".to_owned(), "mlx5_0".into())].into();
+    let fixture = Fixture::new(Found { attributes, ..found(1) });
+    let directory = fixture.directory.path();
+    for (file, content) in [
+        ("sys/class/infiniband_verbs/uverbs0/ibdev", "mlx5_0\n"),
+        ("sys/class/infiniband_verbs/uverbs1/ibdev", "mlx5_1\n"),
+        ("sys/class/misc/rdma_cm/dev", "10:58\n"),
+        ("dev/infiniband/uverbs0", ""),
+        ("dev/infiniband/rdma_cm", ""),
+    ] {
+        let path = directory.join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+    let whole = claim(&json!({}), is_unchanged);
+    let devices = fixture.prepare(&whole).await.unwrap();
+    let [device] = devices.as_slice() else { panic!("{devices:?}") };
+    assert_eq!(device.cdi_device_ids, [format!("net.drakkar.dev/rdma={UID}_eth1")]);
+    assert_eq!((device.requests.as_slice(), &device.metadata), (&["net".to_owned()][..], &None), "it comes later");
+    assert_eq!(fixture.prepare(&whole).await.unwrap(), devices, "again");
+    let spec = directory.join(format!("cdi/net.drakkar.dev_rdma_{UID}.json"));
+    let text = std::fs::read_to_string(&spec).unwrap();
+    assert!(text.contains("/dev/infiniband/uverbs0") && text.contains("/dev/infiniband/rdma_cm"), "{text}");
+    assert!(!text.contains("uverbs1"), "{text}");
+    fixture.driver.unprepare(whole.reference()).await.unwrap();
+    assert!(!spec.exists());
+
+    // The RDMA device of a shared interface belongs to no claim.
+    let shared = claim(&json!({"macvlan": {}}), is_unchanged);
+    assert_eq!(fixture.prepare(&shared).await.unwrap(), []);
+    assert!(!spec.exists());
 }

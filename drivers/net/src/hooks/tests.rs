@@ -1,3 +1,5 @@
+mod crowd;
+
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 

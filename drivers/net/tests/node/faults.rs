@@ -92,6 +92,23 @@ async fn an_attach_that_fails_is_reported_and_succeeds_when_the_reason_is_gone()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pod_with_an_address_that_another_host_has_does_not_start_and_its_claim_says_who_has_it() {
+    let Some(bench) = Bench::start().await else { return };
+    let other = bench.host.connect_host("fast3", "198.51.100.77/24");
+    let parameters = json!({"interfaceName": "data0", "addresses": ["198.51.100.77/24"], "duplicateDetection": "full"});
+    let pod = bench.pod("pod", "fast3", parameters).await;
+    let text = format!("address 198.51.100.77 is already in use by another host on the network, {other}");
+    assert_eventually!({
+        let status = bench.status("pod", false).await;
+        let mut conditions = status.conditions.unwrap().into_iter();
+        conditions.any(|condition| condition.reason == "AddressInUse" && condition.message.contains(&text))
+    });
+    assert!(pod.process("main").is_none());
+    assert!(bench.host.link("fast3").is_some(), "it is back on the host");
+    pod.delete().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_that_is_made_again_gets_the_interface_again() {
     let Some(bench) = Bench::start().await else { return };
     let pod = bench.pod("pod", "fast0", json!({"interfaceName": "data0"})).await;

@@ -8,6 +8,7 @@
 
 mod examples;
 mod faults;
+mod file;
 mod guide;
 mod life;
 mod program;

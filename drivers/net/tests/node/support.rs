@@ -70,6 +70,15 @@ impl Host {
         self.connection.lock().unwrap().link_by_name(name).unwrap()
     }
 
+    /// Connects a cable to another host, which has an address. Returns the hardware address of that host.
+    pub fn connect_host(&self, cable: &str, address: &str) -> String {
+        let mut connection = self.connection.lock().unwrap();
+        let other = connection.link_by_name(&format!("to-{cable}")).unwrap().unwrap();
+        connection.change_link(&other, &LinkChange { master: Some(0), ..LinkChange::default() }).unwrap();
+        connection.add_address(&other, &NewAddress::new(address.parse().unwrap())).unwrap();
+        other.address.unwrap().to_string()
+    }
+
     /// Returns what a restore must bring back: MTU, hardware address, addresses, state and alias.
     pub fn state(&self, name: &str) -> Option<String> {
         let mut connection = self.connection.lock().unwrap();

@@ -12,9 +12,9 @@ use drakkar_sysfs::{
 
 use super::turns::{Key, Turn};
 use super::{DeviceManager, DeviceRequest, PrepareError, PreparedDevice};
-use crate::cdi::{kernel_nodes, vfio_nodes};
 use crate::journal::{DeviceRecord, FunctionRecord, Phase, PhysicalFunctionRecord, PreparedRecord, Record};
 use crate::mode::Mode;
+use crate::nodes::{kernel_nodes, vfio_nodes};
 use crate::target::Target;
 
 impl DeviceManager {

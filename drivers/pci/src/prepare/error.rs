@@ -4,10 +4,11 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use drakkar_driver_kit::cdi::CdiError;
 use drakkar_plugin::ClaimRef;
 use drakkar_sysfs::{ChangeError, PciAddress};
 
-use crate::cdi::{CdiError, NodeError};
+use crate::nodes::NodeError;
 use crate::target::Target;
 
 /// A failed prepare or unprepare. It names the claim, the device, the cause, and what to do.

@@ -12,12 +12,12 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use drakkar_driver_kit::cdi::CdiError;
 use drakkar_metadata::name::ClaimUid;
 use drakkar_plugin::ClaimRef;
 use drakkar_sysfs::{Binding, PciAddress};
 
 use super::{DeviceManager, PrepareError, VFIO_PCI};
-use crate::cdi::CdiError;
 use crate::journal::{JournalProblem, Phase};
 
 /// What was found at the start, and what became of it.

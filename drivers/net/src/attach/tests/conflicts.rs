@@ -7,6 +7,7 @@ use rstest::rstest;
 
 use super::machine::{Machine, PATIENCE, UP};
 use crate::attach::{AttachFailure, Attachment, Holder, InterfacePlan, Limits, attach};
+use crate::claim_config::DuplicateDetection;
 
 /// Attaches, which has to fail and to leave everything as it was.
 fn refused(machine: &Machine, plan: InterfacePlan, limits: &Limits) -> AttachFailure {
@@ -49,9 +50,51 @@ fn an_address_that_another_host_has_is_refused() {
     machine.switch.add_address("port-fast0", "fd00::1/64");
     let addresses = vec![NewAddress::new("fd00::1/64".parse().unwrap())];
     let plan = InterfacePlan { addresses, ..machine.plan("fast0", "net1") };
-    let limits = Limits { deadline: None, dad: PATIENCE };
+    let limits = Limits { dad: PATIENCE, ..Limits::default() };
     let failure = refused(&machine, plan, &limits);
-    assert!(matches!(failure, AttachFailure::AddressTaken { holder: Holder::OtherHost, .. }), "{failure}");
+    let other = machine.switch.link("port-fast0").address;
+    assert!(
+        matches!(&failure, AttachFailure::AddressTaken { holder: Holder::OtherHost(holder), .. } if *holder == other),
+        "{failure}"
+    );
+}
+
+#[test]
+fn an_ipv4_address_that_another_host_has_is_refused_with_its_hardware_address() {
+    let Some(machine) = Machine::new() else { return };
+    machine.switch.change("port-fast0", &LinkChange { master: Some(0), ..UP });
+    machine.switch.add_address("port-fast0", "10.1.0.1/24");
+    let addresses = ["10.1.0.2/24", "10.1.0.1/24"].map(|address| NewAddress::new(address.parse().unwrap())).to_vec();
+    let plan = |detection| InterfacePlan {
+        addresses: addresses.clone(),
+        duplicate_detection: detection,
+        ..machine.plan("fast0", "net1")
+    };
+    // The other end of the cable may need a moment before it answers: the first question can be lost.
+    let limits = Limits { arp: Some(Duration::from_secs(2)), ..Limits::default() };
+    let failure = refused(&machine, plan(DuplicateDetection::Full), &limits);
+    let other = machine.switch.link("port-fast0").address.unwrap();
+    assert_eq!(
+        failure.to_string(),
+        format!("address 10.1.0.1 is already in use by another host on the network, {other}")
+    );
+    assert_eq!(failure.reason(), "AddressInUse");
+
+    // Nobody is asked if the claim says so.
+    let (attachment, attached) = machine.attach(plan(DuplicateDetection::Off), 0);
+    assert_eq!(attached.ips().len(), 2);
+    machine.restore(&attachment);
+}
+
+#[test]
+fn an_interface_without_a_carrier_gets_its_addresses_without_a_question() {
+    let Some(machine) = Machine::new() else { return };
+    machine.switch.change("port-fast0", &LinkChange { up: Some(false), ..LinkChange::default() });
+    let plan = InterfacePlan { duplicate_detection: DuplicateDetection::Full, ..machine.full_plan("fast0", 1) };
+    let attachment = machine.attachment(plan, 0);
+    let limits = Limits { arp: Some(PATIENCE * 100), ..Limits::default() };
+    assert_eq!(attach(&machine.kernel(), &attachment, &limits).unwrap().ips().len(), 3);
+    machine.restore(&attachment);
 }
 
 #[test]
@@ -106,7 +149,7 @@ fn a_deadline_that_passes_ends_the_attach_and_everything_is_as_it_was() {
     let Some(machine) = Machine::new() else { return };
     let before = machine.host.state();
     let attachment = machine.attachment(machine.full_plan("fast0", 1), 0);
-    let limits = Limits { deadline: Some(Instant::now()), dad: Duration::ZERO };
+    let limits = Limits { deadline: Some(Instant::now()), ..Limits::default() };
     let error = attach(&machine.kernel(), &attachment, &limits).unwrap_err();
     assert_eq!((error.cause.reason(), error.undo), ("Timeout", None));
     assert_eq!(machine.host.state(), before);

@@ -108,7 +108,7 @@ fn duplicate_address_detection_is_over_when_the_pod_starts() {
     let addresses = vec![NewAddress::new("fd00::7/64".parse().unwrap())];
     let plan = InterfacePlan { addresses, ..machine.plan("fast0", "net1") };
     let attachment = machine.attachment(plan, 0);
-    let limits = crate::attach::Limits { deadline: None, dad: super::machine::PATIENCE };
+    let limits = crate::attach::Limits { dad: super::machine::PATIENCE, ..Default::default() };
     let attached = crate::attach::attach(&machine.kernel(), &attachment, &limits).unwrap();
     let address = attached.addresses.iter().find(|address| address.scope == drakkar_netlink::AddressScope::Global);
     assert_eq!(address.unwrap().dad, drakkar_netlink::DadState::Done);

@@ -15,6 +15,7 @@ use drakkar_netlink::{
 };
 
 use crate::attach::{Attached, Attachment, Identity, InterfacePlan, Limits, attach};
+use crate::claim_config::DuplicateDetection;
 use crate::kernel::{Call, Faults, Kernel};
 use crate::restore::{Outcome, restore};
 
@@ -224,6 +225,7 @@ impl Machine {
             mtu: None,
             hardware_address: None,
             addresses: Vec::new(),
+            duplicate_detection: DuplicateDetection::default(),
             routes: Vec::new(),
             rules: Vec::new(),
             settings: BTreeMap::new(),

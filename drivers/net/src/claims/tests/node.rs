@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::attach::{
     AttachError, AttachFailure, Attachment, Former, Identity, InterfacePlan, PodNamespace, RdmaIdentity,
 };
-use crate::attacher::{Attacher, PodInterface, Sandbox};
+use crate::attacher::{Attacher, InPod, PodInterface, Sandbox};
 use crate::binder::{Binder, BoundFunction};
 use crate::claim_config::ClaimConfig;
 use crate::claims::{Claims, ClaimsError, Patience, Recovery, Wanted};
@@ -134,6 +134,11 @@ impl Attacher for MortalNetwork {
             mtu: kernel.interfaces[&index].mtu,
             addresses: plan.addresses.iter().map(|address| address.address).collect(),
         })
+    }
+
+    fn look(&self, attachment: &Attachment) -> drakkar_netlink::Result<InPod> {
+        let is_there = self.kernel.lock().unwrap().namespaces.contains_key(&attachment.namespace.path);
+        Ok(if is_there { InPod::Found { is_up: true, carrier: Some(true) } } else { InPod::NoNamespace })
     }
 
     fn restore(&self, attachment: &Attachment) -> drakkar_netlink::Result<Restored> {

@@ -35,7 +35,7 @@ impl Binder for NoBinder {
 }
 
 /// A driver process on a machine. Another one on the same journal is the process after a restart.
-fn driver(machine: &Machine, journal: &TempDir) -> Claims {
+pub(crate) fn driver(machine: &Machine, journal: &TempDir) -> Claims {
     let attacher = Arc::new(machine.kernel());
     let files = Arc::new(SystemFiles);
     let claims =
@@ -45,7 +45,7 @@ fn driver(machine: &Machine, journal: &TempDir) -> Claims {
     claims
 }
 
-fn claim(name: &str) -> ClaimRef {
+pub(crate) fn claim(name: &str) -> ClaimRef {
     ClaimRef {
         namespace: "default".parse().unwrap(),
         name: name.parse().unwrap(),
@@ -53,7 +53,7 @@ fn claim(name: &str) -> ClaimRef {
     }
 }
 
-fn wanted(machine: &Machine, interface: &str, config: &str) -> Wanted {
+pub(crate) fn wanted(machine: &Machine, interface: &str, config: &str) -> Wanted {
     Wanted {
         request: "net".to_owned(),
         pool: "node-1".to_owned(),
@@ -78,7 +78,7 @@ fn sandbox(pod: &Place, name: &str) -> Sandbox {
     }
 }
 
-fn attached(records: &[Record]) -> Vec<PodInterface> {
+pub(crate) fn attached(records: &[Record]) -> Vec<PodInterface> {
     let interfaces = records.iter().flat_map(Record::interfaces);
     let interfaces = interfaces.filter_map(|interface| match &interface.phase {
         Phase::Attached { interface, .. } => Some(interface.clone()),

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use drakkar_net::attach::{Attached, Attachment, Identity, InterfacePlan, Limits, attach};
+use drakkar_net::claim_config::DuplicateDetection;
 use drakkar_net::kernel::{Call, Faults, Kernel};
 use drakkar_net::restore::{Outcome, restore, restore_within};
 use drakkar_netlink::{
@@ -92,6 +93,7 @@ pub(crate) fn plan(link: &Link, child: Option<Child>, number: u8) -> Result<Inte
             NewAddress::new(format!("192.0.2.{number}/24").parse()?),
             NewAddress::new(format!("2001:db8::{number}/64").parse()?),
         ],
+        duplicate_detection: DuplicateDetection::default(),
         routes: vec![route],
         rules: vec![rule],
         settings: BTreeMap::from([("net/ipv4/conf/IFNAME/arp_ignore".to_owned(), "2".to_owned())]),
@@ -100,7 +102,7 @@ pub(crate) fn plan(link: &Link, child: Option<Child>, number: u8) -> Result<Inte
 }
 
 fn limits() -> Limits {
-    Limits { deadline: None, dad: PATIENCE }
+    Limits { dad: PATIENCE, ..Limits::default() }
 }
 
 /// Attaches to a pod.

@@ -1,10 +1,9 @@
 //! CDI specs: which device nodes a container gets with which device of a claim.
 //!
-//! One file for each claim, `{CDI directory}/{driver}_device_{claim UID}.json`, with a CDI device for each device that has
+//! One file for each claim, `{CDI directory}/{driver}_{class}_{claim UID}.json`, with a CDI device for each device that has
 //! nodes. A container gets the CDI devices of the requests that it names, so it sees no node of another request. Runtimes look
 //! at a file as soon as it has its name: it is renamed to it when it is complete.
 
-mod nodes;
 #[cfg(test)]
 mod tests;
 
@@ -20,12 +19,8 @@ use drakkar_cdi::{
 };
 use drakkar_metadata::name::{ClaimUid, DriverName};
 
-pub use self::nodes::NodeError;
-pub(crate) use self::nodes::{kernel_nodes, vfio_nodes};
-use drakkar_driver_kit::files::{Files, temporary_name, write_atomically};
+use crate::files::{Files, temporary_name, write_atomically};
 
-/// The class of the CDI devices.
-const CLASS: &str = "device";
 /// The mode of a spec, which runtimes without root privileges read too.
 const MODE: u32 = 0o644;
 
@@ -50,41 +45,46 @@ pub enum CdiError {
     },
 }
 
-/// The CDI specs of a driver.
+/// Where the CDI specs of a driver are, and where device nodes are.
 #[derive(Debug, Clone)]
-pub(crate) struct Specs {
-    files: Arc<dyn Files>,
-    directory: PathBuf,
-    driver: DriverName,
+pub struct SpecSettings {
+    /// The directory of CDI specs.
+    pub directory: PathBuf,
+    /// The driver, which is the vendor of the CDI devices.
+    pub driver: DriverName,
+    /// The class of the CDI devices. A driver with several kinds of specs has a class for each.
+    pub class: &'static str,
     /// The host's `/dev` as the driver sees it.
-    dev: PathBuf,
+    pub dev: PathBuf,
     /// The host's `/dev` as the container runtime sees it.
-    host_dev: PathBuf,
+    pub host_dev: PathBuf,
+}
+
+/// The CDI specs of a driver, of one class.
+#[derive(Debug, Clone)]
+pub struct Specs {
+    files: Arc<dyn Files>,
+    settings: SpecSettings,
 }
 
 impl Specs {
-    pub(crate) fn new(
-        files: Arc<dyn Files>,
-        directory: PathBuf,
-        driver: DriverName,
-        dev: PathBuf,
-        host_dev: PathBuf,
-    ) -> Self {
-        Self { files, directory, driver, dev, host_dev }
+    /// The specs in a directory, which exists.
+    pub fn new(files: Arc<dyn Files>, settings: SpecSettings) -> Self {
+        Self { files, settings }
     }
 
     /// Returns the CDI name of a claim's device.
-    pub(crate) fn id(&self, uid: &ClaimUid, device: &str) -> Result<QualifiedName, CdiError> {
+    pub fn id(&self, uid: &ClaimUid, device: &str) -> Result<QualifiedName, CdiError> {
         Ok(QualifiedName {
-            vendor: Vendor::try_from(&self.driver)?,
-            class: Class::strict(CLASS)?,
+            vendor: Vendor::try_from(&self.settings.driver)?,
+            class: Class::strict(self.settings.class)?,
             device: drakkar_cdi::DeviceName::strict(format!("{uid}_{device}"))?,
         })
     }
 
     /// Writes the spec of a claim, unless it is there as it should be. `devices` are names with their nodes relative to `/dev`;
     /// those without nodes are left out, and without any the claim has no spec.
-    pub(crate) fn write(&self, uid: &ClaimUid, devices: &[(String, Vec<String>)]) -> Result<(), CdiError> {
+    pub fn write(&self, uid: &ClaimUid, devices: &[(String, Vec<String>)]) -> Result<(), CdiError> {
         let mut spec = Spec::default();
         for (name, nodes) in devices.iter().filter(|(_, nodes)| !nodes.is_empty()) {
             let id = self.id(uid, name)?;
@@ -103,22 +103,26 @@ impl Specs {
         let name = self.file_name(uid);
         let content = spec.to_json();
         // Runtimes read all specs again whenever one is written.
-        if self.files.read(&self.directory, &name).is_ok_and(|known| known.as_ref() == Some(&content)) {
+        if self.files.read(&self.settings.directory, &name).is_ok_and(|known| known.as_ref() == Some(&content)) {
             return Ok(());
         }
-        let written = write_atomically(&*self.files, &self.directory, &name, &content, MODE);
-        written.map_err(|source| CdiError::File { action: "write", path: self.directory.join(&name), source })
+        let written = write_atomically(&*self.files, &self.settings.directory, &name, &content, MODE);
+        written.map_err(|source| CdiError::File { action: "write", path: self.settings.directory.join(&name), source })
     }
 
     /// Removes the spec of a claim.
-    pub(crate) fn remove(&self, uid: &ClaimUid) -> Result<(), CdiError> {
+    pub fn remove(&self, uid: &ClaimUid) -> Result<(), CdiError> {
         self.remove_file(&self.file_name(uid))
     }
 
     /// Removes specs of claims that are not known, and what interrupted writes have left.
-    pub(crate) fn remove_orphans(&self, known: &BTreeSet<ClaimUid>) -> Result<(), CdiError> {
-        let listed = self.files.list(&self.directory);
-        let names = listed.map_err(|source| CdiError::File { action: "list", path: self.directory.clone(), source })?;
+    pub fn remove_orphans(&self, known: &BTreeSet<ClaimUid>) -> Result<(), CdiError> {
+        let listed = self.files.list(&self.settings.directory);
+        let names = listed.map_err(|source| CdiError::File {
+            action: "list",
+            path: self.settings.directory.clone(),
+            source,
+        })?;
         let prefix = self.file_prefix();
         let claim_of = |name: &str| ClaimUid::new(name.strip_prefix(&prefix)?.strip_suffix(".json")?).ok();
         for name in names {
@@ -134,8 +138,8 @@ impl Specs {
 
     fn add_node(&self, edits: &mut ContainerEdits, node: &str) {
         let path = Path::new("/dev").join(node).to_string_lossy().into_owned();
-        let host_path = self.host_dev.join(node).to_string_lossy().into_owned();
-        let kind = self.dev.join(node).metadata().map(|status| status.file_type());
+        let host_path = self.settings.host_dev.join(node).to_string_lossy().into_owned();
+        let kind = self.settings.dev.join(node).metadata().map(|status| status.file_type());
         if kind.is_ok_and(|kind| !kind.is_char_device() && !kind.is_block_device()) {
             // A simulated node is a plain file, which no runtime takes for a device.
             let options = ["bind", "rw"].map(str::to_owned).into();
@@ -148,8 +152,8 @@ impl Specs {
     }
 
     fn remove_file(&self, name: &str) -> Result<(), CdiError> {
-        let removed = self.files.remove(&self.directory, name);
-        removed.map_err(|source| CdiError::File { action: "remove", path: self.directory.join(name), source })
+        let removed = self.files.remove(&self.settings.directory, name);
+        removed.map_err(|source| CdiError::File { action: "remove", path: self.settings.directory.join(name), source })
     }
 
     fn file_name(&self, uid: &ClaimUid) -> String {
@@ -157,6 +161,6 @@ impl Specs {
     }
 
     fn file_prefix(&self) -> String {
-        format!("{}_{CLASS}_", self.driver)
+        format!("{}_{}_", self.settings.driver, self.settings.class)
     }
 }

@@ -4,11 +4,17 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 use super::*;
-use drakkar_driver_kit::files::SystemFiles;
+use crate::files::SystemFiles;
 
 fn specs(directory: &TempDir, dev: &str, host_dev: &str) -> Specs {
-    let files = Arc::new(SystemFiles);
-    Specs::new(files, directory.path().to_owned(), "pci.drakkar.dev".parse().unwrap(), dev.into(), host_dev.into())
+    let settings = SpecSettings {
+        directory: directory.path().to_owned(),
+        driver: "pci.drakkar.dev".parse().unwrap(),
+        class: "device",
+        dev: dev.into(),
+        host_dev: host_dev.into(),
+    };
+    Specs::new(Arc::new(SystemFiles), settings)
 }
 
 #[test]
