@@ -7,6 +7,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value};
 
+use Field::{Bool, BytesMap, Ignored, Object, Text, TextList, TextMap};
+
 /// The first bytes of every body.
 const MAGIC: &[u8] = b"k8s\0";
 /// Wire types of protobuf.
@@ -28,8 +30,6 @@ enum Field {
     /// What the server sets itself, whatever a client sends.
     Ignored,
 }
-
-use Field::{Bool, BytesMap, Ignored, Object, Text, TextList, TextMap};
 
 const METADATA: Message = &[
     (1, Text("name")),

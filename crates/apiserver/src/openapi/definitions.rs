@@ -160,7 +160,7 @@ impl Walk<'_> {
     /// Goes on with the type that a property refers to.
     fn reference(&mut self, property: &Value, schema: &Schema, path: &str) {
         if let Some(name) = property.get("$ref").and_then(Value::as_str).and_then(|name| name.strip_prefix(PREFIX)) {
-            self.definition(&name.to_owned(), schema, path);
+            self.definition(name, schema, path);
         }
     }
 

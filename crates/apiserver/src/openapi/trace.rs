@@ -58,7 +58,7 @@ struct Tracer<'a> {
     sample: &'static str,
 }
 
-impl<'a> Tracer<'a> {
+impl Tracer<'_> {
     fn below<'b>(&'b mut self, shape: &'b mut Shape) -> Tracer<'b> {
         Tracer { types: self.types, samples: self.samples, shape, newtype: None, sample: "" }
     }

@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used)]
+#![allow(clippy::needless_pass_by_value, reason = "`json!` in the arguments reads best")]
 
 use rstest::rstest;
 use serde_json::{Value, json};
