@@ -56,8 +56,8 @@ pub fn init(flags: &Flags) {
     let LogFlags { verbose, log_format } = flags.log;
     let directives = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|directives| !directives.is_empty());
     let (filter, ignored) = filter(verbose, directives.as_deref());
-    let has_colour =
-        has_colour(io::stderr().is_terminal(), std::env::var_os("NO_COLOR").is_some_and(|no| !no.is_empty()));
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|no| !no.is_empty());
+    let has_colour = has_colour(log_format, io::stderr().is_terminal(), no_color);
     let log = tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(has_colour).with_env_filter(filter);
     let outcome = match log_format {
         LogFormat::Text => log.try_init(),
@@ -91,8 +91,8 @@ fn filter(verbose: u8, rust_log: Option<&str>) -> (EnvFilter, Option<ParseError>
 }
 
 /// Returns whether the log has colours.
-fn has_colour(is_terminal: bool, no_color: bool) -> bool {
-    is_terminal && !no_color
+fn has_colour(format: LogFormat, is_terminal: bool, no_color: bool) -> bool {
+    format == LogFormat::Text && is_terminal && !no_color
 }
 
 #[cfg(test)]
@@ -116,7 +116,8 @@ mod tests {
 
     #[test]
     fn there_are_colours_only_on_a_terminal_of_someone_who_wants_them() {
-        assert!(has_colour(true, false));
-        assert!(!has_colour(true, true) && !has_colour(false, false));
+        assert!(has_colour(LogFormat::Text, true, false));
+        assert!(!has_colour(LogFormat::Text, true, true) && !has_colour(LogFormat::Text, false, false));
+        assert!(!has_colour(LogFormat::Json, true, false));
     }
 }

@@ -117,7 +117,8 @@ mod tests {
     fn an_event_is_one_object_on_one_line_with_typed_fields() {
         let log = Log::default();
         let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).event_format(Json).finish();
+        let subscriber =
+            tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).event_format(Json).finish();
         tracing::subscriber::with_default(subscriber, || {
             let _entered = tracing::info_span!("call", claim = 7).entered();
             let error = "two\n\"lines\"";

@@ -225,8 +225,8 @@ fn recorded_values_are_exposed_with_their_labels() {
     assert_eq!(metrics.prepared_claims(), 5);
     metrics.set_registered(false);
     assert_eq!(metrics.value("registered"), 0.0);
-    let build = format!(r#"build_info{{version="{}",driver="gpu.example.com"}}"#, env!("CARGO_PKG_VERSION"));
-    assert_eq!(metrics.value(&build), 1.0);
+    let labels = format!(r#"version="{}",driver="gpu.example.com",driver_version="1.2.3""#, env!("CARGO_PKG_VERSION"));
+    assert_eq!(metrics.value(&format!("build_info{{{labels}}}")), 1.0);
 }
 
 #[test]
