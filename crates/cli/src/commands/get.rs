@@ -30,13 +30,13 @@ pub(crate) fn run(
         (Selection::Request(query), Some(attribute)) => values(reader, query, attribute, wanted, output),
         (Selection::Request(query), None) => {
             let request = reader.read(query)?.complete()?;
-            print_names(request.devices().flat_map(attribute_names).collect(), output)
+            print_names(&request.devices().flat_map(attribute_names).collect(), output)
         }
         (selection, attribute) => {
             let files = reader.select(selection)?.files;
             let names: BTreeSet<String> = files.iter().flat_map(request_names).collect();
             if attribute.is_none() {
-                return print_names(names, output);
+                return print_names(&names, output);
             }
             let message = format!("{selection} is a claim; an attribute belongs to one of its requests");
             let known = join(names.iter().map(String::as_str));
@@ -60,7 +60,7 @@ fn attribute_names(device: &Device) -> Vec<String> {
     device.attributes.keys().cloned().chain(of_network).collect()
 }
 
-fn print_names(names: BTreeSet<String>, output: LineOutput) -> Result<(), Failure> {
+fn print_names(names: &BTreeSet<String>, output: LineOutput) -> Result<(), Failure> {
     Ok(plain(|writer| match output {
         LineOutput::Json => write_json(writer, &json!(names)),
         LineOutput::Text => names.iter().try_for_each(|name| writeln!(writer, "{}", cell(name))),

@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Duration;
 
 use drakkar_metadata::Reader;
@@ -14,7 +15,7 @@ use serde::Serialize;
 use super::list::{Document, rows_of};
 use crate::args::LineOutput;
 use crate::exit::{Code, Failure};
-use crate::output::table::Table;
+use crate::output::table::{Sink, Table};
 use crate::output::{is_closed, plain, styled};
 
 pub(crate) fn run(reader: &Reader, selection: Option<Selection>, output: LineOutput) -> Result<(), Failure> {
@@ -63,12 +64,12 @@ enum Kind {
 /// A change of a file.
 struct Change {
     kind: Kind,
-    file: std::rc::Rc<MetadataFile>,
+    file: Rc<MetadataFile>,
 }
 
 /// The files as they were last printed, by path, with a hash of everything that is printed of them.
 #[derive(Default)]
-struct Watched(BTreeMap<PathBuf, (u64, std::rc::Rc<MetadataFile>)>);
+struct Watched(BTreeMap<PathBuf, (u64, Rc<MetadataFile>)>);
 
 impl Watched {
     /// Takes the files as they are now, and returns the changes.
@@ -77,12 +78,12 @@ impl Watched {
         let mut changes = Vec::new();
         for file in files {
             let hash = hash(&file);
-            let file = std::rc::Rc::new(file);
+            let file = Rc::new(file);
             let kind = match before.remove(&file.path) {
                 None => Some(Kind::Added),
                 Some((known, _)) => (known != hash).then_some(Kind::Modified),
             };
-            changes.extend(kind.map(|kind| Change { kind, file: std::rc::Rc::clone(&file) }));
+            changes.extend(kind.map(|kind| Change { kind, file: Rc::clone(&file) }));
             self.0.insert(file.path.clone(), (hash, file));
         }
         changes.extend(before.into_values().map(|(_, file)| Change { kind: Kind::Deleted, file }));
@@ -139,9 +140,7 @@ impl Printer {
                 let table = Table::new(["EVENT", "CLAIM", "REQUEST", "DRIVER", "GEN", "DEVICE", "DETAILS"]);
                 let mut widths = self.widths;
                 styled(|output| {
-                    let all = |sink: &mut crate::output::table::Sink<'_, 7>| {
-                        changes.iter().try_for_each(|change| rows(change, sink))
-                    };
+                    let all = |sink: &mut Sink<'_, 7>| changes.iter().try_for_each(|change| rows(change, sink));
                     widths = Some(table.write_after(output, widths, all)?);
                     Ok(())
                 })?;
@@ -153,7 +152,7 @@ impl Printer {
 }
 
 /// Writes the rows of a file, which are those of `drakkar list`.
-fn rows(change: &Change, sink: &mut crate::output::table::Sink<'_, 7>) -> io::Result<()> {
+fn rows(change: &Change, sink: &mut Sink<'_, 7>) -> io::Result<()> {
     let kind = match change.kind {
         Kind::Added => "ADDED",
         Kind::Modified => "MODIFIED",
