@@ -5,11 +5,12 @@
 
 use std::path::Path;
 
+use drakkar_bench::cluster::Cluster;
 use drakkar_bench::compare::{self, Comparison};
 use drakkar_bench::floor::FLOOR;
 use drakkar_bench::framework::{Framework, build_go, build_go_with_nri};
 use drakkar_bench::table::Table;
-use drakkar_bench::{nri, publish};
+use drakkar_bench::{net, nri, publish};
 
 fn main() {
     let is_test = std::env::args().any(|argument| argument == "--test");
@@ -29,11 +30,18 @@ fn main() {
     }
     let nri_scale = if is_test { nri::Scale::TEST } else { nri::Scale::FULL };
     let mut nri_table = Table::default();
+    let mut net_table = Table::default();
     match build_go_with_nri(Path::new(env!("CARGO_TARGET_TMPDIR"))) {
         Ok(go) => {
             let ours = nri::NriPlugin::ours(env!("CARGO_BIN_EXE_bench-nri").into());
             for plugin in [ours, nri::NriPlugin::go(go.clone())] {
                 nri::round(nri_scale, &go, &plugin, &mut nri_table);
+            }
+            let programs = net::Programs { driver: env!("CARGO_BIN_EXE_bench-net").into(), runtime: go };
+            let scale = if is_test { net::Scale::TEST } else { net::Scale::FULL };
+            let cluster = Cluster::start(None);
+            if let Err(reason) = runtime.block_on(net::round(scale, &programs, &cluster, &mut net_table)) {
+                println!("skipped: {reason}");
             }
         }
         Err(reason) => println!("skipped: NRI: {reason}"),
@@ -45,10 +53,11 @@ fn main() {
             println!("{count} figures of {name} were measured");
         }
         println!("{} figures of the floor and {} of publishing were measured", floor.rows().len(), table.rows().len());
-        println!("{} figures of NRI were measured", nri_table.rows().len());
+        let counts = (nri_table.rows().len(), net_table.rows().len());
+        println!("{} figures of NRI and {} of the network driver were measured", counts.0, counts.1);
     } else {
         println!("{}\n\n{}\n{}", compare::host(), both.markdown(&names), floor.markdown(&[FLOOR]));
         println!("{}", table.markdown(&names[..1]));
-        println!("{}", nri_table.markdown(&names));
+        println!("{}\n{}", nri_table.markdown(&names), net_table.markdown(&[net::NAME]));
     }
 }

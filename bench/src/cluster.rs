@@ -86,6 +86,11 @@ impl Cluster {
         Self { port, latency, embedded: embedded.recv().unwrap(), _end: Arc::new(end) }
     }
 
+    /// A client of the embedded server with all rights.
+    pub fn admin(&self) -> kube::Client {
+        self.embedded.admin()
+    }
+
     /// Sets the latency of each answer from now on.
     pub fn set_latency(&self, latency: Duration) {
         self.latency.store(u64::try_from(latency.as_nanos()).unwrap(), Ordering::Relaxed);

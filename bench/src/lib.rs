@@ -3,8 +3,8 @@
 //!
 //! A driver ([`framework`]) runs in its own process, so that its processor time and memory can be measured. The kubelet
 //! ([`peers`]) calls it over its unix sockets, and an API server on 127.0.0.1 ([`cluster`]) answers it; both are threads of
-//! this process. All share the processors of the host. An NRI plugin ([`nri`]) is measured with the runtime's side of
-//! containerd's own library.
+//! this process. All share the processors of the host. An NRI plugin ([`nri`]) and the network driver ([`net`]) are measured
+//! with the runtime's side of containerd's own library.
 //!
 //! `cargo xtask bench` measures everything; `cargo bench --profile dev -p drakkar-bench -- --test` runs everything once on a
 //! small scale.
@@ -17,6 +17,7 @@ pub mod compare;
 pub mod files;
 pub mod floor;
 pub mod framework;
+pub mod net;
 pub mod nri;
 pub mod peers;
 pub mod plot;

@@ -71,14 +71,15 @@ pub fn round(scale: Scale, runtime: &Path, plugin: &NriPlugin, table: &mut Table
 }
 
 /// The runtime's side.
-struct Runtime {
+#[derive(Debug)]
+pub(crate) struct Runtime {
     input: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
     _process: Process,
 }
 
 impl Runtime {
-    fn start(program: &Path, socket: &Path) -> Self {
+    pub(crate) fn start(program: &Path, socket: &Path) -> Self {
         let mut command = Command::new(program);
         command.arg("nri-runtime").arg("--socket").arg(socket).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = Process::new(command.spawn().unwrap());
@@ -88,7 +89,16 @@ impl Runtime {
         runtime
     }
 
-    fn wait(&mut self, condition: impl Fn(&Value) -> bool) -> Value {
+    /// Announces an event about a pod, and returns how long the plugins took.
+    pub(crate) fn event(&mut self, event: &str, pod: &Value) -> Duration {
+        writeln!(self.input, "{}", json!({"event": event, "pod": pod})).unwrap();
+        let reply = self.wait(|line| line["event"] == event);
+        assert_eq!(reply["error"], Value::Null, "{event}");
+        Duration::from_nanos(reply["nanoseconds"][0].as_u64().unwrap())
+    }
+
+    /// Reads lines until one satisfies a condition.
+    pub(crate) fn wait(&mut self, condition: impl Fn(&Value) -> bool) -> Value {
         loop {
             let line: Value = serde_json::from_str(&self.lines.next().unwrap().unwrap()).unwrap();
             if condition(&line) {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use drakkar_kubelet_api::dra_v1::dra_plugin_client::DraPluginClient;
@@ -34,12 +34,22 @@ impl Node {
         Self { root }
     }
 
+    /// The directory of the node, with the kubeconfig.
+    pub fn root(&self) -> &Path {
+        self.root.path()
+    }
+
     /// Starts a driver, and registers it as soon as its socket exists.
     pub async fn start(self, framework: &Framework, devices: u64) -> Driver {
+        let command = framework.command(self.root.path(), devices);
+        self.start_command(framework.name, command).await
+    }
+
+    /// Starts a driver by a command, and registers it as soon as its socket exists.
+    pub async fn start_command(self, name: &str, mut command: Command) -> Driver {
         let begin = Instant::now();
         let log = std::fs::File::create(self.root.path().join("log")).unwrap();
-        let child =
-            framework.command(self.root.path(), devices).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
         let mut process = Process::new(child.unwrap());
         let (socket, channel) = loop {
             let found = self.socket();
@@ -49,19 +59,14 @@ impl Node {
                 break (socket, channel);
             }
             let log = || std::fs::read_to_string(self.root.path().join("log"));
-            assert!(
-                begin.elapsed() < TIMEOUT && process.is_running(),
-                "{} does not start: {:?}",
-                framework.name,
-                log()
-            );
+            assert!(begin.elapsed() < TIMEOUT && process.is_running(), "{name} does not start: {:?}", log());
             std::thread::sleep(Duration::from_micros(100));
         };
         let mut registration = RegistrationClient::new(channel);
         let info = registration.get_info(InfoRequest {}).await.unwrap().into_inner();
         let status = RegistrationStatus { plugin_registered: true, error: String::new() };
         registration.notify_registration_status(status).await.unwrap();
-        assert!(socket.exists(), "{} has removed its socket", framework.name);
+        assert!(socket.exists(), "{name} has removed its socket");
         let dra_socket = info.endpoint.into();
         Driver { process, registration, dra_socket, started: begin, registered: begin.elapsed(), node: self }
     }
@@ -117,8 +122,13 @@ pub struct Kubelet(DraPluginClient<Channel>);
 impl Kubelet {
     /// Prepares claims in one call, and returns how long it took.
     pub async fn prepare(&self, numbers: Range<u64>) -> Duration {
+        self.prepare_claims(numbers.map(named).collect()).await
+    }
+
+    /// Prepares claims by name in one call, and returns how long it took.
+    pub async fn prepare_claims(&self, claims: Vec<Claim>) -> Duration {
         let mut client = self.0.clone();
-        let request = NodePrepareResourcesRequest { claims: numbers.map(named).collect() };
+        let request = NodePrepareResourcesRequest { claims };
         let count = request.claims.len();
         let begin = Instant::now();
         let response = client.node_prepare_resources(request).await.unwrap().into_inner();
@@ -133,8 +143,13 @@ impl Kubelet {
 
     /// Unprepares claims in one call, and returns how long it took.
     pub async fn unprepare(&self, numbers: Range<u64>) -> Duration {
+        self.unprepare_claims(numbers.map(named).collect()).await
+    }
+
+    /// Unprepares claims by name in one call, and returns how long it took.
+    pub async fn unprepare_claims(&self, claims: Vec<Claim>) -> Duration {
         let mut client = self.0.clone();
-        let request = NodeUnprepareResourcesRequest { claims: numbers.map(named).collect() };
+        let request = NodeUnprepareResourcesRequest { claims };
         let begin = Instant::now();
         let response = client.node_unprepare_resources(request).await.unwrap().into_inner();
         let took = begin.elapsed();

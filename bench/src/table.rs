@@ -37,6 +37,9 @@ const GOALS: &[(&str, f64)] = &[
     ("change one of 10,000 devices: peak memory", 60.0),
     ("start again with 10,000 devices: memory", 60.0),
     ("start again with 10,000 devices: peak memory", 60.0),
+    ("1 interface: RunPodSandbox, p99", 20.0),
+    ("100 interfaces: RunPodSandbox, p99", 20.0),
+    ("1,000 interfaces: RunPodSandbox, p99", 20.0),
 ];
 
 /// A table of figures, in the order in which they were first added.

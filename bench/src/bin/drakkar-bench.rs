@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use drakkar_bench::cluster::Cluster;
 use drakkar_bench::compare::{self, Comparison};
 use drakkar_bench::floor::FLOOR;
 use drakkar_bench::framework::{Framework, build_go, build_go_with_nri};
 use drakkar_bench::table::Table;
-use drakkar_bench::{nri, plot, publish};
+use drakkar_bench::{net, nri, plot, publish};
 
 /// Compare a driver on Drakkar with one on Kubernetes' Go framework
 #[derive(Parser)]
@@ -33,7 +34,7 @@ struct Arguments {
     /// Measure everything once, on a small scale
     #[arg(long)]
     test: bool,
-    /// Measure only one part: compare, publish or nri
+    /// Measure only one part: compare, publish, nri or net (the network driver; needs root)
     #[arg(long, value_name = "PART")]
     only: Option<String>,
 }
@@ -55,8 +56,9 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     if !driver.exists() {
         return Err(format!("no driver at {}: run `cargo build --release -p drakkar-bench`", driver.display()).into());
     }
+    let is_selected = |part: &str| arguments.only.as_deref().is_none_or(|only| only == part);
     let mut frameworks = vec![Framework::ours(driver)];
-    if !arguments.ours {
+    if !arguments.ours && is_selected("compare") {
         frameworks.push(Framework::go(build_go(directory)?));
     }
     let comparison = Comparison { frameworks, disk: arguments.disk.clone().unwrap_or_else(std::env::temp_dir) };
@@ -66,7 +68,6 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         compare::Scale { rounds: arguments.rounds, ..compare::Scale::FULL }
     };
     let publish_scale = if arguments.test { publish::Scale::TEST } else { publish::Scale::FULL };
-    let is_selected = |part: &str| arguments.only.as_deref().is_none_or(|only| only == part);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     println!("{}\n", compare::host());
     let names: Vec<_> = comparison.frameworks.iter().map(|framework| framework.name).collect();
@@ -95,6 +96,20 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
             plugins.iter().for_each(|plugin| nri::round(scale, &go, plugin, &mut table));
         }
         println!("{}", table.markdown(&plugins.map(|plugin| plugin.name)));
+    }
+    if is_selected("net") && !arguments.ours {
+        let programs = net::Programs { driver: directory.join("bench-net"), runtime: build_go_with_nri(directory)? };
+        let scale = if arguments.test { net::Scale::TEST } else { net::Scale::FULL };
+        let cluster = Cluster::start(None);
+        let mut table = Table::default();
+        for round in 0..compare_scale.rounds {
+            eprintln!("network driver: round {} of {}", round + 1, compare_scale.rounds);
+            if let Err(reason) = runtime.block_on(net::round(scale, &programs, &cluster, &mut table)) {
+                println!("skipped: {reason}");
+                return Ok(());
+            }
+        }
+        println!("{}", table.markdown(&[net::NAME]));
     }
     Ok(())
 }
