@@ -98,7 +98,10 @@ impl Flags {
     /// `env!("CARGO_PKG_VERSION")`, and [`PluginBuilder::flags`](crate::PluginBuilder::flags) takes it over. A wrong command line
     /// ends the process, as with `clap::Parser::parse`.
     pub fn parse_with_version(version: &'static str) -> Self {
-        let command = <Self as clap::CommandFactory>::command().version(version);
+        // The name that `--version` prints; that of the command is of this crate.
+        let program = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
+        let program = program.file_name().unwrap_or("driver".as_ref()).to_string_lossy().into_owned();
+        let command = <Self as clap::CommandFactory>::command().version(version).display_name(program);
         let flags = <Self as clap::FromArgMatches>::from_arg_matches(&command.get_matches());
         Self { version: Some(version), ..flags.unwrap_or_else(|error| error.exit()) }
     }
