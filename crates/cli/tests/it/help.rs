@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::support::{Container, drakkar};
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "list",
     "read",
     "get",

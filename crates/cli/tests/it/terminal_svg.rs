@@ -50,7 +50,7 @@ pub(crate) fn render(text: &str) -> String {
     let width = (WIDTH * COLUMNS as f64).round() as usize + 2 * MARGIN;
     let height = lines.len() * HEIGHT + 2 * MARGIN;
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\">\n<style>\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" xml:space=\"preserve\" width=\"{width}\" height=\"{height}\">\n<style>\n\
          text {{ font: 14px monospace; fill: #e6edf3; white-space: pre; }}\n\
          .b {{ font-weight: bold; }}\n.u {{ text-decoration: underline; }}\n"
     );

@@ -7,12 +7,13 @@ mod tests;
 use std::process::ExitCode;
 
 use clap::Parser;
-use drakkar_plugin::{Flags, PluginBuilder};
+use drakkar_plugin::{Flags, PluginBuilder, logging};
 
 use self::driver::{DRIVER, Driver};
 
 /// The DRA driver gpu.example.com
 #[derive(Parser)]
+#[command(version)]
 struct Arguments {
     /// The number of devices to publish
     #[arg(long, env = "DEVICES", default_value_t = 2)]
@@ -24,7 +25,7 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let builder = PluginBuilder::new(DRIVER).flags(&arguments.plugin);
+    logging::init(&arguments.plugin);
+    let builder = PluginBuilder::new(DRIVER).version(env!("CARGO_PKG_VERSION")).flags(&arguments.plugin);
     builder.run_with(|handles| Driver::new(&handles, arguments.devices)).await
 }
