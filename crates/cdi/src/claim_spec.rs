@@ -2,12 +2,13 @@
 //!
 //! | what | name |
 //! |---|---|
-//! | file | `{driver}_device_{claim UID}.json` |
-//! | kind | `{driver}/device` |
+//! | file | `{driver}_container-edits_{claim UID}.json` |
+//! | kind | `{driver}/container-edits` |
 //! | device | `{claim UID}_{name}` |
-//! | id | `{driver}/device={claim UID}_{name}` |
+//! | id | `{driver}/container-edits={claim UID}_{name}` |
 //!
-//! The names are unlike those of [metadata devices](crate::MetadataDevice), so that neither is ever taken for the other.
+//! The names are unlike those of [metadata devices](crate::MetadataDevice) and unlike those that drivers choose for specs of their own
+//! (`{driver}/device`, `{driver}/gpu`), so that none is ever taken for another.
 
 use drakkar_metadata::name::{ClaimUid, DriverName};
 
@@ -16,10 +17,10 @@ use crate::spec::{Device, Spec};
 use crate::validate::{ValidationError, validate_strict};
 
 /// The class of the devices of claims.
-pub const DEVICE_CLASS: &str = "device";
+pub const DEVICE_CLASS: &str = "container-edits";
 
 /// The part of a file's name between driver and claim UID.
-const INFIX: &str = "_device_";
+const INFIX: &str = "_container-edits_";
 /// The suffix of a file's name. Runtimes load only `.json` and `.yaml`.
 const SUFFIX: &str = ".json";
 

@@ -8,7 +8,7 @@
 //!     {request}/metadata.json        what containers see
 //!     {request}/.metadata.json.next  an update in progress (write-ahead copy)
 //! {CDI directory}/{driver}_metadata_{claim UID}_{request}.json   mounts a metadata file
-//! {CDI directory}/{driver}_device_{claim UID}.json               the edits of the claim's devices
+//! {CDI directory}/{driver}_container-edits_{claim UID}.json               the edits of the claim's devices
 //! ```
 //!
 //! If namespace and name are too long for that, the directory has a shorter name ([`mod@directory_name`]).

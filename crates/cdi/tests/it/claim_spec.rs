@@ -39,11 +39,11 @@ fn the_file_is_byte_for_byte_the_golden_one() {
 #[test]
 fn names_lead_to_the_claim_and_are_never_those_of_metadata() {
     let devices = devices();
-    assert_eq!(devices.id("gpu-0").unwrap().to_string(), format!("gpu.example.com/device={UID}_gpu-0"));
-    assert_eq!(devices.file_name(), format!("gpu.example.com_device_{UID}.json"));
+    assert_eq!(devices.id("gpu-0").unwrap().to_string(), format!("gpu.example.com/container-edits={UID}_gpu-0"));
+    assert_eq!(devices.file_name(), format!("gpu.example.com_container-edits_{UID}.json"));
     assert_eq!(ClaimDevices::from_file_name(&devices.file_name()), Some(devices.clone()));
     assert_eq!(MetadataDevice::from_file_name(&devices.file_name()), None);
-    for uid in ["a_device_b", "a_metadata_b_c", UID] {
+    for uid in ["a_container-edits_b", "a_metadata_b_c", UID] {
         let (driver, uid) = ("gpu.example.com".parse().unwrap(), uid.parse().unwrap());
         let metadata = MetadataDevice::new(driver, uid, "gpu".parse().unwrap()).unwrap();
         assert_eq!(ClaimDevices::from_file_name(&metadata.file_name()), None);
@@ -54,12 +54,12 @@ fn names_lead_to_the_claim_and_are_never_those_of_metadata() {
 }
 
 #[rstest]
-#[case("gpu.example.com_device_.json")]
-#[case("gpu.example.com_device_uid")]
+#[case("gpu.example.com_container-edits_.json")]
+#[case("gpu.example.com_container-edits_uid")]
 #[case("gpu.example.com_devices_uid.json")]
-#[case("g_pu_device_uid.json")]
-#[case("3d.example.com_device_uid.json")]
-#[case("x_device_../uid.json")]
+#[case("g_pu_container-edits_uid.json")]
+#[case("3d.example.com_container-edits_uid.json")]
+#[case("x_container-edits_../uid.json")]
 fn a_file_of_another_name_is_not_one_of_ours(#[case] name: &str) {
     assert_eq!(ClaimDevices::from_file_name(name), None);
 }

@@ -11,7 +11,7 @@ use crate::support::{DRIVER, Fixture, Kubelet, Node, TestClaim, TestDriver, cdi_
 
 impl Node {
     fn claim_spec_file(&self, claim: &TestClaim) -> PathBuf {
-        self.cdi_directory().join(format!("{DRIVER}_device_{}.json", claim.uid()))
+        self.cdi_directory().join(format!("{DRIVER}_container-edits_{}.json", claim.uid()))
     }
 
     /// Returns the spec of the claim's devices.
@@ -48,7 +48,7 @@ fn without_metadata(builder: PluginBuilder) -> PluginBuilder {
 }
 
 fn id(claim: &TestClaim, name: &str) -> String {
-    format!("{DRIVER}/device={}_{name}", claim.uid())
+    format!("{DRIVER}/container-edits={}_{name}", claim.uid())
 }
 
 #[tokio::test]
@@ -222,7 +222,7 @@ async fn edits_that_the_driver_no_longer_returns_are_removed() {
     assert!(fixture.node.claim_spec_file(&claim).exists());
     let fixture = fixture.restart(TestDriver::default(), without_metadata).await;
     let devices = fixture.kubelet.prepare_one(&claim).await.unwrap();
-    assert!(!cdi_devices(&devices).iter().any(|id| id.contains("/device=")), "{devices:?}");
+    assert!(!cdi_devices(&devices).iter().any(|id| id.contains("/container-edits=")), "{devices:?}");
     assert!(!fixture.node.claim_spec_file(&claim).exists());
     fixture.kubelet.unprepare_one(&claim).await.unwrap();
     assert_eq!(fixture.node.files(), [format!("plugins/{DRIVER}/dra-device-metadata")]);

@@ -6,7 +6,7 @@ use super::*;
 
 impl Disk {
     fn claim_spec_path(&self) -> PathBuf {
-        self.path(&format!("cdi/{DRIVER}_device_{UID}.json"))
+        self.path(&format!("cdi/{DRIVER}_container-edits_{UID}.json"))
     }
 
     /// Returns the variables that a container with the claim's devices would get, and fails if a runtime would refuse the file.
@@ -129,7 +129,7 @@ impl Scenario {
         assert_eq!(with_spec, usize::from(disk.seen_env().is_some()), "{context}");
         let files = disk.files_but_root();
         assert!(!files.iter().any(|name| name.contains(".tmp")), "{context}: {files:?}");
-        let specs = files.iter().filter(|name| name.contains("_device_")).count();
+        let specs = files.iter().filter(|name| name.contains("_container-edits_")).count();
         assert_eq!(specs, recovery.claims.iter().filter(|found| found.has_claim_spec).count(), "{context}: {files:?}");
         let store = disk.store();
         store.prepare(&claim(), None, vec![], &uses(), edits("next")).unwrap();
@@ -203,7 +203,7 @@ fn a_prepare_with_edits_alone_writes_a_record_and_one_spec() {
     assert_eq!(
         disk.files_but_root(),
         [
-            format!("cdi/{DRIVER}_device_{UID}.json"),
+            format!("cdi/{DRIVER}_container-edits_{UID}.json"),
             "plugin/dra-device-metadata/default_my-claim/".into(),
             "plugin/dra-device-metadata/default_my-claim/.claim.json".into(),
         ]
@@ -246,17 +246,19 @@ fn a_spec_that_a_reboot_deleted_is_restored_from_the_record() {
 }
 
 #[test]
-fn specs_of_unknown_claims_are_removed_and_those_of_other_drivers_are_not() {
+fn specs_of_unknown_claims_are_removed_and_those_that_drivers_write_are_not() {
     let disk = Disk::new();
     disk.store().prepare(&claim(), None, vec![], &uses(), edits("m1")).unwrap();
-    let orphan = disk.path(&format!("cdi/{DRIVER}_device_dead.json"));
-    let foreign = disk.path("cdi/other.example.com_device_dead.json");
-    let temporary = disk.path(&format!("cdi/.{DRIVER}_device_{UID}.json.tmp"));
-    for file in [&orphan, &foreign, &temporary] {
+    let orphan = disk.path(&format!("cdi/{DRIVER}_container-edits_dead.json"));
+    let foreign = disk.path("cdi/other.example.com_container-edits_dead.json");
+    // As drakkar-pci names its own.
+    let own = disk.path(&format!("cdi/{DRIVER}_device_dead.json"));
+    let temporary = disk.path(&format!("cdi/.{DRIVER}_container-edits_{UID}.json.tmp"));
+    for file in [&orphan, &foreign, &own, &temporary] {
         fs::write(file, "{}").unwrap();
     }
     assert!(disk.store().recover().problems.is_empty());
-    assert!(foreign.exists() && disk.claim_spec_path().exists());
+    assert!(foreign.exists() && own.exists() && disk.claim_spec_path().exists());
     assert!(!orphan.exists() && !temporary.exists());
 }
 
