@@ -17,8 +17,17 @@ const USUAL: [&str; 4] = ["/var/run/cdi", "/run/cdi", "/etc/cdi", crate::DEFAULT
 /// The names of the processes of container runtimes.
 const RUNTIMES: [&str; 3] = ["containerd", "crio", "dockerd"];
 
-/// Checks the directory, and makes it if it is missing.
-pub(super) fn check(path: &Path) -> Result<(), StartError> {
+/// What is done about a directory that is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum IfMissing {
+    /// It is made, since the framework writes specs to it.
+    Make,
+    /// A warning: the driver may write specs of its own to it.
+    Warn,
+}
+
+/// Checks the directory, and makes it if it is missing and needed.
+pub(super) fn check(path: &Path, if_missing: IfMissing) -> Result<(), StartError> {
     let unusable = |source| StartError::Directory {
         what: "the directory of CDI specs",
         path: path.to_owned(),
@@ -29,6 +38,10 @@ pub(super) fn check(path: &Path) -> Result<(), StartError> {
     let is_new = match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => false,
         Ok(_) => return Err(unusable(io::ErrorKind::NotADirectory.into())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && if_missing == IfMissing::Warn => {
+            tracing::warn!(directory = %path.display(), "directory of CDI specs does not exist");
+            return Ok(());
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             make_directories(path, DIRECTORY_MODE).map_err(unusable)?;
             true
@@ -126,18 +139,20 @@ mod tests {
         let file = root.path().join("file");
         std::fs::write(&file, "").unwrap();
         for path in [&file, &file.join("below")] {
-            let error = check(path).unwrap_err().to_string();
+            let error = check(path, IfMissing::Make).unwrap_err().to_string();
             let expected = format!("the directory of CDI specs {}: not a directory", path.display());
             assert!(error.to_lowercase().starts_with(&expected.to_lowercase()), "{error}");
             assert!(error.contains("; set --cdi-dir to the directory from which"), "{error}");
         }
         // Not even root writes to procfs or makes directories there.
-        let error = check(Path::new("/proc/drakkar-cdi")).unwrap_err().to_string();
+        let error = check(Path::new("/proc/drakkar-cdi"), IfMissing::Make).unwrap_err().to_string();
         assert!(error.starts_with("the directory of CDI specs /proc/drakkar-cdi: "), "{error}");
 
         let missing = root.path().join("a/b");
-        check(&missing).unwrap();
+        check(&missing, IfMissing::Warn).unwrap();
+        assert!(!missing.exists(), "nobody needs it");
+        check(&missing, IfMissing::Make).unwrap();
         assert_eq!(std::fs::metadata(&missing).unwrap().permissions().mode() & 0o777, 0o755);
-        check(&missing).unwrap();
+        check(&missing, IfMissing::Warn).unwrap();
     }
 }

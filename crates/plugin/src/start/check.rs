@@ -10,7 +10,7 @@ use drakkar_metadata::name::DriverName;
 use rustix::fs::{Access, access};
 
 use super::StartError;
-use super::cdi_directory;
+use super::cdi_directory::{self, IfMissing};
 use super::error::{lock_error, socket_error};
 use crate::builder::{DEFAULT_CDI_DIRECTORY, PluginBuilder};
 use crate::disk::Medium;
@@ -29,8 +29,9 @@ pub(super) struct Checked {
     pub(super) store: Settings,
     registers: bool,
     serves: bool,
-    /// Whether CDI specs are written: by the framework, or by a driver that was given a directory for them.
-    writes_cdi: bool,
+    /// Whether the directory of CDI specs is checked, and made: for the framework's specs, or those of a driver that was given a
+    /// directory for them.
+    checks_cdi: Option<IfMissing>,
 }
 
 /// What a driver has open on disk.
@@ -65,8 +66,13 @@ impl PluginBuilder {
             lock_file: self.lock_directory.as_ref().unwrap_or(&plugin_directory).join(crate::lock::FILE),
             registers: self.services.registration,
             serves: self.services.dra_socket,
-            writes_cdi: self.services.dra_socket
-                && (self.metadata || self.cdi_directory != Path::new(DEFAULT_CDI_DIRECTORY)),
+            checks_cdi: if !self.services.dra_socket {
+                None
+            } else if self.metadata {
+                Some(IfMissing::Make)
+            } else {
+                (self.cdi_directory != Path::new(DEFAULT_CDI_DIRECTORY)).then_some(IfMissing::Warn)
+            },
             store: Settings {
                 driver: driver.clone(),
                 plugin_directory,
@@ -85,7 +91,7 @@ impl Checked {
     pub(super) async fn open(&self) -> Result<Opened, StartError> {
         let mut settings = self.store.clone();
         let registry = self.registers.then(|| self.registry_directory.clone());
-        let writes_cdi = self.writes_cdi;
+        let checks_cdi = self.checks_cdi;
         let lock_file = self.pod_uid.is_some().then(|| self.lock_file.clone());
         // Instances of a rolling update have sockets of their own.
         let dra_socket = if self.serves && self.pod_uid.is_none() {
@@ -113,8 +119,8 @@ impl Checked {
             };
             make_directories(&plugin_directory, PLUGIN_DIRECTORY_MODE).map_err(unusable)?;
             is_writable_directory(&plugin_directory).map_err(unusable)?;
-            if writes_cdi {
-                cdi_directory::check(&settings.cdi_directory)?;
+            if let Some(if_missing) = checks_cdi {
+                cdi_directory::check(&settings.cdi_directory, if_missing)?;
             }
             settings.boot = boot_id()?;
             if let Some(socket) = dra_socket {

@@ -489,6 +489,8 @@ async fn with_the_gate_there_is_no_spec_before_the_first_update() {
 async fn a_failed_metadata_write_fails_the_claim_and_leaves_no_files() {
     let fixture = Fixture::new(TestDriver::default()).await;
     let cdi = fixture.node.cdi_directory();
+    // The start has made it.
+    std::fs::remove_dir(&cdi).unwrap();
     std::fs::write(&cdi, "not a directory").unwrap();
     let one = fixture.node.claim(one_gpu().device("net", "gpu-1"));
     let two = fixture.node.claim(TestClaim::new("two", "2").device("gpu", "gpu-0"));

@@ -471,7 +471,7 @@ mod flags {
         plugin: Flags,
     }
 
-    const ALL: [(&str, &str); 9] = [
+    const ALL: [(&str, &str); 12] = [
         ("--enable-device-metadata", "ENABLE_DEVICE_METADATA"),
         ("--metadata-versions", "METADATA_VERSIONS"),
         ("--metadata-layout", "METADATA_LAYOUT"),
@@ -481,6 +481,9 @@ mod flags {
         ("--node-uid", "NODE_UID"),
         ("--pod-uid", "POD_UID"),
         ("--http-endpoint", "HTTP_ENDPOINT"),
+        ("--kubeconfig", "KUBECONFIG"),
+        ("--verbose", "VERBOSE"),
+        ("--log-format", "LOG_FORMAT"),
     ];
 
     fn parse(arguments: &[&str]) -> Result<Flags, clap::Error> {
