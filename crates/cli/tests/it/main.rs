@@ -23,9 +23,9 @@ mod net;
 mod network_guide;
 #[cfg(feature = "new")]
 mod new;
-mod project;
 #[cfg(all(feature = "demo", feature = "kubevirt-services", feature = "manual", feature = "net"))]
 mod pictures;
+mod project;
 mod readiness;
 mod shells;
 mod support;

@@ -9,7 +9,7 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::registry::{LookupSpan, Scope};
 
 /// Formats an event as a JSON object on one line.
 pub(super) struct Json;
@@ -40,7 +40,7 @@ where
         let spans: Vec<Value> = context
             .event_scope()
             .into_iter()
-            .flat_map(|scope| scope.from_root())
+            .flat_map(Scope::from_root)
             .map(|span| match span.extensions().get::<FormattedFields<N>>() {
                 Some(fields) if !fields.is_empty() => format!("{}{{{fields}}}", span.name()).into(),
                 _ => span.name().into(),

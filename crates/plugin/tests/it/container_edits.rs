@@ -66,7 +66,7 @@ async fn the_edits_of_a_device_become_a_cdi_device_of_the_claims_spec() {
         (&["gpu".into()][..], &["other".into()][..])
     );
     let spec = fixture.node.claim_spec(&claim);
-    assert_eq!(spec.kind, format!("{DRIVER}/device"));
+    assert_eq!(spec.kind, format!("{DRIVER}/container-edits"));
     assert_eq!(spec.devices[0].container_edits, edits("gpu-0"));
     assert_eq!(spec.devices[1].container_edits, edits("gpu-1"));
     drakkar_cdi::validate_strict(&spec).unwrap();

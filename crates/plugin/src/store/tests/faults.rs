@@ -49,7 +49,7 @@ const SCENARIOS: [(&str, Scenario); 6] = [
         "prepare a successor",
         Scenario {
             before: |store, claim| {
-                drop(store.prepare(&successor(claim), None, two_requests(), &uses(), vec![]).unwrap())
+                drop(store.prepare(&successor(claim), None, two_requests(), &uses(), vec![]).unwrap());
             },
             call: |store, claim| store.prepare(claim, None, two_requests(), &uses(), vec![]).map(drop),
             legal: &[None, Some("first")],
