@@ -87,7 +87,7 @@ impl ClaimDevices {
     ///     ..Device::default()
     /// };
     /// let spec = devices.spec(vec![gpu])?;
-    /// assert_eq!(spec.kind, "gpu.example.com/device");
+    /// assert_eq!(spec.kind, "gpu.example.com/container-edits");
     /// assert_eq!(spec.devices[0].name, "a1b2_gpu-0");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
