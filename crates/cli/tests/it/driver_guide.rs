@@ -73,7 +73,7 @@ fn the_path_of_the_guide_has_all_its_steps() {
 
 /// Needs minutes the first time, because the project has a build of its own.
 #[test]
-#[ignore = "builds a whole project; .ci/run has it as a step"]
+#[ignore = "builds a whole project, which takes minutes: cargo xtask test drakkar it -- --ignored word_by_word generated_project"]
 fn the_guide_followed_word_by_word_leads_to_a_driver_that_works() {
     let directory = TempDir::new().unwrap();
     // The guide's reader has Drakkar's source beside the project.

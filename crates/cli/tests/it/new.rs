@@ -124,7 +124,7 @@ fn the_source_around_the_current_directory_is_found() {
 
 /// Needs minutes the first time, because the project has a build of its own.
 #[test]
-#[ignore = "builds a whole project; .ci/run has it as a step"]
+#[ignore = "builds a whole project, which takes minutes: cargo xtask test drakkar it -- --ignored word_by_word generated_project"]
 fn the_generated_project_is_formatted_builds_without_warnings_and_passes_its_tests() {
     let directory = TempDir::new().unwrap();
     let project = Project::at(new_driver(directory.path(), "nic.example.org"));
