@@ -63,7 +63,7 @@ pub(crate) fn exec(
         match upgrade.await {
             Ok(connection) => {
                 let socket = WebSocketStream::from_raw_socket(TokioIo::new(connection), Role::Server, None).await;
-                // Started after the upgrade, as by a real kubelet: why a program does not start is told on the error channel.
+                // Started after the upgrade, as by a real kubelet: the error channel says why a program does not start.
                 let served = match kubelet.exec(located.container, options).await {
                     Ok(session) => channels::serve(socket, protocol, session).await,
                     Err(error) => channels::refuse(socket, &error).await,

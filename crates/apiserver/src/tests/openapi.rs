@@ -88,7 +88,7 @@ async fn every_reference_leads_to_a_type() {
     assert!(document["definitions"].as_object().unwrap().len() > 100);
     let patch = &document["paths"]["/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"]["patch"];
     assert!(patch["consumes"].as_array().unwrap().contains(&json!("application/apply-patch+yaml")));
-    // Old clients ask for version 2 in protobuf alone: they are told what there is.
+    // Old clients ask for version 2 in protobuf alone: the error names what there is.
     let protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
     assert_eq!(api.get_as("/openapi/v2", protobuf).await.0, 406);
 }

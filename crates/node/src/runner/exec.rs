@@ -81,7 +81,7 @@ impl Launcher {
         Ok(Attached { child, terminal: Some(ours) })
     }
 
-    /// Starts a program in a running container, connected as told.
+    /// Starts a program in a running container, with its input and output connected.
     pub(super) fn spawn_exec(
         &self,
         id: &ContainerId,

@@ -82,7 +82,7 @@ pub(super) fn start(
     run(command, actions, pid_namespace(user_namespace))
 }
 
-/// Runs a program in the namespaces of a running container, connected as told.
+/// Runs a program in the namespaces of a running container, with its input and output connected.
 pub(super) fn join(
     namespaces: &Namespaces,
     program: &Program<'_>,
@@ -105,7 +105,7 @@ pub(super) fn run_plain(command: Command) -> Result<Spawned, Failure> {
     run(command, actions, PidNamespace::Inherit)
 }
 
-/// Runs a command like [`run_plain`], connected as told.
+/// Runs a command like [`run_plain`], with its input and output connected.
 pub(super) fn run_connected(mut command: Command, connection: &Connection) -> Result<Spawned, Failure> {
     connect(&mut command, connection)?;
     let mut actions = session(connection)?;

@@ -125,7 +125,7 @@ async fn a_program_has_input_output_errors_and_an_exit_code() {
     let error = bench.streams.exec(main_container(), ExecOptions::default()).await.unwrap_err();
     assert_eq!(error.to_string(), r#"container not found ("main")"#);
     bench.run("sleep 1000").await;
-    let mut session = bench.exec("tr a-z A-Z; echo trouble >&2; exit 7", true, false).await;
+    let mut session = bench.exec("tr a-z A-Z; echo failed >&2; exit 7", true, false).await;
     let mut input = session.stdin.take().unwrap();
     // More than a pipe holds: input and output flow at the same time.
     let text = "some words\n".repeat(20_000);
@@ -136,7 +136,7 @@ async fn a_program_has_input_output_errors_and_an_exit_code() {
     let (output, errors) = tokio::join!(read(session.stdout.take()), read(session.stderr.take()));
     writer.await.unwrap();
     assert!(output == text.to_uppercase(), "{} bytes", output.len());
-    assert_eq!((errors.as_str(), session.exit.await.unwrap()), ("trouble\n", 7));
+    assert_eq!((errors.as_str(), session.exit.await.unwrap()), ("failed\n", 7));
     // Without input, a program that reads finds the end at once.
     let mut session = bench.exec("cat; echo end", false, false).await;
     assert_eq!((read(session.stdout.take()).await.as_str(), session.exit.await.unwrap()), ("end\n", 0));
