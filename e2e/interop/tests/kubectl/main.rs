@@ -114,7 +114,7 @@ fn a_program_gets_the_input_of_kubectl_and_returns_its_exit_code() {
     let Some(demo) = Demo::start() else { return };
     let exec = "kubectl exec -i trainer -c train -- ";
     assert_eq!(demo.run(&format!("echo words | {exec}tr a-z A-Z")), (0, "WORDS\n".to_owned()));
-    let (code, output) = demo.run(&format!("{exec}sh -c 'echo failed >&2; exit 7'"));
+    let (code, output) = demo.run(&format!("{exec}sh -c 'echo trouble >&2; exit 7'"));
     assert_eq!((code, output.as_str()), (7, "trouble\ncommand terminated with exit code 7\n"));
     // Much more than any buffer on the way.
     let (_, count) = demo.run(&format!("head -c 3000000 /dev/zero | {exec}cat | wc -c"));
