@@ -1,5 +1,5 @@
 //! All measurements, as a `cargo bench` target. With `-- --test` each runs once on a small scale; it fails if something cannot
-//! be measured, or if publishing sends more requests than promised.
+//! be measured, if publishing sends more requests than promised, or if a claim costs more system calls or allocations.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot be set up has nothing to measure")]
 
@@ -10,7 +10,7 @@ use drakkar_bench::compare::{self, Comparison};
 use drakkar_bench::floor::FLOOR;
 use drakkar_bench::framework::{Framework, build_go, build_go_with_nri};
 use drakkar_bench::table::Table;
-use drakkar_bench::{net, nri, publish};
+use drakkar_bench::{counts, net, nri, publish};
 
 fn main() {
     let is_test = std::env::args().any(|argument| argument == "--test");
@@ -24,6 +24,14 @@ fn main() {
     let publish_scale = if is_test { publish::Scale::TEST } else { publish::Scale::FULL };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (both, floor) = runtime.block_on(compare::run(compare_scale, &comparison)).split(FLOOR);
+    let programs = [env!("CARGO_BIN_EXE_bench-driver"), env!("CARGO_BIN_EXE_bench-counted")].map(Path::new);
+    let counts = runtime.block_on(counts::measure(programs[0], programs[1], &Cluster::start(None)));
+    println!("a claim that is prepared and unprepared: {counts:?}");
+    if counts.system_calls.is_none() {
+        println!("skipped: the count of system calls: perf is not installed, or may not count them here");
+    }
+    let excess = counts.excess(&counts::LIMITS);
+    assert!(excess.is_empty(), "{}", excess.join("; "));
     let mut table = Table::default();
     for _ in 0..compare_scale.rounds {
         runtime.block_on(publish::round(publish_scale, &comparison.frameworks[0], &mut table));

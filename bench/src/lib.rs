@@ -4,7 +4,8 @@
 //! A driver ([`framework`]) runs in its own process, so that its processor time and memory can be measured. The kubelet
 //! ([`peers`]) calls it over its unix sockets, and an API server on 127.0.0.1 ([`cluster`]) answers it; both are threads of
 //! this process. All share the processors of the host. An NRI plugin ([`nri`]) and the network driver ([`net`]) are measured
-//! with the runtime's side of containerd's own library.
+//! with the runtime's side of containerd's own library. The cost of a GET for a real kube-apiserver is measured by
+//! [`api_server`].
 //!
 //! `cargo xtask bench` measures everything; `cargo bench --profile dev -p drakkar-bench -- --test` runs everything once on a
 //! small scale.
@@ -12,8 +13,10 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a benchmark that cannot be set up has nothing to measure")]
 
+pub mod api_server;
 pub mod cluster;
 pub mod compare;
+pub mod counts;
 pub mod files;
 pub mod floor;
 pub mod framework;

@@ -3,6 +3,9 @@
 use std::process::{Child, ChildStdin, ChildStdout};
 use std::time::Duration;
 
+/// The unit of times in `/proc/PID/stat`, the same on all architectures of today.
+const TICKS_PER_SECOND: u64 = 100;
+
 /// A process that is killed when this value is dropped.
 #[derive(Debug)]
 pub struct Process(Option<Child>);
@@ -74,11 +77,21 @@ impl Process {
         Duration::from_nanos(times.sum())
     }
 
+    /// The processor time of the process with that of threads that have exited, in steps of 10 ms.
+    pub fn total_processor_time(&self) -> Duration {
+        let stat = self.proc("stat");
+        // The name of the program, in parentheses, may contain spaces. User and system time are fields 14 and 15.
+        let fields = stat.rsplit(')').next().unwrap().split_whitespace();
+        let ticks: u64 = fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum();
+        Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
+    }
+
     fn proc(&self, file: &str) -> String {
         std::fs::read_to_string(format!("/proc/{}/{file}", self.id())).unwrap()
     }
 
-    fn id(&self) -> u32 {
+    /// The process ID.
+    pub fn id(&self) -> u32 {
         self.0.as_ref().unwrap().id()
     }
 }

@@ -49,27 +49,44 @@ fn driver(framework: &Framework, cluster: &Cluster) -> Driver {
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in BufReader::new(answers).lines() {
-            let took = Duration::from_nanos(line.unwrap().parse().unwrap());
+            let line = line.unwrap();
+            let (made, took) = line.split_once(' ').unwrap();
+            let [made, took] = [made, took].map(|nanos| Duration::from_nanos(nanos.parse().unwrap()));
             // The receiver may be gone when the driver is stopped.
-            sender.send(took).ok();
+            sender.send(Took { made, took }).ok();
         }
     });
     Driver { process, orders, answers: receiver, _root: root }
+}
+
+/// How long the driver took.
+#[derive(Debug, Clone, Copy)]
+struct Took {
+    /// To make its devices.
+    made: Duration,
+    /// To publish them.
+    took: Duration,
 }
 
 /// A driver that publishes on demand.
 struct Driver {
     process: Process,
     orders: ChildStdin,
-    answers: mpsc::UnboundedReceiver<Duration>,
+    answers: mpsc::UnboundedReceiver<Took>,
     /// The node's directories.
     _root: TempDir,
 }
 
 impl Driver {
     /// Publishes a number of devices, and returns how long that took.
-    async fn publish(&mut self, count: u64, revision: u64) -> Duration {
-        writeln!(self.orders, "{count} {revision}").unwrap();
+    async fn publish(&mut self, count: u64, revision: u64) -> Took {
+        writeln!(self.orders, "{count} {revision} all").unwrap();
+        self.answers.recv().await.unwrap()
+    }
+
+    /// Updates the device in the middle of as many, and returns how long that took.
+    async fn update(&mut self, count: u64, revision: u64) -> Took {
+        writeln!(self.orders, "{count} {revision} one").unwrap();
         self.answers.recv().await.unwrap()
     }
 
@@ -88,7 +105,7 @@ pub async fn round(scale: Scale, framework: &Framework, table: &mut Table) {
         let cluster = Cluster::start(None);
         let mut driver = driver(framework, &cluster);
         let before = driver.process.processor_time();
-        let took = driver.publish(count, 0).await;
+        let Took { took, .. } = driver.publish(count, 0).await;
         let spent = driver.process.processor_time().saturating_sub(before);
         let requests = cluster.take_requests();
         let writes = writes(&requests);
@@ -125,21 +142,26 @@ async fn one_device(
     count: u64,
     table: &mut Table,
 ) {
-    let before = driver.process.processor_time();
-    let took = driver.publish(count, 1).await;
-    let spent = driver.process.processor_time().saturating_sub(before);
-    let requests = cluster.take_requests();
-    assert_eq!((requests.len(), writes(&requests)), (1, 1), "one changed device is one write: {requests:?}");
-    let name = |what: &str| format!("change one of {}: {what}", devices(count));
-    table.add_cost(label, &name("time"), "ms", millis(took));
-    table.add_cost(label, &name("processor time"), "ms", millis(spent));
-    table.add_cost(label, &name("writes"), "", to_float(writes(&requests)));
-    table.add_cost(label, &name("bytes sent"), "kB", sent(&requests));
-    table.add_cost(label, &name("memory"), "MB", driver.process.memory());
-    table.add_cost(label, &name("not pages of files"), "MB", driver.process.anonymous_memory());
-    table.add_cost(label, &name("peak memory"), "MB", driver.process.peak_memory());
+    for (what, is_whole) in [("update", false), ("change", true)] {
+        let before = driver.process.processor_time();
+        let Took { made, took } = if is_whole { driver.publish(count, 2).await } else { driver.update(count, 1).await };
+        let spent = driver.process.processor_time().saturating_sub(before);
+        let requests = cluster.take_requests();
+        assert_eq!((requests.len(), writes(&requests)), (1, 1), "one changed device is one write: {requests:?}");
+        let name = |figure: &str| format!("{what} one of {}: {figure}", devices(count));
+        table.add_cost(label, &name("time"), "ms", millis(took));
+        if is_whole {
+            table.add_cost(label, &name("time to make the devices"), "ms", millis(made));
+        }
+        table.add_cost(label, &name("processor time"), "ms", millis(spent));
+        table.add_cost(label, &name("writes"), "", to_float(writes(&requests)));
+        table.add_cost(label, &name("bytes sent"), "kB", sent(&requests));
+        table.add_cost(label, &name("memory"), "MB", driver.process.memory());
+        table.add_cost(label, &name("not pages of files"), "MB", driver.process.anonymous_memory());
+        table.add_cost(label, &name("peak memory"), "MB", driver.process.peak_memory());
+    }
 
-    let took = driver.publish(count, 1).await;
+    let Took { took, .. } = driver.publish(count, 2).await;
     table.add_cost(label, &format!("publish the same {}: time", devices(count)), "ms", millis(took));
     let before = driver.process.processor_time();
     tokio::time::sleep(scale.quiet).await;
@@ -155,7 +177,7 @@ async fn one_device(
 async fn restart(framework: &Framework, cluster: &Cluster, count: u64, table: &mut Table) {
     let label = framework.name;
     let mut driver = driver(framework, cluster);
-    let took = driver.publish(count, 1).await;
+    let Took { took, .. } = driver.publish(count, 2).await;
     let requests = cluster.take_requests();
     assert_eq!(writes(&requests), 0, "a new process must write nothing: {requests:?}");
     let name = |what: &str| format!("start again with {}: {what}", devices(count));

@@ -24,7 +24,7 @@ const MODULES: [Module; 2] =
     [("kubernetes", &["go.mod", "go.sum"]), ("runtime", &["go.mod", "go.sum", "init/main.go"])];
 
 /// The Go modules whose version is linked into programs, and the variables that receive it.
-const VERSIONS: [(&str, &[&str]); 4] = [
+const VERSIONS: [(&str, &[&str]); 5] = [
     ("k8s.io/kubernetes", &["k8s.io/component-base/version.gitVersion", "k8s.io/client-go/pkg/version.gitVersion"]),
     ("github.com/containerd/containerd/v2", &["github.com/containerd/containerd/v2/version.Version"]),
     (
@@ -32,6 +32,7 @@ const VERSIONS: [(&str, &[&str]); 4] = [
         &["github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion"],
     ),
     ("github.com/opencontainers/runc", &["main.version"]),
+    ("helm.sh/helm/v3", &["helm.sh/helm/v3/internal/version.version"]),
 ];
 
 /// A program and its build options.
@@ -77,6 +78,42 @@ const PROGRAMS: [Program; 14] = [
     runtime("loopback", "github.com/containernetworking/plugins/plugins/main/loopback", &[]),
     runtime("init", "./init", &[]),
 ];
+
+/// Helm, which has a module of its own. The cluster runs without it.
+const HELM: Program = Program {
+    name: "helm",
+    module: "helm",
+    package: "helm.sh/helm/v3/cmd/helm",
+    tags: "",
+    cgo: false,
+    version: &["version", "--short"],
+};
+
+/// Builds helm if it is missing or outdated, and returns its path.
+///
+/// # Errors
+///
+/// There is no Go toolchain, or the build fails.
+pub fn build_helm(paths: &ClusterPaths) -> Result<PathBuf> {
+    let bin = paths.bin();
+    fs::create_dir_all(&bin).with_context(|| format!("create {}", bin.display()))?;
+    build_all(&bin, ".helm-built-from", &[(HELM.module, &["go.mod", "go.sum"])], &[HELM])?;
+    Ok(bin.join(HELM.name))
+}
+
+/// Builds etcd and kube-apiserver if they are missing or outdated, and returns their paths.
+///
+/// # Errors
+///
+/// There is no Go toolchain, or the build fails.
+pub(crate) fn build_api_server(paths: &ClusterPaths) -> Result<[PathBuf; 2]> {
+    let bin = paths.bin();
+    fs::create_dir_all(&bin).with_context(|| format!("create {}", bin.display()))?;
+    let [etcd, api_server, ..] = PROGRAMS;
+    let built = [bin.join(etcd.name), bin.join(api_server.name)];
+    build_all(&bin, ".api-server-built-from", &MODULES[..1], &[etcd, api_server])?;
+    Ok(built)
+}
 
 /// Builds the programs that are missing or outdated, and prints progress to standard error. An older kubelet is built
 /// only if `kubelet` is one.
@@ -230,7 +267,7 @@ mod tests {
     #[test]
     fn every_upstream_program_is_a_tool_of_its_module() {
         let older = Kubelet::OLDER.map(|kubelet| older_kubelet(kubelet).unwrap());
-        for program in PROGRAMS.iter().chain(&older).filter(|program| program.package != "./init") {
+        for program in PROGRAMS.iter().chain(&older).chain([&HELM]).filter(|program| program.package != "./init") {
             let go_mod = committed(program.module);
             let is_tool = |line: &str| line.trim().trim_start_matches("tool ") == program.package;
             assert!(go_mod.lines().any(is_tool), "{}", program.name);

@@ -52,18 +52,40 @@ pub(crate) fn create(paths: &ClusterPaths, node: &str) -> Result<()> {
         for (suffix, content) in [("crt", &leaf.certificate), ("key", &leaf.key)] {
             write(&directory.join(format!("{file}-client.{suffix}")), content)?;
         }
-        write(&paths.kubeconfig(file), &kubeconfig(&directory, file, address))?;
+        write(&paths.kubeconfig(file), &kubeconfig(&directory, file, &format!("https://{address}")))?;
+    }
+    Ok(())
+}
+
+/// Creates the certificates and keys of an API server on a loopback address, and the kubeconfig of its administrator:
+/// `ca.crt`, `kube-apiserver.crt` and `.key`, `service-accounts.key` and `.pub`, `admin.kubeconfig`.
+pub(crate) fn create_for_api_server(directory: &Path, server: &str) -> Result<()> {
+    let authority = Authority::new()?;
+    let own = authority.issue("kube-apiserver", None, &["localhost"], &[Ipv4Addr::LOCALHOST])?;
+    let service_accounts = KeyPair::generate()?;
+    let admin = authority.issue("drakkar-admin", Some("system:masters"), &[], &[])?;
+    for (name, content) in [
+        ("ca.crt", &authority.pem),
+        ("kube-apiserver.crt", &own.certificate),
+        ("kube-apiserver.key", &own.key),
+        ("service-accounts.key", &service_accounts.serialize_pem()),
+        ("service-accounts.pub", &service_accounts.public_key_pem()),
+        ("admin-client.crt", &admin.certificate),
+        ("admin-client.key", &admin.key),
+        ("admin.kubeconfig", &kubeconfig(directory, "admin", server)),
+    ] {
+        write(&directory.join(name), content)?;
     }
     Ok(())
 }
 
 /// A kubeconfig in JSON, which is valid YAML.
-fn kubeconfig(certificates: &Path, user: &str, address: Ipv4Addr) -> String {
+fn kubeconfig(certificates: &Path, user: &str, server: &str) -> String {
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "e2e", "cluster": {
-            "server": format!("https://{address}"),
+            "server": server,
             "certificate-authority": certificates.join("ca.crt"),
         }}],
         "users": [{"name": user, "user": {
@@ -130,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_kubeconfig_names_the_node_and_the_users_own_files() {
-        let text = kubeconfig(Path::new("/s/pki"), "kubelet", Ipv4Addr::new(198, 18, 0, 2));
+        let text = kubeconfig(Path::new("/s/pki"), "kubelet", "https://198.18.0.2");
         let config: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(config["clusters"][0]["cluster"]["server"], "https://198.18.0.2");
         assert_eq!(config["users"][0]["user"]["client-key"], "/s/pki/kubelet-client.key");

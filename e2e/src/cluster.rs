@@ -120,6 +120,13 @@ impl Cluster {
         command
     }
 
+    /// A `helm` command with the administrator's kubeconfig. [`build_helm`](crate::build_helm) must have built it.
+    pub fn helm(&self) -> Command {
+        let mut command = helm_command(&self.paths);
+        command.env("KUBECONFIG", self.kubeconfig());
+        command
+    }
+
     /// A command that runs in the node as root: with its mounts, its network and its processes.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         self.namespaces.command(program)
@@ -315,6 +322,17 @@ impl Cluster {
     fn recorded(&self, component: Component) -> Result<Option<Process>> {
         Process::recorded(&self.paths.process_record(component.name()))
     }
+}
+
+/// A `helm` command that reads and writes no configuration of the user's. [`build_helm`](crate::build_helm) must have built it.
+pub fn helm_command(paths: &ClusterPaths) -> Command {
+    let mut command = Command::new(paths.bin().join("helm"));
+    for (variable, directory) in
+        [("HELM_CACHE_HOME", "cache"), ("HELM_CONFIG_HOME", "config"), ("HELM_DATA_HOME", "data")]
+    {
+        command.env(variable, paths.cache().join("helm").join(directory));
+    }
+    command
 }
 
 /// Removes everything. The processes go first: their mounts go with them, and mounted files cannot be removed.

@@ -6,7 +6,7 @@
 //! The image of a dynamically linked program includes the host's libraries, so that a debug build can be used. The image
 //! of a static program includes nothing else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,8 @@ use crate::run::run;
 /// use drakkar_e2e::Image;
 ///
 /// # fn main() -> drakkar_e2e::Result<()> {
-/// Image::new("localhost/gpu-driver:e2e", "target/debug/examples/gpu")?.with_busybox()?.write("gpu.tar".as_ref())
+/// Image::new("localhost/gpu-driver:e2e", "target/debug/examples/gpu")?.with_busybox()?.write("gpu.tar".as_ref())?;
+/// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
@@ -37,6 +38,10 @@ pub struct Image {
     command: (&'static str, String),
     stop_signal: &'static str,
     architecture: &'static str,
+    /// Whether the program needs libraries of the host that built the image.
+    is_dynamic: bool,
+    labels: BTreeMap<String, String>,
+    user: Option<String>,
     layer: Layer,
 }
 
@@ -52,18 +57,55 @@ impl Image {
         let file_name = path.file_name().unwrap_or_default().to_string_lossy();
         let entrypoint = format!("/{file_name}");
         let mut layer = Layer::new()?;
-        layer.file(Path::new(&entrypoint), &program.content)?;
+        layer.file(Path::new(&entrypoint), 0o755, &program.content)?;
         for library in &program.libraries {
             let content = std::fs::read(library).with_context(|| format!("read {}", library.display()))?;
-            layer.file(library, &content)?;
+            layer.file(library, 0o755, &content)?;
         }
         Ok(Self {
             name: name.into(),
             command: ("Entrypoint", entrypoint),
             stop_signal: "SIGTERM",
             architecture: program.architecture,
+            is_dynamic: !program.libraries.is_empty(),
+            labels: BTreeMap::new(),
+            user: None,
             layer,
         })
+    }
+
+    /// Adds a label, such as `org.opencontainers.image.version`.
+    #[must_use]
+    pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.insert(name.into(), value.into());
+        self
+    }
+
+    /// Sets the user, and optionally the group, that the program runs as: `65532:65532`. By default it is root.
+    #[must_use]
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.user = Some(user.into());
+        self
+    }
+
+    /// Adds a file that everyone can read.
+    ///
+    /// # Errors
+    ///
+    /// The path cannot be part of an archive.
+    pub fn with_file(mut self, path: &Path, content: &[u8]) -> Result<Self> {
+        self.layer.file(path, 0o644, content)?;
+        Ok(self)
+    }
+
+    /// The architecture's OCI name: `amd64` or `arm64`.
+    pub fn architecture(&self) -> &'static str {
+        self.architecture
+    }
+
+    /// Whether the program is dynamically linked, so that the image has libraries of this host.
+    pub fn is_dynamic(&self) -> bool {
+        self.is_dynamic
     }
 
     /// Creates an image with busybox only.
@@ -85,31 +127,35 @@ impl Image {
     /// busybox is not installed on this host.
     pub fn with_busybox(mut self) -> Result<Self> {
         let content = Program::read(busybox()?)?.content;
-        self.layer.file(Path::new("/bin/busybox"), &content)?;
+        self.layer.file(Path::new("/bin/busybox"), 0o755, &content)?;
         self.layer.applets("/bin/busybox")?;
         Ok(self)
     }
 
-    /// Writes the image to a tar file.
+    /// Writes the image to a tar file, and returns its digest: `sha256:…`.
     ///
     /// # Errors
     ///
     /// The file cannot be written.
-    pub fn write(self, output: &Path) -> Result<()> {
+    pub fn write(self, output: &Path) -> Result<String> {
         let context = || format!("write {}", output.display());
         let file = File::create(output).with_context(context)?;
         let mut archive = Builder::new(BufWriter::new(file));
         let layer = Blob::new("application/vnd.oci.image.layer.v1.tar", self.layer.finish()?);
         let (field, program) = self.command;
-        let config = Blob::new(
-            "application/vnd.oci.image.config.v1+json",
-            json!({
-                "architecture": self.architecture,
-                "os": "linux",
-                "config": {(field): [program], "Env": ["PATH=/bin:/usr/bin"], "WorkingDir": "/", "StopSignal": self.stop_signal},
-                "rootfs": {"type": "layers", "diff_ids": [layer.digest]},
-            }),
-        );
+        let mut config = json!({
+            "architecture": self.architecture,
+            "os": "linux",
+            "config": {(field): [program], "Env": ["PATH=/bin:/usr/bin"], "WorkingDir": "/", "StopSignal": self.stop_signal},
+            "rootfs": {"type": "layers", "diff_ids": [layer.digest]},
+        });
+        if !self.labels.is_empty() {
+            config["config"]["Labels"] = json!(self.labels);
+        }
+        if let Some(user) = self.user {
+            config["config"]["User"] = user.into();
+        }
+        let config = Blob::new("application/vnd.oci.image.config.v1+json", config);
         let manifest = Blob::new(
             "application/vnd.oci.image.manifest.v1+json",
             json!({
@@ -132,10 +178,12 @@ impl Image {
         let layout = json!({"imageLayoutVersion": "1.0.0"});
         append(&mut archive, "oci-layout", layout.to_string().as_bytes()).with_context(context)?;
         append(&mut archive, "index.json", index.to_string().as_bytes()).with_context(context)?;
+        let digest = manifest.digest.clone();
         for blob in [manifest, config, layer] {
             append(&mut archive, &blob.path(), &blob.content).with_context(context)?;
         }
-        archive.into_inner().and_then(|mut file| file.flush()).with_context(context)
+        archive.into_inner().and_then(|mut file| file.flush()).with_context(context)?;
+        Ok(digest)
     }
 }
 
@@ -210,8 +258,8 @@ impl Layer {
             .with_context(|| format!("add {} to a layer", path.display()))
     }
 
-    /// Adds an executable file and its parent directories.
-    fn file(&mut self, path: &Path, content: &[u8]) -> Result<()> {
+    /// Adds a file and its parent directories.
+    fn file(&mut self, path: &Path, mode: u32, content: &[u8]) -> Result<()> {
         let path = path.strip_prefix("/").unwrap_or(path);
         let mut parents: Vec<&Path> = path.ancestors().skip(1).collect();
         parents.reverse();
@@ -221,7 +269,7 @@ impl Layer {
         if !self.present.insert(path.to_path_buf()) {
             return Ok(());
         }
-        let mut header = header(EntryType::Regular, 0o755, content.len() as u64);
+        let mut header = header(EntryType::Regular, mode, content.len() as u64);
         self.archive
             .append_data(&mut header, path, content)
             .with_context(|| format!("add {} to a layer", path.display()))

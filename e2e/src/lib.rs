@@ -25,6 +25,7 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | `api_server` | etcd and kube-apiserver alone, without a node |
 //! | `binaries` | the node's programs: building them from `cluster/*/go.mod`, their versions |
 //! | `paths` | the directories, and the names and addresses derived from them |
 //! | `namespaces` | the node's Linux namespaces, and starting programs in them |
@@ -39,6 +40,7 @@
 
 #![forbid(unsafe_code)]
 
+mod api_server;
 mod binaries;
 mod certificates;
 mod cgroup;
@@ -57,8 +59,9 @@ mod process;
 mod program;
 mod run;
 
-pub use binaries::build;
-pub use cluster::{Cluster, versions};
+pub use api_server::ApiServerAlone;
+pub use binaries::{build, build_helm};
+pub use cluster::{Cluster, helm_command, versions};
 pub use component::Component;
 pub use config::Options;
 pub use daemon::Daemon;

@@ -1,14 +1,13 @@
-//! `cargo xtask e2e` and `cargo xtask image`: the real single-node cluster, its tests, and images for it.
+//! `cargo xtask e2e`: the real single-node cluster and its tests.
 
 use std::env;
 use std::io::{self, Read};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use drakkar_e2e::{Cluster, ClusterPaths, HostSnapshot, Image, Kubelet, Options, run};
+use drakkar_e2e::{Cluster, ClusterPaths, HostSnapshot, Image, Kubelet, Options, build_helm, run};
 
 use crate::programs::test_program;
 
@@ -109,12 +108,36 @@ fn with_clean_host(options: Options, work: impl FnOnce() -> Result<()>) -> Resul
     Ok(())
 }
 
+/// Brings the cluster up, runs the soak and takes it down; fails if that leaves anything on the host.
+pub(crate) fn soak(minutes: &str) -> Result<()> {
+    with_clean_host(Options::default(), || {
+        let mut command = test_program("drakkar-e2e", "it", None)?.command(&["--ignored", "soak::", "--nocapture"]);
+        cluster_with_images()?;
+        let status = command.env(crate::soak::MINUTES, minutes).status().context("run the soak")?;
+        if status.success() { Ok(()) } else { bail!("the soak: {status}") }
+    })
+}
+
 /// The programs that tests run in pods, as images.
 const IMAGES: [&str; 4] = ["e2e-driver", "drakkar-net", "drakkar-pci", "drakkar"];
 
 /// The tests that run in parallel on the cluster.
-const PARALLEL: [&str; 10] =
-    ["--skip", "disruption::", "--skip", "network::", "--skip", "node::", "--skip", "load::", "--test-threads", "6"];
+const PARALLEL: [&str; 14] = [
+    "--skip",
+    "chart::",
+    "--skip",
+    "disruption::",
+    "--skip",
+    "network::",
+    "--skip",
+    "node::",
+    "--skip",
+    "load::",
+    "--skip",
+    "soak::",
+    "--test-threads",
+    "6",
+];
 
 /// The tests that stop components of the node, except for the API server.
 const DISRUPTION: [&str; 5] = ["disruption::", "--skip", API_SERVER_OUTAGE, "--test-threads", "1"];
@@ -126,11 +149,10 @@ const API_SERVER_OUTAGE: &str = "disruption::the_api_server_is_unavailable_for_a
 /// own nodes and namespaces, and need nothing but the API server.
 const API_TESTS: [&str; 4] = ["slices::", "status::", "--test-threads", "4"];
 
-/// Runs the tests on the running cluster; with a filter only those whose names match.
-pub(crate) fn test(filter: &[&str]) -> Result<()> {
+/// Returns the running cluster with the images of the programs that were just built.
+fn cluster_with_images() -> Result<Cluster> {
     let paths = ClusterPaths::of_checkout()?;
     let cluster = Cluster::attach(paths.clone())?;
-    let it = test_program("drakkar-e2e", "it", None)?;
     let target = paths.cache().parent().context("the target directory")?;
     for program in IMAGES {
         let tar = paths.cache().join(format!("{program}.tar"));
@@ -138,6 +160,14 @@ pub(crate) fn test(filter: &[&str]) -> Result<()> {
         image.with_busybox()?.write(&tar)?;
         cluster.import(&tar)?;
     }
+    Ok(cluster)
+}
+
+/// Runs the tests on the running cluster; with a filter only those whose names match.
+pub(crate) fn test(filter: &[&str]) -> Result<()> {
+    let it = test_program("drakkar-e2e", "it", None)?;
+    let cluster = cluster_with_images()?;
+    build_helm(&ClusterPaths::of_checkout()?)?;
     let run_tests = |arguments: &[&str]| it.run(&[&["--ignored"], arguments].concat());
     if !filter.is_empty() {
         check_filter(&it.list(&["--ignored"])?, filter)?;
@@ -157,6 +187,7 @@ pub(crate) fn test(filter: &[&str]) -> Result<()> {
     })?;
     disruption?;
     section("network interfaces", || run_tests(&["network::", "--test-threads", "1", "--nocapture"]))?;
+    section("the Helm chart", || run_tests(&["chart::", "--test-threads", "1", "--nocapture"]))?;
     section("restarts of the API server and of the whole node", || {
         run_tests(&[API_SERVER_OUTAGE, "node::", "--test-threads", "1"])
     })?;
@@ -173,7 +204,7 @@ fn section(title: &str, run: impl FnOnce() -> Result<()>) -> Result<()> {
 }
 
 /// Runs a command; returns its interleaved standard output and standard error, and whether it succeeded.
-fn run_captured(mut command: Command) -> Result<(String, bool)> {
+pub(crate) fn run_captured(mut command: Command) -> Result<(String, bool)> {
     let (mut reader, writer) = io::pipe().context("create a pipe")?;
     let errors = writer.try_clone().context("clone a pipe")?;
     let mut child = command.stdin(Stdio::null()).stdout(writer).stderr(errors).spawn().context("run the tests")?;
@@ -251,44 +282,11 @@ pub(crate) fn cargo_command(arguments: &[&str]) -> Command {
     command
 }
 
-/// `cargo xtask image`: writes an image of a program.
-pub(crate) fn image(arguments: &[&str]) -> Result<()> {
-    let mut binary = None;
-    let mut name = None;
-    let mut output = None;
-    let mut busybox = false;
-    let mut arguments = arguments.iter();
-    while let Some(argument) = arguments.next() {
-        let target = match *argument {
-            "--binary" => &mut binary,
-            "--name" => &mut name,
-            "--output" => &mut output,
-            "--busybox" => {
-                busybox = true;
-                continue;
-            }
-            other => bail!("image: unknown argument `{other}`"),
-        };
-        *target = Some(*arguments.next().with_context(|| format!("image: `{argument}` needs a value"))?);
-    }
-    let binary = PathBuf::from(binary.context("image: `--binary PATH` is missing: the program")?);
-    let name = name.context("image: `--name localhost/NAME:TAG` is missing: the image's name")?;
-    let output = PathBuf::from(output.context("image: `--output FILE.tar` is missing: the file to write")?);
-    let mut image = Image::new(name, &binary)?;
-    if busybox {
-        image = image.with_busybox()?;
-    }
-    image.write(&output)?;
-    let shown = env::current_dir().map_or_else(|_| output.clone(), |here| here.join(&output));
-    println!("{}", shown.display());
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::Command;
 
-    use super::{Kubelet, image, options, run_captured};
+    use super::{Kubelet, options, run_captured};
 
     #[test]
     fn an_older_kubelet_is_chosen_by_its_release() {
@@ -301,18 +299,6 @@ mod tests {
             (&["--gates"], "unknown argument `--gates`"),
         ] {
             let error = options(arguments).unwrap_err().to_string();
-            assert!(error.contains(expected), "{error}");
-        }
-    }
-
-    #[test]
-    fn missing_and_unknown_arguments_of_image_are_named() {
-        for (arguments, expected) in [
-            (&["--binary"][..], "`--binary` needs a value"),
-            (&["--binary", "a", "--output", "b"], "`--name localhost/NAME:TAG` is missing"),
-            (&["--shell"], "unknown argument `--shell`"),
-        ] {
-            let error = image(arguments).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
     }

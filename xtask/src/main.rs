@@ -3,11 +3,15 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod book;
 mod campaign;
+mod chart;
 mod e2e;
+mod image;
 mod kubevirt;
 mod programs;
 mod proto;
+mod soak;
 mod vm;
 
 use std::env;
@@ -33,13 +37,22 @@ tasks:
   e2e check      bring the cluster up, run a pod and take it down; fail if that leaves anything on the host
   vm [NAME…]     run the tests on a real kernel in a virtual machine, or only those whose names contain NAME
   vm unfit       print why the virtual machine cannot run on this host; nothing if it can
+  image [NAME…] [--repository PREFIX] [--tag TAG] [--target TRIPLE] [--output DIR]
+                 build static programs, and write OCI images and SBOMs of them: drakkar-net, drakkar-pci, drakkar, or those named
   image --binary PATH --name NAME --output FILE.tar [--busybox]
                  write an OCI image of a program, optionally with busybox, for `ctr images import`
+  chart          write what is made from the Helm chart in deploy/helm: manifests, and its copy of the alert rules; needs Go
+  chart --check  lint the chart, render it with several values, and check that wrong ones are refused and the files are up to date
   test PACKAGE TARGET [--features FEATURES] [-- ARGUMENTS…]
                  run one test program of the workspace, without the rebuild of `cargo test -p`; fail if no test is selected
   campaign [NAME] [--seconds N]
                  run the randomized tests of drivers and of the command, or one of them, for N seconds each (default 600)
+  soak [--minutes N] [--cluster]
+                 start and end pods for N minutes (default 60) on the embedded node, or on the real cluster, while what serves
+                 them is killed and replaced; fail if memory, descriptors, files or objects grow
+  book           write the docs as a book with search to target/book; fail if a link leads nowhere
   pictures       write the pictures of the command in docs/pictures
+  screenshots    write the pictures of a driver's page in docs/pictures; needs Chromium
   kubevirt       compare with KubeVirt's own code: webhooks, pod, host devices, domain; needs Go and a C compiler
   kubevirt --bless
                  record what KubeVirt answers in crates/kubevirt/testdata/goldens
@@ -64,10 +77,15 @@ fn main() -> Result<()> {
             Ok(())
         }
         ["vm", ref filter @ ..] => vm::test(filter),
-        ["image", ref arguments @ ..] => e2e::image(arguments),
+        ["image", ref arguments @ ..] => image::image(arguments),
+        ["chart"] => chart::write(),
+        ["chart", "--check"] => chart::check(),
         ["test", ref arguments @ ..] => programs::test(arguments),
         ["campaign", ref arguments @ ..] => campaign::run(arguments),
+        ["soak", ref arguments @ ..] => soak::run(arguments),
+        ["book"] => book::run(),
         ["pictures"] => programs::write_pictures(),
+        ["screenshots"] => programs::write_screenshots(),
         ["kubevirt", ref arguments @ ..] => kubevirt::run(arguments),
         ["bench", ref more @ ..] => bench::run(more),
         ["--help" | "-h" | "help"] => {

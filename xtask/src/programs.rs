@@ -40,6 +40,15 @@ pub(crate) fn write_pictures() -> Result<()> {
     Ok(())
 }
 
+/// Writes the pictures of a driver's page in docs/pictures: the test that measures the page in a browser does it.
+pub(crate) fn write_screenshots() -> Result<()> {
+    let mut command = test_program("drakkar-plugin", "node", None)?.command(&["screenshots::"]);
+    command.env("DRAKKAR_WRITE_SCREENSHOTS", "1").env("DRAKKAR_REQUIRE_CHROMIUM", "1");
+    let status = command.status().context("run the tests of screenshots")?;
+    ensure!(status.success(), "{command:?}: {status}");
+    Ok(())
+}
+
 /// Finds a test program in cargo's messages.
 fn find(messages: &str, package: &str, target: &str) -> Result<Option<TestProgram>> {
     for line in messages.lines() {
@@ -100,7 +109,8 @@ pub(crate) fn test(arguments: &[&str]) -> Result<()> {
     test_program(package, target, features)?.run(rest.get(1..).unwrap_or_default())
 }
 
-fn top() -> PathBuf {
+/// Returns the directory of the repository.
+pub(crate) fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 

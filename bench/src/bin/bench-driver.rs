@@ -22,8 +22,9 @@ struct Arguments {
     /// The number of devices to publish at the start
     #[arg(long, default_value_t = 0, value_name = "COUNT")]
     devices: u64,
-    /// Publish on demand: each line of standard input is a number of devices and the revision of the one in the middle. Each
-    /// is answered with the nanoseconds until everything is published
+    /// Publish on demand: each line of standard input is a number of devices, the revision of the one in the middle, and `all`
+    /// to publish all of them or `one` to update the one in the middle. Each is answered with the nanoseconds in which the
+    /// devices are made, and those from then until everything is published
     #[arg(long)]
     orders: bool,
     #[command(flatten)]
@@ -88,31 +89,37 @@ fn large(number: u64, revision: u64) -> PublishedDevice {
 
 /// Publishes on demand: see `--orders`.
 fn follow_orders(helper: &Helper, pool: String) {
-    let (lines, mut orders) = mpsc::unbounded_channel::<(u64, u64)>();
+    let (lines, mut orders) = mpsc::unbounded_channel::<(u64, u64, bool)>();
     std::thread::spawn(move || {
         let input = std::io::stdin().lines().map_while(Result::ok);
-        for (count, revision) in input.filter_map(|line| {
-            let (count, revision) = line.split_once(' ')?;
-            Some((count.parse().ok()?, revision.parse().ok()?))
+        for order in input.filter_map(|line| {
+            let mut words = line.split(' ');
+            Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()? == "one"))
         }) {
             // The receiver is gone only when the driver is stopping.
-            lines.send((count, revision)).ok();
+            lines.send(order).ok();
         }
     });
     let publisher = helper.handles().publisher();
     tokio::spawn(async move {
-        while let Some((count, revision)) = orders.recv().await {
+        while let Some((count, revision, is_one)) = orders.recv().await {
             let middle = count / 2;
-            let devices = (0..count).map(|number| large(number, if number == middle { revision } else { 0 }));
-            let resources = DriverResources::default().pool(pool.as_str(), Pool::default().devices(devices));
             let mut status = publisher.status();
             let begin = Instant::now();
-            if let Err(error) = publisher.publish(resources) {
+            let (made, published) = if is_one {
+                let device = large(middle, revision);
+                (begin.elapsed(), publisher.update_devices(&pool, [device]))
+            } else {
+                let devices = (0..count).map(|number| large(number, if number == middle { revision } else { 0 }));
+                let resources = DriverResources::default().pool(pool.as_str(), Pool::default().devices(devices));
+                (begin.elapsed(), publisher.publish(resources))
+            };
+            if let Err(error) = published {
                 eprintln!("error: {error}");
                 continue;
             }
             if status.wait_for(|status| *status == PublishStatus::Published).await.is_ok() {
-                println!("{}", begin.elapsed().as_nanos());
+                println!("{} {}", made.as_nanos(), (begin.elapsed() - made).as_nanos());
             }
         }
     });
@@ -137,9 +144,13 @@ async fn run(arguments: Arguments) -> Result<(), BoxError> {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
+pub(crate) async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    // Without a line for each claim, as the Go driver.
+    tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
+        .with_writer(std::io::stderr)
+        .init();
     match run(arguments).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

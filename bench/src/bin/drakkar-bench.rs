@@ -10,8 +10,8 @@ use drakkar_bench::cluster::Cluster;
 use drakkar_bench::compare::{self, Comparison};
 use drakkar_bench::floor::FLOOR;
 use drakkar_bench::framework::{Framework, build_go, build_go_with_nri};
-use drakkar_bench::table::Table;
-use drakkar_bench::{net, nri, plot, publish};
+use drakkar_bench::table::{Spread, Table};
+use drakkar_bench::{api_server, counts, net, nri, plot, publish};
 
 /// Compare a driver on Drakkar with one on Kubernetes' Go framework
 #[derive(Parser)]
@@ -34,7 +34,8 @@ struct Arguments {
     /// Measure everything once, on a small scale
     #[arg(long)]
     test: bool,
-    /// Measure only one part: compare, publish, nri or net (the network driver; needs root)
+    /// Measure only one part: counts, compare, publish, nri, net (the network driver; needs root), or apiserver (a real
+    /// kube-apiserver, which is built first and takes long; only if named)
     #[arg(long, value_name = "PART")]
     only: Option<String>,
 }
@@ -50,6 +51,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    if arguments.only.as_deref() == Some("apiserver") {
+        return measure_api_server(arguments);
+    }
     let own = std::env::current_exe()?;
     let directory = own.parent().ok_or("the path of this program has no directory")?;
     let driver = arguments.driver.clone().unwrap_or_else(|| directory.join("bench-driver"));
@@ -71,6 +75,12 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     println!("{}\n", compare::host());
     let names: Vec<_> = comparison.frameworks.iter().map(|framework| framework.name).collect();
+    if is_selected("counts") {
+        let counted = directory.join("bench-counted");
+        let counts =
+            runtime.block_on(counts::measure(comparison.frameworks[0].program(), &counted, &Cluster::start(None)));
+        println!("a claim that is prepared and unprepared: {counts:?}\n");
+    }
     if is_selected("compare") {
         let table = runtime.block_on(compare::run(compare_scale, &comparison));
         let (both, floor) = table.split(FLOOR);
@@ -110,6 +120,27 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
             }
         }
         println!("{}", table.markdown(&[net::NAME]));
+    }
+    Ok(())
+}
+
+/// Measures what a GET costs a real kube-apiserver.
+fn measure_api_server(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    let scale = if arguments.test {
+        api_server::Scale::TEST
+    } else {
+        api_server::Scale { rounds: arguments.rounds, ..api_server::Scale::FULL }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    println!("{}\n", compare::host());
+    let table = runtime.block_on(api_server::run(scale))?;
+    let [first, second] = api_server::columns();
+    println!("{}", table.markdown(&[first, second]));
+    for row in table.rows() {
+        // The table has one digit, and the encodings differ by less.
+        if let Some(Spread { median, min, max }) = row.advantage(first, second) {
+            println!("{}: {first} is {median:.2} times better ({min:.2} to {max:.2})", row.name);
+        }
     }
     Ok(())
 }

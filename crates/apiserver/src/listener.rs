@@ -94,7 +94,9 @@ async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin + Send + '
     let slot = UpgradeSlot::default();
     let upgrades = slot.clone();
     let service = service_fn(move |request| serve(core.clone(), request, upgrades.clone()));
-    let connection = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+    // Idle connections stay open: on a busy machine a limit would cut off clients whose next request is under way.
+    let builder = http1::Builder::new().timer(TokioTimer::new()).header_read_timeout(None).clone();
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
     let served = connection.with_upgrades().await;
     // An upgraded connection is served by the same task, which ends with the server.
     let upgraded = slot.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -1,10 +1,13 @@
 //! OpenAPI: what the types and paths of the API are, for `kubectl explain`, for checks before a write, and for patches.
 //!
 //! Types are those that the server decodes objects with. How lists and maps are merged is added from the same tables that
-//! server-side apply and strategic merge patches use, so that clients and server agree. Fields have no descriptions. Version 3 has a document for each API
-//! version, version 2 one for all.
+//! server-side apply and strategic merge patches use, so that clients and server agree. The feature `descriptions` adds what
+//! Kubernetes' own documents say of types and fields. Version 3 has a document for each API version, version 2 one for all.
 
 mod definitions;
+#[cfg(feature = "descriptions")]
+mod descriptions;
+mod kinds;
 mod paths;
 mod trace;
 
@@ -39,7 +42,8 @@ fn version_3_index(served: &[DraVersion]) -> Value {
 }
 
 fn version_3(version: Version) -> Value {
-    let schemas = definitions::of(&[version]);
+    let mut schemas = definitions::of(&[version]);
+    schemas.values_mut().for_each(wrap_references);
     json!({
         "openapi": "3.0.0",
         "info": info(),
@@ -66,6 +70,17 @@ fn rename_references(schema: &mut Value) {
     for_each_schema(schema, &mut |schema| {
         if let Some(Value::String(reference)) = schema.get_mut("$ref") {
             *reference = reference.replace(definitions::PREFIX, "#/definitions/");
+        }
+    });
+}
+
+/// Moves a reference that has a description beside it to where version 3 allows that.
+fn wrap_references(schema: &mut Value) {
+    for_each_schema(schema, &mut |schema| {
+        if schema.len() > 1
+            && let Some(reference) = schema.remove("$ref")
+        {
+            schema.insert("allOf".to_owned(), json!([{ "$ref": reference }]));
         }
     });
 }

@@ -141,21 +141,21 @@ name_type! {
 
 impl Vendor {
     /// Creates a name that also follows the text of the CDI specification.
-    pub fn strict(name: impl Into<String>) -> Result<Self, NameError> {
-        Self::checked(name.into(), check_vendor_strictly)
+    pub fn strict(name: impl AsRef<str>) -> Result<Self, NameError> {
+        Self::checked(name.as_ref(), check_vendor_strictly)
     }
 }
 
 impl Class {
     /// Creates a name that also follows the text of the CDI specification.
-    pub fn strict(name: impl Into<String>) -> Result<Self, NameError> {
-        Self::checked(name.into(), check_class_strictly)
+    pub fn strict(name: impl AsRef<str>) -> Result<Self, NameError> {
+        Self::checked(name.as_ref(), check_class_strictly)
     }
 }
 
 impl DeviceName {
     /// Creates a name that also follows the text of the CDI specification, which has no further rule for devices.
-    pub fn strict(name: impl Into<String>) -> Result<Self, NameError> {
+    pub fn strict(name: impl AsRef<str>) -> Result<Self, NameError> {
         Self::new(name)
     }
 }

@@ -1,28 +1,38 @@
 //! The definition of the command line, from which help, man pages and completions are generated.
 
+#[cfg(feature = "demo")]
+mod demo;
 mod duration;
+mod environment;
 #[cfg(feature = "kubevirt")]
 pub(crate) mod kubevirt;
 #[cfg(feature = "net")]
 pub(crate) mod net;
 #[cfg(feature = "new")]
 pub(crate) mod new;
+#[cfg(feature = "operate")]
+pub(crate) mod operate;
 mod parse;
+mod selection;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use drakkar_metadata::name::syntax::is_c_identifier;
-use drakkar_metadata::name::{DeviceName, DriverName};
+use clap::{Parser, Subcommand, ValueEnum, ValueHint};
+use drakkar_metadata::name::DeviceName;
 use drakkar_metadata::read::Selection;
-use drakkar_metadata::{Query, Version, Versions};
+use drakkar_metadata::{Version, Versions};
 
+#[cfg(feature = "demo")]
+pub(crate) use self::demo::{DemoOptions, SampleKind};
 pub(crate) use self::duration::parse_duration;
+use self::environment::VARIABLES;
+pub(crate) use self::environment::{Readiness, Variables};
 #[cfg(feature = "manual")]
 pub(crate) use self::parse::definition;
 pub(crate) use self::parse::{is_env, parse};
+pub(crate) use self::selection::{Request, Target};
 use crate::exit;
 use crate::output::style;
 
@@ -275,6 +285,43 @@ Examples:
         command: new::NewCommand,
     },
 
+    /// Check this node: sockets, runtime, files, claims, API server.
+    ///
+    /// Run it on a node as root, or in the driver's pod. It changes nothing.
+    #[cfg(feature = "operate")]
+    #[command(after_help = "\
+Each finding is ok (✓), a warning (!), an error (✗) or skipped (-), with what to
+do about it. docs/doctor.md explains the ids. The exit code is 0 if there is no
+error, 1 if there is one, 2 if nothing could be checked.
+
+Examples:
+  drakkar doctor
+  drakkar doctor --driver gpu.example.com --http-endpoint localhost:9464
+  drakkar doctor --host-root /host        in a pod with the host at /host
+  drakkar doctor -o json | jq -r '.findings[] | select(.status==\"error\").id'")]
+    Doctor(Box<operate::DoctorOptions>),
+
+    /// List what is prepared on this node.
+    #[cfg(feature = "operate")]
+    Node {
+        #[command(subcommand)]
+        command: operate::NodeCommand,
+    },
+
+    /// Follow a claim from its allocation to the file in the container.
+    ///
+    /// Across API server, kubelet, driver, CDI spec and running containers; each step with what is missing or differs.
+    #[cfg(feature = "operate")]
+    #[command(after_help = "\
+The exit code is 0 if all steps agree, 1 if one is missing or differs, and 3 if
+nobody knows the claim.
+
+Examples:
+  drakkar inspect default/my-claim
+  drakkar inspect 0d6a3c0e-5c5e-4d53-9d39-0f2f6a1f6a11 --no-api
+  drakkar inspect default/my-claim -o json | jq '.steps[]'")]
+    Inspect(Box<operate::InspectOptions>),
+
     /// Run a demo: an embedded node, two drivers, and a pod with their devices.
     ///
     /// Needs no cluster and no root. API server, scheduler, kubelet and container runner are embedded; the drivers are
@@ -338,70 +385,6 @@ Examples:
     },
 }
 
-/// Selects a claim or a request.
-#[derive(Debug, Args)]
-pub(crate) struct Target {
-    /// The claim, by its own name or that of the pod's entry for it, and its request.
-    #[arg(value_name = "CLAIM[/REQUEST]")]
-    selection: Selection,
-    /// Use only the metadata of this driver.
-    #[arg(long, value_name = "NAME")]
-    driver: Option<DriverName>,
-}
-
-impl Target {
-    pub(crate) fn into_selection(self) -> Selection {
-        match self.driver {
-            None => self.selection,
-            Some(driver) => self.selection.with_driver(driver),
-        }
-    }
-}
-
-/// Selects a request.
-#[derive(Debug, Args)]
-pub(crate) struct Request {
-    /// The claim, by its own name or that of the pod's entry for it, and the request.
-    #[arg(value_name = "CLAIM/REQUEST")]
-    query: Query,
-    /// Use only the metadata of this driver.
-    #[arg(long, value_name = "NAME")]
-    driver: Option<DriverName>,
-}
-
-impl Request {
-    pub(crate) fn into_query(self) -> Query {
-        match self.driver {
-            None => self.query,
-            Some(driver) => self.query.with_driver(driver),
-        }
-    }
-}
-
-/// The names of variables.
-#[derive(Debug, Args)]
-pub(crate) struct Variables {
-    /// The prefix of the variables' names.
-    #[arg(long, default_value = "DRA", value_parser = parse_prefix)]
-    pub(crate) prefix: String,
-    /// Omit the variables with ATTR in their names.
-    #[arg(long)]
-    pub(crate) no_attributes: bool,
-}
-
-/// What to do if metadata is missing.
-#[derive(Debug, Args)]
-pub(crate) struct Readiness {
-    /// Wait until the drivers have written the metadata, by default for 30s.
-    #[arg(long, value_name = "TIMEOUT", num_args = 0..=1, require_equals = true, default_missing_value = "30s")]
-    #[arg(value_parser = parse_duration)]
-    pub(crate) wait: Option<Duration>,
-    /// Missing metadata is not an error: its variables are not set. With --wait, only files that exist and are not
-    /// written yet are waited for.
-    #[arg(long)]
-    pub(crate) optional: bool,
-}
-
 /// The output format of values and changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LineOutput {
@@ -415,63 +398,4 @@ pub(crate) enum Output {
     Table,
     Json,
     Yaml,
-}
-
-const VARIABLES: &str = "\
-Variables, for claim my-claim and request gpu (N counts its devices from 0):
-  DRA_MY_CLAIM_GPU_COUNT          the number of devices of the request
-  DRA_MY_CLAIM_GPU_N_DRIVER       and POOL, DEVICE: the device's name
-  DRA_MY_CLAIM_GPU_N_PCI_BUS_ID   and MDEV_UUID, under any spelling
-  DRA_MY_CLAIM_GPU_N_INTERFACE    and IPS, MAC: the network interface
-  DRA_MY_CLAIM_GPU_N_ATTR_MODEL   the attribute model; pciBusID is PCI_BUS_ID,
-                                  example.com/model is EXAMPLE_COM_MODEL
-A claim from a template has the name of the pod's entry. Letters become upper
-case, other characters than letters and digits become _. The elements of a list
-are on separate lines. A variable without a value is not set.";
-
-fn parse_prefix(text: &str) -> Result<String, String> {
-    if is_c_identifier(text) {
-        Ok(text.to_owned())
-    } else {
-        Err("must be letters, digits and _, starting with a letter or _".to_owned())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_prefix_is_a_valid_start_of_a_variables_name() {
-        assert!(parse_prefix("GPU_").is_ok());
-        for wrong in ["", "1A", "A-B", "A=", "É"] {
-            assert!(parse_prefix(wrong).is_err(), "{wrong}");
-        }
-    }
-}
-
-/// The options of the demo.
-#[cfg(feature = "demo")]
-#[derive(Debug, Args)]
-pub(crate) struct DemoOptions {
-    /// Keep the node running at the end.
-    #[arg(long)]
-    pub(crate) keep: bool,
-    /// Run this driver instead of the two samples: a command for sh.
-    #[arg(long, value_name = "COMMAND")]
-    pub(crate) driver: Option<String>,
-    /// Run containers with this OCI runtime: runc, crun or a path; needs root. With "none" no container runs, and the
-    /// demo shows what each would get.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) runtime: Option<String>,
-}
-
-/// The demo's drivers.
-#[cfg(feature = "demo")]
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum SampleKind {
-    /// GPUs, whose metadata is known when a claim is prepared.
-    Gpu,
-    /// Network interfaces, whose metadata is known later.
-    Net,
 }

@@ -3,10 +3,14 @@
 mod convert;
 #[cfg(feature = "demo")]
 mod demo;
+#[cfg(feature = "operate")]
+mod doctor;
 mod environment;
 mod foreign;
 mod get;
 mod input;
+#[cfg(feature = "operate")]
+mod inspect;
 #[cfg(feature = "kubevirt")]
 mod kubevirt;
 mod list;
@@ -16,6 +20,8 @@ mod manual;
 mod net;
 #[cfg(feature = "new")]
 mod new;
+#[cfg(feature = "operate")]
+mod node;
 mod read;
 mod selected;
 mod validate;
@@ -61,6 +67,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Net { command } => net::run(&command),
         #[cfg(feature = "new")]
         Command::New { command } => new::run(command),
+        #[cfg(feature = "operate")]
+        Command::Doctor(options) => doctor::run(&options),
+        #[cfg(feature = "operate")]
+        Command::Node { command } => node::run(&command),
+        #[cfg(feature = "operate")]
+        Command::Inspect(options) => inspect::run(&options),
         #[cfg(feature = "demo")]
         Command::Demo(options) => demo::run(&options),
         #[cfg(feature = "demo")]

@@ -58,7 +58,7 @@ impl Failure {
     }
 
     /// Ends the command with this exit code and without a message.
-    #[cfg(feature = "demo")]
+    #[cfg(any(feature = "demo", feature = "operate"))]
     pub(crate) fn silent(code: u8) -> Self {
         Self { code, messages: Vec::new(), hint: None, excerpt: None }
     }

@@ -7,6 +7,8 @@
 mod args;
 mod commands;
 mod exit;
+#[cfg(feature = "operate")]
+mod node_facts;
 mod output;
 #[cfg(feature = "demo")]
 mod sample_drivers;

@@ -5,7 +5,7 @@
 mod cell;
 mod safe;
 pub(crate) mod table;
-#[cfg(any(feature = "demo", feature = "kubevirt"))]
+#[cfg(any(feature = "demo", feature = "kubevirt", feature = "operate"))]
 pub(crate) mod wrap;
 
 use std::io::{self, BufWriter, IsTerminal, Write};

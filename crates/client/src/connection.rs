@@ -1,10 +1,12 @@
 //! The connection of a driver to its API server.
 //!
-//! The client is the default one of `kube`, with three differences:
+//! Requests with a short answer are sent over [`kept`] connections. Watches use the default client of `kube`, with three
+//! differences:
 //! - It supports no proxies. A driver that needs one creates its own client.
 //! - It does not retry. `kube` would retry after milliseconds, or exactly when the server says, as all other nodes do.
 //! - It probes idle connections. Otherwise a watch would never notice that the other end of its connection is gone.
 
+pub(crate) mod kept;
 mod resolver;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +20,7 @@ use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use tower::{BoxError, ServiceBuilder};
 
+use self::kept::KeptConnections;
 use self::resolver::NamingResolver;
 use crate::{DraClient, Server};
 
@@ -38,7 +41,7 @@ pub enum ConnectError {
     #[error("{0}; in a pod a service account is needed, elsewhere a kubeconfig: --kubeconfig or KUBECONFIG")]
     NoConfig(#[source] Box<InferConfigError>),
     /// A kubeconfig cannot be used.
-    #[error("kubeconfig {}: {source}", .path.display())]
+    #[error("kubeconfig {}: {}", .path.display(), explain(.path, .source))]
     Kubeconfig {
         /// The file, or the list of files as in the variable `KUBECONFIG`.
         path: PathBuf,
@@ -66,8 +69,8 @@ impl DraClient {
             None => kube::Config::infer().await.map_err(|error| ConnectError::NoConfig(Box::new(error)))?,
         };
         let server = Server::from(&config.cluster_url);
-        let client = with_config(config).map_err(|error| ConnectError::Client(Box::new(error)))?;
-        Ok(Self::new(client).with_server(server))
+        let (client, kept) = with_config(config).map_err(|error| ConnectError::Client(Box::new(error)))?;
+        Ok(Self::new(client).with_server(server).with_kept_connections(kept))
     }
 }
 
@@ -78,7 +81,31 @@ fn read(list: &Path) -> Result<Kubeconfig, KubeconfigError> {
     read.reduce(|first, next| first?.merge(next?)).unwrap_or(Err(KubeconfigError::FindPath))
 }
 
-fn with_config(mut config: kube::Config) -> Result<kube::Client, kube::Error> {
+/// Says in one line what is wrong with a kubeconfig, whose path the reader knows already.
+fn explain(path: &Path, error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::ReadConfig(error, file) if file == path => error.to_string(),
+        KubeconfigError::ReadConfig(error, file) => format!("{}: {error}", file.display()),
+        KubeconfigError::CurrentContextNotSet => {
+            "has no current-context; `kubectl config use-context` sets it".to_owned()
+        }
+        KubeconfigError::LoadContext(name) => format!("its current-context {name:?} is not among its contexts"),
+        KubeconfigError::LoadClusterOfContext(name) => {
+            format!("the context's cluster {name:?} is not among its clusters")
+        }
+        KubeconfigError::MissingClusterUrl => "the context's cluster has no server".to_owned(),
+        KubeconfigError::ParseClusterUrl(error) => format!("the cluster's server is not a URL: {error}"),
+        // The lines after the first show the place in the file.
+        KubeconfigError::Parse(error) => {
+            let text = error.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            format!("is not YAML of a kubeconfig: {}", first.strip_prefix("error: ").unwrap_or(first))
+        }
+        error => error.to_string(),
+    }
+}
+
+fn with_config(mut config: kube::Config) -> Result<(kube::Client, KeptConnections), kube::Error> {
     if let Some(proxy_url) = config.proxy_url.take().map(Box::new) {
         // The connectors of `kube` for proxies would be linked into all drivers, and few need them.
         let protocol_feature = "of kube for it, and a client that the driver makes itself: PluginBuilder::client";
@@ -91,7 +118,9 @@ fn with_config(mut config: kube::Config) -> Result<kube::Client, kube::Error> {
     tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
     tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
     tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
+    tcp.set_nodelay(true);
     let connector = config.rustls_https_connector_with_connector(tcp)?;
+    let kept = KeptConnections::new(&config, connector.clone())?;
     let client: Client<_, Body> = Client::builder(TokioExecutor::new()).build(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
@@ -100,7 +129,7 @@ fn with_config(mut config: kube::Config) -> Result<kube::Client, kube::Error> {
         .map_request(|request: Request<Body>| request)
         .map_err(BoxError::from)
         .service(client);
-    Ok(ClientBuilder::new(service, config.default_namespace).build())
+    Ok((ClientBuilder::new(service, config.default_namespace).build(), kept))
 }
 
 #[cfg(test)]
@@ -112,6 +141,35 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+
+    #[tokio::test]
+    async fn what_is_wrong_with_a_kubeconfig_is_said_in_one_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let context = "contexts: [{name: x, context: {cluster: c}}]\ncurrent-context: x\n";
+        for (content, expected) in [
+            ("clusters: [", "is not YAML of a kubeconfig: line 1 column 11: "),
+            ("{}", "has no current-context; `kubectl config use-context` sets it"),
+            ("current-context: y", "its current-context \"y\" is not among its contexts"),
+            (context, "the context's cluster \"c\" is not among its clusters"),
+            (&format!("{context}clusters: [{{name: c, cluster: {{}}}}]"), "the context's cluster has no server"),
+            (
+                &format!("{context}clusters: [{{name: c, cluster: {{server: 'htps:/x'}}}}]"),
+                "the cluster's server is not a URL: ",
+            ),
+        ] {
+            let path = directory.path().join("config");
+            std::fs::write(&path, content).unwrap();
+            let error = DraClient::connect(Some(&path)).await.err().unwrap().to_string();
+            let problem = error.strip_prefix(&format!("kubeconfig {}: ", path.display())).unwrap_or(&error);
+            assert!(problem.starts_with(expected) && !problem.contains('\n'), "{content}: {error}");
+        }
+        let missing = DraClient::connect(Some(Path::new("/nonexistent/config"))).await.err().unwrap().to_string();
+        assert_eq!(missing, "kubeconfig /nonexistent/config: No such file or directory (os error 2)");
+        let missing = DraClient::connect(Some(Path::new("/nonexistent/a:/nonexistent/b"))).await.err().unwrap();
+        let expected =
+            "kubeconfig /nonexistent/a:/nonexistent/b: /nonexistent/a: No such file or directory (os error 2)";
+        assert_eq!(missing.to_string(), expected);
+    }
 
     /// Returns the hundredths of a second until the kernel probes a connection; `None` if it does not.
     fn next_probe(from: SocketAddr, to: SocketAddr) -> Option<u32> {
@@ -129,7 +187,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let mut config = kube::Config::new(format!("http://{address}").parse().unwrap());
         config.root_cert = Some(Vec::new());
-        let client = with_config(config).unwrap();
+        let (client, _) = with_config(config).unwrap();
         let request = tokio::spawn(async move { client.send(Request::new(Body::empty())).await.is_ok() });
         let (mut connection, from) = listener.accept().await.unwrap();
         assert!(connection.read(&mut [0; 1024]).await.unwrap() > 0);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use http::response::Parts;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
@@ -18,6 +19,7 @@ use kube::client::Body;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::sync::Mutex;
 
+use crate::connection::kept::KeptConnections;
 use crate::error::message;
 use crate::{ApiError, DraVersion, Server};
 
@@ -38,6 +40,8 @@ pub type Answer = (StatusCode, Vec<u8>);
 #[derive(Clone)]
 pub struct DraClient {
     client: kube::Client,
+    /// For requests with a short answer, unless the client is the caller's own.
+    kept: Option<Arc<KeptConnections>>,
     server: Server,
     /// The index of the version in [`DraVersion::ALL`].
     version: Arc<AtomicU8>,
@@ -59,7 +63,17 @@ impl DraClient {
     /// Creates a client that assumes this version until the server says otherwise.
     pub fn with_version(client: kube::Client, version: DraVersion) -> Self {
         let version = Arc::new(AtomicU8::new(index(version)));
-        Self { client, server: Server::default(), version, discovery: Arc::default() }
+        Self { client, kept: None, server: Server::default(), version, discovery: Arc::default() }
+    }
+
+    /// Sends requests with a short answer over these connections.
+    pub(crate) fn with_kept_connections(self, kept: KeptConnections) -> Self {
+        Self { kept: Some(Arc::new(kept)), ..self }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn kept_for_tests(&self) -> &KeptConnections {
+        self.kept.as_ref().unwrap()
     }
 
     /// Sets what errors say of the server.
@@ -126,7 +140,10 @@ impl DraClient {
     /// Sends a request and reads the answer, up to `max_bytes`. An answer that asks to retry later or to authenticate is an
     /// error; any other is returned, whatever its status.
     pub async fn exchange(&self, request: Request<Body>, max_bytes: usize) -> Result<Answer, ApiError> {
-        self.collect(self.send(request).await?, max_bytes).await
+        let Some(kept) = &self.kept else { return self.collect(self.send(request).await?, max_bytes).await };
+        let exchanged = kept.exchange(request, max_bytes).await;
+        let (head, body) = exchanged.map_err(|error| ApiError::send(&self.server, error))?;
+        self.answer(&head, body.into())
     }
 
     /// Reads the body of an answer, up to `max_bytes`, with the same errors as [`Self::exchange`].
@@ -134,7 +151,11 @@ impl DraClient {
         let (head, body) = response.into_parts();
         let body = Limited::new(body, max_bytes).collect().await;
         let body = Vec::from(body.map_err(|error| ApiError::send(&self.server, error))?.to_bytes());
-        if let Some(error) = ApiError::retry_after(&head, &body) {
+        self.answer(&head, body)
+    }
+
+    fn answer(&self, head: &Parts, body: Vec<u8>) -> Result<Answer, ApiError> {
+        if let Some(error) = ApiError::retry_after(head, &body) {
             return Err(error);
         }
         if head.status == StatusCode::UNAUTHORIZED {

@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
-// Nobody edits the modules below: `cargo xtask proto` makes them, in the style of the generator.
+// Nobody edits the modules below `checkpoint`: `cargo xtask proto` makes them, in the style of the generator.
 #![allow(
     clippy::all,
     clippy::pedantic,
@@ -12,6 +12,9 @@
     unreachable_pub,
     unused_qualifications
 )]
+
+#[warn(clippy::all, missing_debug_implementations, missing_docs, unreachable_pub)]
+pub mod checkpoint;
 
 /// Package `k8s.io.kubelet.pkg.apis.dra.v1`.
 #[rustfmt::skip]

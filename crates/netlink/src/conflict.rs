@@ -7,14 +7,13 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use nix::sys::socket::LinkAddr;
+use nix::sys::socket::{LinkAddr, MsgFlags, recvfrom, sendto};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, eth, recv, send, socket_with,
-};
+use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, eth, socket_with};
 
 use crate::error::{Error, Result};
 use crate::hardware::HardwareAddress;
@@ -35,6 +34,8 @@ const IPV6_HEADER: usize = 40;
 const ICMPV6: u8 = 58;
 const NEIGHBOR_SOLICITATION: u8 = 135;
 const NEIGHBOR_ADVERTISEMENT: u8 = 136;
+/// The time to look at what has arrived while a monitor waited.
+const DRAIN_TIME: Duration = Duration::from_millis(10);
 /// Enough for the headers that are looked at.
 const BUFFER: usize = 256;
 
@@ -57,11 +58,28 @@ pub struct Conflict {
 }
 
 /// A socket that sees what other hosts on an interface say of addresses. Needs `CAP_NET_RAW`.
+///
+/// The kernel lets processors pass a quiescent state, which takes 10 ms and more, when a packet socket that receives is bound to an interface and
+/// when it is closed. So the socket is not bound, and skips packets of other interfaces; and a thread of its own closes it.
 #[derive(Debug)]
 pub struct ConflictMonitor {
-    socket: OwnedFd,
+    /// `None` only while it is dropped.
+    socket: Option<OwnedFd>,
+    /// The interface as the recipient of packets.
+    interface: LinkAddr,
     name: String,
     own: [u8; MAC],
+}
+
+impl Drop for ConflictMonitor {
+    fn drop(&mut self) {
+        let socket = self.socket.take();
+        let closing = thread::Builder::new().name("packet-close".to_owned()).spawn(move || drop(socket));
+        if let Err(error) = closing {
+            // The socket was closed here instead.
+            tracing::debug!(%error, "starting a thread failed");
+        }
+    }
 }
 
 impl ConflictMonitor {
@@ -77,10 +95,10 @@ impl ConflictMonitor {
             ConflictProtocol::Arp => eth::ARP,
             ConflictProtocol::NeighborDiscovery => eth::IPV6,
         };
-        let socket = namespace.run(|| open(&link.name, protocol))?;
+        let opened = namespace.run(|| open(&link.name, protocol))?;
         let name = link.name.clone();
-        let socket = socket.map_err(|source| failed(&name, "open a packet socket", source))?;
-        Ok(Some(Self { socket, name, own }))
+        let (socket, interface) = opened.map_err(|source| failed(&name, "open a packet socket", source))?;
+        Ok(Some(Self { socket: Some(socket), interface, name, own }))
     }
 
     /// Asks once who has an IPv4 address. The interface has to be up.
@@ -95,24 +113,34 @@ impl ConflictMonitor {
         frame.extend(Ipv4Addr::UNSPECIFIED.octets());
         frame.extend([0; MAC]);
         frame.extend(address.octets());
-        match rustix::io::retry_on_intr(|| send(&self.socket, &frame, SendFlags::empty())) {
-            Ok(_) => Ok(()),
-            Err(errno) => Err(failed(&self.name, "send an ARP probe", errno.into())),
+        let socket = self.socket()?.as_raw_fd();
+        loop {
+            match sendto(socket, &frame, &self.interface, MsgFlags::empty()) {
+                Ok(_) => return Ok(()),
+                Err(nix::Error::EINTR) => {}
+                Err(errno) => return Err(failed(&self.name, "send an ARP probe", errno.into())),
+            }
         }
+    }
+
+    fn socket(&self) -> Result<&OwnedFd> {
+        self.socket.as_ref().ok_or_else(|| failed(&self.name, "use a packet socket", Errno::BADF.into()))
     }
 
     /// Waits until another host says that it has one of these addresses, or wants to have it; at most until a moment.
     pub fn wait(&mut self, addresses: &[IpAddr], until: Instant) -> Result<Option<Conflict>> {
         let mut buffer = [0; BUFFER];
-        loop {
-            let received = match recv(&self.socket, &mut buffer, RecvFlags::DONTWAIT) {
+        // What has arrived by then is looked at, but not a flood that goes on.
+        while Instant::now() < until + DRAIN_TIME {
+            let received = match recvfrom::<LinkAddr>(self.socket()?.as_raw_fd(), &mut buffer) {
+                Ok((_, from)) if from.is_none_or(|from| from.ifindex() != self.interface.ifindex()) => continue,
                 Ok((received, _)) => buffer.get(..received).unwrap_or_default(),
-                Err(Errno::AGAIN) if Instant::now() >= until => return Ok(None),
-                Err(Errno::AGAIN) => {
+                Err(nix::Error::EAGAIN) if Instant::now() >= until => return Ok(None),
+                Err(nix::Error::EAGAIN) => {
                     self.sleep(until)?;
                     continue;
                 }
-                Err(Errno::INTR) => continue,
+                Err(nix::Error::EINTR) => continue,
                 Err(errno) => return Err(failed(&self.name, "receive packets", errno.into())),
             };
             let found = claimed(received).filter(|(address, owner)| *owner != self.own && addresses.contains(address));
@@ -122,29 +150,28 @@ impl ConflictMonitor {
                 return Ok(Some(Conflict { address, hardware_address }));
             }
         }
+        Ok(None)
     }
 
     /// Sleeps until something arrives, at most until a moment.
     fn sleep(&self, until: Instant) -> Result<()> {
         let remaining = Timespec::try_from(until.saturating_duration_since(Instant::now())).ok();
-        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], remaining.as_ref()) {
+        match poll(&mut [PollFd::new(self.socket()?, PollFlags::IN)], remaining.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(failed(&self.name, "wait for packets", errno.into())),
         }
     }
 }
 
-/// Opens a socket that sees the packets of one protocol on an interface of the calling thread's namespace.
-fn open(name: &str, protocol: Protocol) -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, Some(protocol))?;
-    // The address of an interface as the system lists it has the index; the protocol is that of the socket.
-    let address: Option<LinkAddr> = nix::ifaddrs::getifaddrs()?
+/// Opens a socket that sees the packets of one protocol in the calling thread's namespace; returns it with the address of an interface.
+fn open(name: &str, protocol: Protocol) -> io::Result<(OwnedFd, LinkAddr)> {
+    // The address of an interface as the system lists it has the index.
+    let interface: Option<LinkAddr> = nix::ifaddrs::getifaddrs()?
         .filter(|interface| interface.interface_name == name)
         .find_map(|interface| interface.address?.as_link_addr().copied());
-    let address = address.ok_or_else(|| io::Error::from(Errno::NODEV))?;
-    nix::sys::socket::bind(socket.as_raw_fd(), &address)?;
-    Ok(socket)
+    let interface = interface.ok_or_else(|| io::Error::from(Errno::NODEV))?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok((socket_with(AddressFamily::PACKET, SocketType::RAW, flags, Some(protocol))?, interface))
 }
 
 /// Returns the address that the sender of a frame says to have or wants to have, and the sender's hardware address.

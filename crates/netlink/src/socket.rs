@@ -22,8 +22,10 @@ use crate::error::{Error, Result};
 use crate::namespace::Namespace;
 use crate::wire::{self, Message, align};
 
-/// How often a table is read again that changed while it was read.
-const DUMP_ATTEMPTS: u32 = 16;
+/// The pauses before a table is read again that changed while it was read. Each is twice the one before: the addresses of a thousand new
+/// interfaces change for seconds, while the kernel looks for duplicates.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// The size of the receive buffer. The kernel fills up to 32 KiB of it with a dump.
 const BUFFER: usize = 64 * 1024;
 /// The kernel's explanation of an error (`NLMSGERR_ATTR_MSG`).
@@ -107,7 +109,7 @@ impl Socket {
         }
     }
 
-    /// Reads a table, again if it changed meanwhile. The result is one state that the table had.
+    /// Reads a table, again if it changed meanwhile, until the time for an answer is over. The result is one state that the table had.
     pub(crate) fn dump<T>(
         &mut self,
         operation: Operation<'_>,
@@ -115,7 +117,10 @@ impl Socket {
         payload: &[u8],
         mut read: impl FnMut(&[u8]) -> Result<Option<T>, DecodeError>,
     ) -> Result<Vec<T>> {
-        for _ in 0..DUMP_ATTEMPTS {
+        let deadline = Instant::now() + self.timeout;
+        let mut pause = FIRST_PAUSE;
+        let mut attempts = 0;
+        loop {
             let sequence = self.send(operation, kind, NLM_F_DUMP, payload)?;
             let mut found = Vec::new();
             let is_consistent = self.answers(operation, sequence, |message| {
@@ -125,8 +130,13 @@ impl Socket {
             if is_consistent {
                 return Ok(found);
             }
+            attempts += 1;
+            if Instant::now() + pause >= deadline {
+                return Err(Error::Interrupted { operation: operation.to_string(), attempts });
+            }
+            std::thread::sleep(pause);
+            pause = LONGEST_PAUSE.min(pause * 2);
         }
-        Err(Error::Interrupted { operation: operation.to_string(), attempts: DUMP_ATTEMPTS })
     }
 
     fn send(&mut self, operation: Operation<'_>, kind: u16, flags: u16, payload: &[u8]) -> Result<u32> {

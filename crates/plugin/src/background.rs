@@ -10,6 +10,7 @@ use drakkar_metadata::show::Printable;
 
 use crate::error::BoxError;
 use crate::metrics::{Metrics, Severity};
+use crate::recent_errors::RecentErrors;
 
 /// An error that no call of the kubelet can be answered with.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +44,7 @@ pub(crate) type Background = Arc<dyn Fn(BackgroundError) + Send + Sync>;
 /// Where background errors go: to the driver, once there is one.
 pub(crate) struct ErrorSink {
     metrics: Metrics,
+    recent: RecentErrors,
     receiver: Mutex<Receiver>,
 }
 
@@ -53,8 +55,8 @@ enum Receiver {
 }
 
 impl ErrorSink {
-    pub(crate) fn new(metrics: Metrics) -> Arc<Self> {
-        Arc::new(Self { metrics, receiver: Mutex::new(Receiver::Pending(Vec::new())) })
+    pub(crate) fn new(metrics: Metrics, recent: RecentErrors) -> Arc<Self> {
+        Arc::new(Self { metrics, recent, receiver: Mutex::new(Receiver::Pending(Vec::new())) })
     }
 
     /// Returns the function that reports to this sink.
@@ -78,6 +80,7 @@ impl ErrorSink {
 
     fn report(&self, error: BackgroundError) {
         self.metrics.background_error(if error.is_fatal() { Severity::Fatal } else { Severity::Recoverable });
+        self.recent.add(error.what, None, &error.source);
         let driver = match &mut *self.lock() {
             Receiver::Pending(errors) => return errors.push(error),
             Receiver::Driver(driver) => driver.clone(),
@@ -108,7 +111,7 @@ mod tests {
 
     #[test]
     fn errors_that_are_reported_before_the_driver_exists_reach_it_first_and_in_order() {
-        let sink = ErrorSink::new(Metrics::new(&"gpu.example.com".parse().unwrap()));
+        let sink = ErrorSink::new(Metrics::new(&"gpu.example.com".parse().unwrap()), RecentErrors::default());
         let report = sink.reporter();
         report(BackgroundError::recoverable("publish resources", "one"));
         report(BackgroundError::recoverable("publish resources", "two"));
@@ -121,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_driver_that_panics_in_its_handler_gets_the_next_error_too() {
-        let sink = ErrorSink::new(Metrics::new(&"gpu.example.com".parse().unwrap()));
+        let sink = ErrorSink::new(Metrics::new(&"gpu.example.com".parse().unwrap()), RecentErrors::default());
         let (handle, errors) = handler();
         sink.attach(handle);
         sink.report(BackgroundError::recoverable("test", "panic"));

@@ -1,5 +1,6 @@
 //! The configuration of a driver, in groups.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use drakkar_client::NodeEnvironment;
 use drakkar_metadata::path::Layout;
 use drakkar_metadata::{Version, Versions};
 
+use crate::http_endpoint::HttpDetails;
 use crate::registration::Services;
 use crate::server::Interceptor;
 
@@ -87,6 +89,9 @@ pub struct PluginBuilder {
     pub(crate) orphan_grace: Duration,
     pub(crate) status_timeout: Duration,
     pub(crate) http_endpoint: Option<SocketAddr>,
+    pub(crate) http_details: HttpDetails,
+    /// The flags of the command line that the framework does not know, for `/flagz`.
+    pub(crate) shown_flags: BTreeMap<String, String>,
     pub(crate) interceptor: Option<Interceptor>,
     pub(crate) registration_interceptor: Option<Interceptor>,
 }
@@ -130,6 +135,8 @@ impl PluginBuilder {
             orphan_grace: ORPHAN_GRACE,
             status_timeout: STATUS_TIMEOUT,
             http_endpoint: None,
+            http_details: HttpDetails::default(),
+            shown_flags: BTreeMap::new(),
             interceptor: None,
             registration_interceptor: None,
         }
@@ -149,6 +156,9 @@ impl PluginBuilder {
         self.node_uid = flags.node_uid.filter(|uid| !uid.is_empty());
         self.pod_uid = flags.pod_uid.filter(|uid| !uid.is_empty());
         self.http_endpoint = flags.http_endpoint;
+        self.http_details = flags.http_details;
+        #[cfg(feature = "logging")]
+        self.shown_flags.extend(flags.log.values());
         self.version = flags.version.map(str::to_owned).or(self.version);
         self.kubeconfig = flags.kubeconfig.filter(|path| !path.as_os_str().is_empty());
         self
@@ -368,6 +378,13 @@ impl PluginBuilder {
     /// Sets the address at which metrics and the state of the driver are served by HTTP; nowhere by default.
     pub fn http_endpoint(mut self, address: SocketAddr) -> Self {
         self.http_endpoint = Some(address);
+        self
+    }
+
+    /// Sets who may see the pages of the HTTP endpoint that name claims, pods, devices and settings; clients on the same machine
+    /// or in the same pod by default.
+    pub fn http_details(mut self, details: HttpDetails) -> Self {
+        self.http_details = details;
         self
     }
 

@@ -3,7 +3,8 @@
 //! A driver's methods run on the threads of the runtime. While one of them blocks its thread (sleeps, waits for a lock, reads from
 //! a slow device), other tasks of that thread do not run: on a runtime with one thread the driver stands still, and after ten
 //! seconds its liveness probe fails. So every poll of driver code is recorded with the name of the call, and a thread of its own
-//! warns about those that last for more than a second. The thread sleeps while no driver code runs.
+//! warns about those that last for more than a second. The thread sleeps while no driver code runs; it is not woken by every call,
+//! but looks a few times a second as long as there are any.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -74,7 +75,7 @@ impl CallWatch {
         Self::with(LIMIT, log)
     }
 
-    fn with(limit: Duration, notify: impl Fn(Notice) + Send + Sync + 'static) -> io::Result<Self> {
+    pub(crate) fn with(limit: Duration, notify: impl Fn(Notice) + Send + Sync + 'static) -> io::Result<Self> {
         let notify = Box::new(notify);
         let shared = Arc::new(Shared { limit, notify, state: Mutex::default(), changed: Condvar::new() });
         let watched = shared.clone();
@@ -144,6 +145,7 @@ impl Shared {
     /// Looks at running code several times within the limit, until the watch is closed.
     fn run(&self) {
         let mut state = self.lock();
+        let mut seen = state.next_id;
         while !state.is_closed {
             let overdue = |poll: &&mut Poll| !poll.is_reported && poll.started.elapsed() >= self.limit;
             if let Some(poll) = state.polls.iter_mut().find(overdue) {
@@ -152,11 +154,12 @@ impl Shared {
                 drop(state);
                 (self.notify)(notice);
                 state = self.lock();
-            } else if state.polls.is_empty() {
+            } else if state.polls.is_empty() && state.next_id == seen {
                 state.is_idle = true;
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 state.is_idle = false;
             } else {
+                seen = state.next_id;
                 let waited = self.changed.wait_timeout(state, self.limit / 4);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
@@ -222,5 +225,20 @@ mod tests {
         assert!(watch.0.0.lock().polls.is_empty());
         drop(watch);
         assert_eq!(notices.recv(), Err(mpsc::RecvError), "nothing was noticed, and the thread has ended");
+    }
+
+    /// Waking the thread would cost more than most calls do.
+    #[test]
+    fn only_the_first_of_many_calls_wakes_the_thread() {
+        let (watch, _notices) = start(Duration::from_secs(3600));
+        let is_idle = || watch.0.0.lock().is_idle;
+        while !is_idle() {
+            thread::yield_now();
+        }
+        drop(watch.enter("prepare"));
+        for _ in 0..100 {
+            drop(watch.enter("unprepare"));
+            assert!(!is_idle());
+        }
     }
 }

@@ -1,28 +1,35 @@
 //! A `ResourceClaim` as a driver sees it: allocated, checked, and reduced to the devices of that driver.
 
+mod summary;
+
+use std::sync::OnceLock;
+
 use drakkar_client::ClaimRef;
 use drakkar_metadata::name::{ClaimName, ClaimUid, DriverName, NameError, Namespace, PodClaimName};
-use k8s_openapi::api::resource::v1::{
-    DeviceAllocationConfiguration, DeviceAllocationResult, DeviceRequestAllocationResult, ResourceClaim,
-};
+use k8s_openapi::api::resource::v1::{DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim};
+
+pub(crate) use self::summary::Summary;
 
 use crate::driver::Device;
 use crate::parameters::{ParameterSource, Parameters};
-
-/// The annotation with the entry of `pod.spec.resourceClaims`, on claims that the claim controller creates from a template.
-const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
 
 /// An allocated claim with at least one device of the driver.
 #[derive(Debug, Clone)]
 pub struct Claim {
     reference: ClaimRef,
     driver: DriverName,
-    object: ResourceClaim,
+    /// The parts that each prepare needs.
+    summary: Summary,
+    /// The object, once somebody has asked for it.
+    object: OnceLock<ResourceClaim>,
+    /// The object as the API server sent it, in JSON and in the form of v1.
+    body: Vec<u8>,
 }
 
 impl Claim {
-    pub(crate) fn new(reference: ClaimRef, driver: DriverName, object: ResourceClaim) -> Self {
-        Self { reference, driver, object }
+    /// Creates a claim from an object in JSON, in the form of v1. Nothing but the summary is decoded before it is needed.
+    pub(crate) fn new(reference: ClaimRef, driver: DriverName, summary: Summary, body: Vec<u8>) -> Self {
+        Self { reference, driver, summary, object: OnceLock::new(), body }
     }
 
     /// Creates a claim as the named driver would receive it, for unit tests of a driver.
@@ -46,7 +53,8 @@ impl Claim {
             name: ClaimName::new(text(&object.metadata.name))?,
             uid: ClaimUid::new(text(&object.metadata.uid))?,
         };
-        Ok(Self::new(reference, DriverName::new(driver)?, object))
+        let summary = Summary::of(&object);
+        Ok(Self { reference, driver: DriverName::new(driver)?, summary, object: object.into(), body: Vec::new() })
     }
 
     /// Returns the claim's namespace, name and UID.
@@ -55,13 +63,26 @@ impl Claim {
     }
 
     /// Returns the whole object as stored in the API server, without its managed fields.
+    ///
+    /// It is decoded at the first call: [`Self::results`] and [`Self::parameters`], which are enough for most drivers, do not
+    /// need it.
     pub fn object(&self) -> &ResourceClaim {
-        &self.object
+        self.object.get_or_init(|| {
+            summary::decode_object(&self.body).unwrap_or_else(|error| {
+                // The API server checks objects by the same types, so this is not expected.
+                tracing::error!(claim = %self.reference, %error, "decoding the whole claim failed, using its allocation");
+                self.summary.to_object(&self.reference)
+            })
+        })
+    }
+
+    pub(crate) fn summary(&self) -> &Summary {
+        &self.summary
     }
 
     /// Returns the allocation results of this driver: one for each request and device.
     pub fn results(&self) -> impl Iterator<Item = &DeviceRequestAllocationResult> {
-        let results = self.devices().and_then(|devices| devices.results.as_deref()).unwrap_or_default();
+        let results = self.summary.devices.results.as_deref().unwrap_or_default();
         results.iter().filter(|result| result.driver == self.driver.as_str())
     }
 
@@ -85,20 +106,21 @@ impl Claim {
     ///
     /// Every user who can write a claim can write this annotation. It becomes part of a path, so it must be a DNS label.
     pub(crate) fn pod_claim_name(&self) -> Result<Option<PodClaimName>, NameError> {
-        let annotations = self.object.metadata.annotations.as_ref();
-        match annotations.and_then(|annotations| annotations.get(POD_CLAIM_NAME)).map(String::as_str) {
+        match self.summary.pod_claim_name.as_deref() {
             None | Some("") => Ok(None),
             Some(name) => PodClaimName::new(name).map(Some),
         }
     }
 
-    fn devices(&self) -> Option<&DeviceAllocationResult> {
-        self.object.status.as_ref()?.allocation.as_ref()?.devices.as_ref()
+    /// Whether `status.devices` has an entry of this driver.
+    pub(crate) fn has_reported_devices(&self) -> bool {
+        self.summary.reported_by.iter().any(|driver| driver == self.driver.as_str())
     }
 
-    fn configurations(&self) -> impl Iterator<Item = &DeviceAllocationConfiguration> {
-        let configurations = self.devices().and_then(|devices| devices.config.as_deref()).unwrap_or_default();
-        configurations.iter()
+    /// Returns the configuration of the allocation, for all requests and drivers, in the order in which the scheduler copied it from
+    /// classes and the claim. [`Self::parameters`] has those of a result.
+    pub fn configurations(&self) -> impl Iterator<Item = &DeviceAllocationConfiguration> {
+        self.summary.devices.config.as_deref().unwrap_or_default().iter()
     }
 }
 

@@ -17,14 +17,13 @@ use drakkar_client::backoff::jittered;
 use drakkar_client::{ApiError, ClaimRef, DraClient, DraVersion};
 use drakkar_metadata::name::DriverName;
 use http::StatusCode;
-use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
 pub(crate) use self::status::Applied;
 use self::timers::EarlyTimer;
-use crate::claim::Claim;
+use crate::claim::{Claim, Summary};
 use crate::metrics::Metrics;
 
 /// The maximum number of concurrent requests.
@@ -51,9 +50,12 @@ pub(crate) enum FetchError {
     Api { claim: Box<ClaimRef>, source: ApiError },
 }
 
+/// A claim that exists: what every prepare needs, and all of it in JSON.
+type FoundClaim = (Summary, Vec<u8>);
+
 /// The result of a GET of a claim.
 enum Found {
-    Claim(Box<ResourceClaim>),
+    Claim(Box<FoundClaim>),
     /// The claim does not exist.
     NoClaim,
     /// The server does not have this version of the API.
@@ -84,19 +86,18 @@ impl ClaimSource {
     /// Fetches a claim, and checks that it has the expected UID, is allocated, and has devices of the driver.
     pub(crate) async fn fetch(&self, reference: &ClaimRef) -> Result<Claim, FetchError> {
         let claim = || Box::new(reference.clone());
-        let object = match self.get(reference).await {
-            Ok(Some(object)) => object,
+        let (summary, body) = match self.get(reference).await {
+            Ok(Some(found)) => found,
             Ok(None) => return Err(FetchError::NotFound { claim: claim() }),
             Err(source) => return Err(FetchError::Api { claim: claim(), source }),
         };
-        let found = object.metadata.uid.as_deref().unwrap_or_default();
-        if found != reference.uid.as_str() {
-            return Err(FetchError::WrongUid { claim: claim(), found: found.to_owned() });
+        if summary.uid != reference.uid.as_str() {
+            return Err(FetchError::WrongUid { claim: claim(), found: summary.uid });
         }
-        if object.status.as_ref().is_none_or(|status| status.allocation.is_none()) {
+        if !summary.is_allocated {
             return Err(FetchError::NotAllocated { claim: claim() });
         }
-        let fetched = Claim::new(reference.clone(), self.driver.clone(), object);
+        let fetched = Claim::new(reference.clone(), self.driver.clone(), summary, body);
         if fetched.results().next().is_none() {
             return Err(FetchError::NothingForDriver { claim: claim(), driver: self.driver.clone() });
         }
@@ -104,7 +105,7 @@ impl ClaimSource {
     }
 
     /// Returns the claim with that name, if it exists.
-    async fn get(&self, claim: &ClaimRef) -> Result<Option<ResourceClaim>, ApiError> {
+    async fn get(&self, claim: &ClaimRef) -> Result<Option<FoundClaim>, ApiError> {
         let deadline = Instant::now() + FETCH_TIMEOUT;
         let with_retries = |slot, first| {
             let getting = timeout_at(deadline, self.get_with_retries(claim, slot, first, deadline));
@@ -129,7 +130,7 @@ impl ClaimSource {
         slot: Option<SemaphorePermit<'_>>,
         mut first: Option<(DraVersion, Result<Found, ApiError>)>,
         deadline: Instant,
-    ) -> Result<Option<ResourceClaim>, ApiError> {
+    ) -> Result<Option<FoundClaim>, ApiError> {
         let _slot = match slot {
             Some(slot) => Some(slot),
             // The semaphore is never closed.
@@ -157,7 +158,7 @@ impl ClaimSource {
         claim: &ClaimRef,
         first: Option<(DraVersion, Result<Found, ApiError>)>,
         deadline: Instant,
-    ) -> Result<Option<ResourceClaim>, ApiError> {
+    ) -> Result<Option<FoundClaim>, ApiError> {
         let (version, found) = match first {
             Some(first) => first,
             None => {
@@ -181,7 +182,7 @@ impl ClaimSource {
     async fn get_once(&self, claim: &ClaimRef, version: DraVersion, deadline: Instant) -> Result<Found, ApiError> {
         let (status, body) = self.get_hedged(&path(claim, version), deadline).await?;
         match status {
-            StatusCode::OK => Ok(Found::Claim(Box::new(decode::claim(&body, version).map_err(ApiError::Decode)?))),
+            StatusCode::OK => Ok(Found::Claim(Box::new(decode::claim(body, version).map_err(ApiError::Decode)?))),
             StatusCode::NOT_FOUND => Ok(if is_about(claim, &body) { Found::NoClaim } else { Found::NoVersion }),
             status => Err(ApiError::from_answer(status, &body)),
         }

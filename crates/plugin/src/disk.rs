@@ -33,6 +33,8 @@ use crate::error::Panicked;
 const MAX_BLOCKING_WAIT: Duration = Duration::from_millis(1);
 /// How long the disk counts as slow after a job that blocked for longer than [`MAX_BLOCKING_WAIT`].
 const SLOW_PERIOD: Duration = Duration::from_secs(2);
+/// How long brief work is examined for whether it blocks, after some that took longer than [`MAX_BLOCKING_WAIT`].
+const EXAMINED_PERIOD: Duration = Duration::from_secs(60);
 /// The maximum number of jobs that run, or hang, concurrently. Further jobs wait.
 const MAX_THREADS: usize = 32;
 /// The blocking time that is charged as one of the 128 units of a task's cooperative budget.
@@ -83,7 +85,7 @@ impl Disk {
         if self.medium == Medium::Disk || !self.latency.is_fast(Instant::now()) {
             return self.run(work).await;
         }
-        let done = self.latency.measure(work);
+        let done = self.latency.measure_brief(work);
         // A call with many claims must not starve other tasks.
         tokio::task::consume_budget().await;
         done
@@ -152,6 +154,8 @@ struct LatencyMonitor {
     since: Instant,
     /// Until when the disk counts as slow, in milliseconds after `since`.
     slow_until: AtomicU64,
+    /// Until when brief work is examined for whether it blocks, in milliseconds after `since`.
+    examined_until: AtomicU64,
     /// The number of running jobs that no thread is blocked on.
     late: AtomicUsize,
 }
@@ -168,7 +172,8 @@ impl Drop for Late {
 
 impl Default for LatencyMonitor {
     fn default() -> Self {
-        Self { since: Instant::now(), slow_until: AtomicU64::new(0), late: AtomicUsize::new(0) }
+        let [slow_until, examined_until] = [0, 0].map(AtomicU64::new);
+        Self { since: Instant::now(), slow_until, examined_until, late: AtomicUsize::new(0) }
     }
 }
 
@@ -185,12 +190,25 @@ impl LatencyMonitor {
     /// Runs work, and marks the disk as slow if the work blocked. Work that was only slow because the CPU was busy does not
     /// count.
     fn measure<T>(&self, work: impl FnOnce() -> T) -> Result<T, DiskError> {
-        let started = Instant::now();
         let waits_before = waits();
-        let done = catch_unwind(AssertUnwindSafe(work)).map_err(|panic| DiskError::Panicked(Panicked::from(&*panic)));
-        let took = started.elapsed();
+        let (done, took) = timed(work);
         if took > MAX_BLOCKING_WAIT && waits() != waits_before {
             self.mark_slow(took);
+        }
+        done
+    }
+
+    /// Runs work that is not expected to block. Whether work blocked costs two system calls to find out, which are only made for a
+    /// while after work that took long: usually other processes had the CPU.
+    fn measure_brief<T>(&self, work: impl FnOnce() -> T) -> Result<T, DiskError> {
+        let now = self.millis(Instant::now());
+        if now < self.examined_until.load(Ordering::Relaxed) {
+            return self.measure(work);
+        }
+        let (done, took) = timed(work);
+        if took > MAX_BLOCKING_WAIT {
+            let period = u64::try_from(EXAMINED_PERIOD.as_millis()).unwrap_or(u64::MAX);
+            self.examined_until.fetch_max(now.saturating_add(period), Ordering::Relaxed);
         }
         done
     }
@@ -207,6 +225,13 @@ impl LatencyMonitor {
     fn millis(&self, at: Instant) -> u64 {
         u64::try_from((at - self.since).as_millis()).unwrap_or(u64::MAX)
     }
+}
+
+/// Runs work, turns a panic into an error, and returns how long it took.
+fn timed<T>(work: impl FnOnce() -> T) -> (Result<T, DiskError>, Duration) {
+    let started = Instant::now();
+    let done = catch_unwind(AssertUnwindSafe(work)).map_err(|panic| DiskError::Panicked(Panicked::from(&*panic)));
+    (done, started.elapsed())
 }
 
 /// Returns how often this thread has blocked. The call cannot fail on Linux; if it did, work would never count as blocked.

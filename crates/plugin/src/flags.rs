@@ -7,6 +7,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use drakkar_metadata::Version;
 use drakkar_metadata::path::Layout;
 
+use crate::http_endpoint::HttpDetails;
+
 /// The flags that every driver has. A driver without flags of its own parses them as they are, `Flags::parse()`; any other
 /// flattens them into its own:
 ///
@@ -74,10 +76,14 @@ pub struct Flags {
     #[arg(long, env = "POD_UID", value_name = "UID")]
     pub pod_uid: Option<String>,
 
-    /// Where to serve /metrics, /healthz, /readyz and /statusz: 127.0.0.1:9464 or localhost:9464 for this machine or pod alone,
-    /// :9464 for all of its addresses [default: nowhere]
+    /// Where to serve health, metrics and the driver's pages: 127.0.0.1:9464 or localhost:9464 for this machine or pod alone, :9464
+    /// for all of its addresses [default: nowhere]
     #[arg(long, env = "HTTP_ENDPOINT", value_name = "[ADDRESS]:PORT", value_parser = parse_endpoint)]
     pub http_endpoint: Option<SocketAddr>,
+
+    /// Who may see the pages that name claims, pods, devices and settings: /, /statusz and /flagz
+    #[arg(long, env = "HTTP_DETAILS", value_enum, default_value_t, value_name = "CLIENTS")]
+    pub http_details: HttpDetails,
 
     /// The kubeconfig of the API server [default: the user's, or the pod's service account]
     #[arg(long, env = "KUBECONFIG", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]

@@ -25,6 +25,7 @@ use crate::health::HealthHub;
 use crate::http_endpoint::HttpEndpoint;
 use crate::metrics::Metrics;
 use crate::orphans;
+use crate::recent_errors::RecentErrors;
 use crate::registration::{RegistrationStatus, log_waiting};
 use crate::server::Endpoints;
 use crate::service::Service;
@@ -66,6 +67,7 @@ pub(crate) struct Running {
     pub(crate) orphan_grace: Duration,
     pub(crate) background: Background,
     pub(crate) metrics: Metrics,
+    pub(crate) recent: RecentErrors,
 }
 
 /// A running driver. Dropping it ends the driver at once; [`Helper::stop`] lets calls finish first.
@@ -182,6 +184,7 @@ async fn supervise<P: DraPlugin>(
         orphan_grace,
         background,
         metrics,
+        recent,
     } = running;
     let orphans = tokio::spawn(orphans::collect(service, recovered, orphan_grace, background.clone(), metrics.clone()));
     let orphans = AbortOnDropHandle::new(orphans);
@@ -195,7 +198,11 @@ async fn supervise<P: DraPlugin>(
             () = stop.cancelled() => break None,
             error = endpoints.died() => break Some(error),
             Ok(()) = registration.changed() => {
-                metrics.set_registered(*registration.borrow_and_update() == RegistrationStatus::Registered);
+                let status = registration.borrow_and_update();
+                metrics.set_registered(*status == RegistrationStatus::Registered);
+                if let RegistrationStatus::Failed { error } = &*status {
+                    recent.add("register with the kubelet", None, error);
+                }
             }
         }
     };

@@ -1,7 +1,7 @@
 //! The optional HTTP endpoint (`--http-endpoint`): health, metrics and status for operators and probes.
 //!
-//! It owns the listener and all [`connections`]; [`pages`] has the content. It is disabled by default and has no
-//! authentication: the pages have no secrets. Promises:
+//! It owns the listener and all [`connections`]; [`pages`] has the routes. It is disabled by default and has no
+//! authentication: no page has secrets, and those that name claims are for local clients ([`access`]). Promises:
 //! - A probe always gets a response. The endpoint has its own thread and runtime, so it responds while the driver's threads
 //!   are busy; the response says whether the driver's runtime still runs tasks ([`runtime_probe`]).
 //! - Clients cannot exhaust it: a request must arrive within [`Limits::header`], a connection serves one request within
@@ -10,11 +10,16 @@
 //! - It only answers GET and HEAD and does not read request bodies.
 //! - It ends with its owner; a stop lets responses in progress finish ([`HttpEndpoint::stop`]).
 
+mod access;
+mod blocking;
 mod connections;
+mod page;
 mod pages;
 mod runtime_probe;
+mod scrape;
 #[cfg(test)]
 mod tests;
+mod zpages;
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -32,6 +37,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub use access::HttpDetails;
 pub(crate) use pages::Pages;
 pub(crate) use runtime_probe::RuntimeProbe;
 
@@ -178,9 +184,10 @@ fn has_no_ipv6(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL))
 }
 
-/// Creates the runtime of the endpoint's thread and registers the listener. Its blocking thread encodes the metrics.
+/// Creates the runtime of the endpoint's thread and registers the listener. Its blocking threads encode the metrics and render
+/// the page for people.
 fn runtime_with(listener: TcpListener) -> io::Result<(Runtime, AsyncFd<TcpListener>)> {
-    let runtime = runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build()?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
     let listener = {
         let _entered = runtime.enter();
         register_readable(listener)?

@@ -14,16 +14,20 @@
 //! [`crate::service`] decides how a conflict is resolved.
 
 mod entries;
+mod held;
 #[cfg(test)]
 mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use drakkar_client::ClaimRef;
 use drakkar_metadata::name::ClaimUid;
 use tokio::sync::watch;
 
 use self::entries::{Entries, LedgerEntry, State};
+use self::held::Pods;
+pub(crate) use self::held::{HeldClaim, HeldState};
 use crate::claim::Claim;
 use crate::store::{DeviceUse, RecoveredClaim};
 
@@ -197,7 +201,15 @@ impl DeviceLedger {
         // Until the prepare succeeds, the driver may still have the devices of the previous prepare set up.
         let earlier = before.iter().flat_map(|before| before.uses.iter());
         all.extend(earlier.filter(|earlier| !wanted.contains(earlier)).cloned());
+        let since = match &before {
+            Some(before) if before.files().is_some() => before.since,
+            _ => Some(SystemTime::now()),
+        };
         let entry_id = entries.insert(reference, all, State::Reserved { before }, Unpreparer::of(claim));
+        if let Some(entry) = entries.claims.get_mut(&reference.uid) {
+            entry.since = since;
+            entry.pods = Pods::of(claim);
+        }
         Ok(Reservation { ledger: self.clone(), uid: reference.uid.clone(), uses: wanted.into(), entry_id })
     }
 
@@ -249,6 +261,11 @@ impl DeviceLedger {
     /// Whether a claim holds a device that is no longer allocated to it.
     pub(crate) fn is_outdated(&self, claim: &Claim) -> bool {
         self.lock().claims.get(&claim.reference().uid).is_some_and(|entry| entry.is_outdated(claim))
+    }
+
+    /// Whether a claim is in the ledger: its prepare has begun, and it has not been unprepared since.
+    pub(crate) fn contains(&self, uid: &ClaimUid) -> bool {
+        self.lock().claims.contains_key(uid)
     }
 
     /// Returns a claim as a holder, if it is in the ledger.
@@ -370,6 +387,9 @@ impl Reservation {
         let Some(entry) = entries.claims.get_mut(&self.uid).filter(|entry| entry.id == self.entry_id) else {
             return;
         };
+        if entry.files().is_none() {
+            entry.since = Some(SystemTime::now());
+        }
         let earlier = entry.files().unwrap_or(ClaimFiles::None);
         entry.state = State::Prepared(files.max(earlier));
         let has_fewer = entry.uses.len() > self.uses.len();

@@ -12,6 +12,7 @@ mod driver;
 mod error;
 #[cfg(feature = "clap")]
 mod flags;
+mod flagz;
 mod handles;
 mod health;
 mod helper;
@@ -21,9 +22,11 @@ mod lock;
 #[cfg(feature = "logging")]
 pub mod logging;
 mod metrics;
+pub mod node_files;
 mod orphans;
 mod parameters;
 mod publishing;
+mod recent_errors;
 mod registration;
 mod server;
 mod service;
@@ -37,8 +40,8 @@ pub use background::BackgroundError;
 pub use builder::{DEFAULT_CDI_DIRECTORY, DEFAULT_KUBELET_ROOT, DeferredMetadata, PluginBuilder};
 pub use claim::Claim;
 pub use drakkar_slices::{
-    Capacity, DeviceNodes, DriverResources, InvalidField, NodeSelection, Pool, PoolSlice, PublishError, PublishStatus,
-    PublishedDevice, ResourcePublisher,
+    Capacity, DeviceNodes, Devices, DriverResources, InvalidField, NodeSelection, Pool, PoolSlice, PublishError,
+    PublishStatus, PublishedDevice, ResourcePublisher,
 };
 pub use driver::{Batch, Device, DeviceMetadata, DraPlugin, Outcomes};
 pub use error::BoxError;
@@ -47,6 +50,7 @@ pub use flags::Flags;
 pub use handles::Handles;
 pub use health::{DeviceHealth, HealthMonitor, HealthReporter, HealthStatus};
 pub use helper::{Helper, StopError};
+pub use http_endpoint::HttpDetails;
 pub use parameters::{ParameterSource, Parameters, ParametersError};
 pub use registration::{RegistrationStatus, Services};
 pub use start::StartError;

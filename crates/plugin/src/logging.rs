@@ -41,6 +41,17 @@ pub struct LogFlags {
     pub log_format: LogFormat,
 }
 
+impl LogFlags {
+    /// Returns the flags as `/flagz` shows them.
+    pub(crate) fn values(&self) -> [(String, String); 2] {
+        let format = match self.log_format {
+            LogFormat::Text => "text",
+            LogFormat::Json => "json",
+        };
+        [("verbose".to_owned(), self.verbose.to_string()), ("log-format".to_owned(), format.to_owned())]
+    }
+}
+
 /// The form of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum LogFormat {

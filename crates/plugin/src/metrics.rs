@@ -39,9 +39,6 @@ pub(crate) use self::timer::{ApiGet, Call, Timer};
 use crate::health::HealthSummary;
 use crate::ledger::ClaimCounts;
 
-/// The media type of the text that [`Metrics::encode`] returns.
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 /// The upper bounds of the duration buckets in seconds. The last one is the kubelet's timeout for a call.
 const BUCKETS: [f64; 13] = [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 45.0];
 

@@ -4,11 +4,16 @@ use drakkar_slices::{Observer, PublishError, SliceWrite};
 
 use crate::background::{Background, BackgroundError};
 use crate::metrics::Metrics;
+use crate::recent_errors::RecentErrors;
+
+/// The operation as errors name it.
+const OPERATION: &str = "publish resources";
 
 /// Counts what the publisher does, and hands its errors to the driver.
 pub(crate) struct PublishObserver {
     pub(crate) metrics: Metrics,
     pub(crate) background: Background,
+    pub(crate) recent: RecentErrors,
 }
 
 impl Observer for PublishObserver {
@@ -23,8 +28,9 @@ impl Observer for PublishObserver {
     fn publish_failed(&self, error: &PublishError, is_new: bool) {
         self.metrics.publish_failed(error);
         if is_new {
-            (self.background)(BackgroundError::recoverable("publish resources", error.clone()));
+            (self.background)(BackgroundError::recoverable(OPERATION, error.clone()));
         } else {
+            self.recent.add(OPERATION, None, error);
             tracing::debug!(%error, "publishing still fails");
         }
     }

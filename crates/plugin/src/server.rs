@@ -9,9 +9,11 @@
 //!   which drops the handlers. All tasks have ended when it returns.
 //! - Dropping a server removes its file and closes its connections.
 
+mod deadline;
 mod endpoints;
 mod guard;
 mod incoming;
+mod routes;
 #[cfg(test)]
 mod tests;
 
@@ -24,12 +26,12 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic::service::Routes;
 
 pub(crate) use endpoints::{EndpointSettings, Endpoints, StartError};
 use guard::Guard;
 pub(crate) use guard::{CallHooks, Interceptor};
-use incoming::incoming;
+use incoming::serve;
+pub(crate) use routes::Routes;
 
 use crate::disk::{Disk, DiskError};
 use crate::socket::{SocketError, SocketFile};
@@ -48,9 +50,6 @@ pub(crate) enum ServerError {
     /// The server can no longer accept connections.
     #[error("server of {}: can no longer accept connections: {source}", .path.display())]
     Died { path: PathBuf, source: io::Error },
-    /// The server ended with an error.
-    #[error("server of {}: {source}", .path.display())]
-    Serve { path: PathBuf, source: tonic::transport::Error },
     /// The server's task panicked or was cancelled.
     #[error("server of {}: {source}", .path.display())]
     Task { path: PathBuf, source: tokio::task::JoinError },
@@ -76,7 +75,7 @@ pub(crate) struct Server {
     draining: CancellationToken,
     close: DropGuard,
     death: Option<oneshot::Receiver<io::Error>>,
-    task: JoinHandle<Result<(), tonic::transport::Error>>,
+    task: JoinHandle<()>,
 }
 
 impl Server {
@@ -95,11 +94,8 @@ impl Server {
         let draining = CancellationToken::new();
         let close = CancellationToken::new();
         let (died, death) = oneshot::channel();
-        let task = tokio::spawn(tonic::transport::Server::builder().serve_with_incoming_shutdown(
-            Guard::new(routes.prepare(), draining.clone(), hooks),
-            incoming(listener, close.clone(), died),
-            draining.clone().cancelled_owned(),
-        ));
+        let guard = Guard::new(routes, draining.clone(), hooks);
+        let task = tokio::spawn(serve(listener, guard, draining.clone(), close.clone(), died));
         Ok(Self { path, file: Some(file), draining, close: close.drop_guard(), death: Some(death), task })
     }
 
@@ -147,8 +143,7 @@ impl Server {
             }
         };
         match ended {
-            Some(Ok(Ok(()))) => {}
-            Some(Ok(Err(source))) => errors.push(ServerError::Serve { path, source }),
+            Some(Ok(())) => {}
             Some(Err(source)) => errors.push(ServerError::Task { path, source }),
             // A handler that blocks its thread keeps its connection open: give up on it.
             None => task.abort(),

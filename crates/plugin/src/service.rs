@@ -19,6 +19,7 @@
 mod container_edits;
 pub(crate) mod driver_response;
 mod error;
+mod pending_call;
 mod prepare;
 mod resolve_holders;
 mod unprepare;
@@ -39,6 +40,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::driver_response::PreparedDevice;
 pub(crate) use self::error::{ClaimError, chain};
+use self::pending_call::PendingCall;
 use crate::call_watch::CallWatch;
 use crate::claim::base;
 use crate::claims::ClaimSource;
@@ -48,6 +50,7 @@ use crate::error::Panicked;
 use crate::ledger::DeviceLedger;
 use crate::lock::{ClaimGuard, DriverCallGuard, Locks};
 use crate::metrics::{FileWork, Metrics, Operation, Outcome, UpdateOutcome};
+use crate::recent_errors::RecentErrors;
 use crate::status::{DeviceStatus, StatusReporter};
 use crate::store::{Delivery, Store, StoreError, SystemFiles};
 
@@ -82,6 +85,7 @@ pub(crate) struct ClaimContext {
     pub(crate) store: Arc<Store<SystemFiles>>,
     pub(crate) disk: Disk,
     pub(crate) reporter: StatusReporter,
+    pub(crate) recent: RecentErrors,
     /// The source of attributes for devices that the driver returns without metadata.
     pub(crate) published: Option<PublishedAttributes>,
     /// Notices driver code that blocks.
@@ -122,6 +126,7 @@ pub(crate) struct Service<P> {
     store: Arc<Store<SystemFiles>>,
     disk: Disk,
     reporter: StatusReporter,
+    recent: RecentErrors,
     metrics: Metrics,
     published: Option<PublishedAttributes>,
     calls: Option<CallWatch>,
@@ -129,15 +134,15 @@ pub(crate) struct Service<P> {
 
 impl<P: DraPlugin> Service<P> {
     pub(crate) fn new(plugin: Arc<P>, settings: ServiceSettings, context: ClaimContext, metrics: Metrics) -> Self {
-        let ClaimContext { claims, ledger, locks, store, disk, reporter, published, calls } = context;
-        Self { plugin, settings, claims, ledger, locks, store, disk, reporter, metrics, published, calls }
+        let ClaimContext { claims, ledger, locks, store, disk, reporter, recent, published, calls } = context;
+        Self { plugin, settings, claims, ledger, locks, store, disk, reporter, recent, metrics, published, calls }
     }
 
     /// Prepares claims, and returns one response for each.
     pub(crate) async fn prepare(&self, named: Vec<NamedClaim>) -> Responses<Vec<PreparedDevice>> {
         let started = Instant::now();
         let (claims, mut responses) = parse_references(named);
-        let pending = PendingCall::new(Operation::Prepare, &claims);
+        let pending = PendingCall::new(Operation::Prepare, &claims, &self.recent);
         self.prepare_references(claims.values().collect(), &mut responses).await;
         self.resolve_conflicts(&claims, &mut responses, started).await;
         pending.complete();
@@ -149,7 +154,7 @@ impl<P: DraPlugin> Service<P> {
     pub(crate) async fn unprepare(&self, named: Vec<NamedClaim>) -> Responses<()> {
         let started = Instant::now();
         let (claims, mut responses) = parse_references(named);
-        let pending = PendingCall::new(Operation::Unprepare, &claims);
+        let pending = PendingCall::new(Operation::Unprepare, &claims, &self.recent);
         self.unprepare_references(claims.values().cloned().collect(), &mut responses).await;
         pending.complete();
         self.record_outcomes(Operation::Unprepare, &claims, &responses, started);
@@ -308,6 +313,11 @@ impl<P: DraPlugin> Service<P> {
         }
     }
 
+    /// Keeps an error about a claim for the page of the driver.
+    pub(crate) fn record_error(&self, operation: &'static str, claim: &ClaimRef, error: &ClaimError) {
+        self.recent.add(operation, Some(short_name(claim)), error);
+    }
+
     /// Writes the outcome of each claim of a call to the log and the metrics.
     fn record_outcomes<T>(
         &self,
@@ -320,7 +330,11 @@ impl<P: DraPlugin> Service<P> {
         let duration = Duration::from_micros(u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX));
         for (uid, response) in responses {
             self.metrics.claim(operation, response.as_ref().err().map_or(Outcome::Success, ClaimError::outcome));
-            let claim = claims.get(uid).map(ToString::to_string).unwrap_or_else(|| format!("(uid {uid})"));
+            let reference = claims.get(uid);
+            if let Err(error) = response {
+                self.recent.add(operation.as_str(), reference.map(short_name), error);
+            }
+            let claim = reference.map(ToString::to_string).unwrap_or_else(|| format!("(uid {uid})"));
             match response {
                 Ok(_) => match operation {
                     Operation::Prepare => tracing::info!(claim, ?duration, "claim prepared"),
@@ -342,34 +356,9 @@ impl<P: DraPlugin> Service<P> {
     }
 }
 
-/// A call without a response yet. Logs its claims if it is dropped before [`PendingCall::complete`].
-struct PendingCall<'a> {
-    operation: Operation,
-    claims: &'a BTreeMap<String, ClaimRef>,
-    is_complete: bool,
-}
-
-impl<'a> PendingCall<'a> {
-    fn new(operation: Operation, claims: &'a BTreeMap<String, ClaimRef>) -> Self {
-        Self { operation, claims, is_complete: false }
-    }
-
-    fn complete(mut self) {
-        self.is_complete = true;
-    }
-}
-
-impl Drop for PendingCall<'_> {
-    fn drop(&mut self) {
-        if self.is_complete {
-            return;
-        }
-        for claim in self.claims.values() {
-            let operation = self.operation.as_str();
-            // Dropped because the kubelet's deadline has passed, or because the driver stops.
-            tracing::warn!(operation, %claim, "claim operation cancelled");
-        }
-    }
+/// Returns a claim as users name it, without its UID.
+fn short_name(claim: &ClaimRef) -> String {
+    format!("{}/{}", claim.namespace, claim.name)
 }
 
 /// Returns the claims of a call by UID, and an error response for each claim with an invalid name.

@@ -21,4 +21,4 @@ pub(crate) mod watch;
 
 pub(crate) use file::{SocketError, SocketFile, ensure_not_live, listen};
 pub(crate) use name::{PodUid, SocketNameError, dra_socket, registration_socket};
-pub(crate) use stale::{Sweep, sweep_plugin_directory, sweep_registry};
+pub(crate) use stale::{Sweep, is_dra_socket, is_registration_socket, sweep_plugin_directory, sweep_registry};

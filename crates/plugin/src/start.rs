@@ -27,7 +27,6 @@ use drakkar_kubelet_api::health_v1alpha1::dra_resource_health_server::DraResourc
 use drakkar_slices::{ELECTION_FILE, GENERATIONS_FILE, Publisher, PublisherConfig};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
-use tonic::service::Routes;
 
 use self::check::{Checked, Opened};
 pub use self::error::StartError;
@@ -47,8 +46,9 @@ use crate::ledger::DeviceLedger;
 use crate::lock::Locks;
 use crate::metrics::Metrics;
 use crate::publishing::PublishObserver;
+use crate::recent_errors::RecentErrors;
 use crate::registration::{Services, SupportedServices};
-use crate::server::{CallHooks, EndpointSettings, Endpoints};
+use crate::server::{CallHooks, EndpointSettings, Endpoints, Routes};
 use crate::service::wire::{DraV1, DraV1beta1};
 use crate::service::{ClaimContext, Service, ServiceSettings, chain};
 use crate::status::StatusReports;
@@ -127,7 +127,9 @@ impl PluginBuilder {
             .inspect_err(|error| tracing::warn!(%error, "starting a thread failed, calls that block go unnoticed"))
             .ok();
         let metrics = Metrics::with_version(&checked.driver, &version);
-        let errors = ErrorSink::new(metrics.clone());
+        let flags = self.flag_values();
+        let recent = RecentErrors::default();
+        let errors = ErrorSink::new(metrics.clone(), recent.clone());
         let background = errors.reporter();
 
         let ledger = Arc::new(DeviceLedger::default());
@@ -147,7 +149,8 @@ impl PluginBuilder {
 
         let (serving, is_serving) = oneshot::channel();
         let publisher = {
-            let observer = PublishObserver { metrics: metrics.clone(), background: background.clone() };
+            let observer =
+                PublishObserver { metrics: metrics.clone(), background: background.clone(), recent: recent.clone() };
             let ready = async move {
                 if is_serving.await.is_err() {
                     // The start has failed. The task ends with the publisher, which is about to be dropped.
@@ -159,6 +162,7 @@ impl PluginBuilder {
         let claims = ClaimSource::new(client, checked.driver.clone(), metrics.clone());
         let status = StatusReports::start(
             claims.clone(),
+            ledger.clone(),
             &checked.driver,
             self.status_timeout,
             background.clone(),
@@ -201,7 +205,17 @@ impl PluginBuilder {
         let published = self.metadata_from_published.then(|| publisher.attributes());
         let disk = Disk::on(medium);
         let reporter = status.reporter();
-        let context = ClaimContext { claims, ledger, locks, store, disk, reporter, published, calls: calls.clone() };
+        let context = ClaimContext {
+            claims,
+            ledger: ledger.clone(),
+            locks,
+            store: store.clone(),
+            disk,
+            reporter,
+            recent: recent.clone(),
+            published,
+            calls: calls.clone(),
+        };
         let service = Arc::new(Service::new(plugin.clone(), settings, context, metrics.clone()));
         let health = P::health_monitor(&plugin).map(|monitor| {
             let background = background.clone();
@@ -248,6 +262,13 @@ impl PluginBuilder {
                 metrics: metrics.clone(),
                 publishing: publisher.overview(),
                 status: lines,
+                node: self.node_name.clone(),
+                ledger,
+                store,
+                health: health.as_ref().map(Arc::downgrade),
+                recent: recent.clone(),
+                flags,
+                details: self.http_details,
             });
             served.map_err(|error| http_error(address, error))
         });
@@ -276,6 +297,7 @@ impl PluginBuilder {
             orphan_grace: self.orphan_grace,
             background,
             metrics,
+            recent,
         };
         Ok(Helper::new(running, handles, service, recovered))
     }
@@ -338,16 +360,16 @@ async fn recover(
 fn routes<P: DraPlugin>(service: &Arc<Service<P>>, health: Option<&Arc<HealthHub>>, on: Services) -> Routes {
     let mut routes = Routes::default();
     if on.dra_v1 {
-        routes = routes.add_service(DraV1Server::new(DraV1(service.clone())));
+        routes = routes.with(DraV1Server::new(DraV1(service.clone())));
     }
     if on.dra_v1beta1 {
-        routes = routes.add_service(DraV1beta1Server::new(DraV1beta1(service.clone())));
+        routes = routes.with(DraV1beta1Server::new(DraV1beta1(service.clone())));
     }
     if let Some(hub) = health.filter(|_| on.health_v1) {
-        routes = routes.add_service(HealthV1Server::new(HealthV1(hub.clone())));
+        routes = routes.with(HealthV1Server::new(HealthV1(hub.clone())));
     }
     if let Some(hub) = health.filter(|_| on.health_v1alpha1) {
-        routes = routes.add_service(HealthV1alpha1Server::new(HealthV1alpha1(hub.clone())));
+        routes = routes.with(HealthV1alpha1Server::new(HealthV1alpha1(hub.clone())));
     }
     routes
 }

@@ -6,13 +6,15 @@
 //!
 //! # State
 //!
-//! Only undelivered reports are kept in memory: the last one of each device, up to a limit. The API server has the
-//! delivered ones and knows which of them are ours: each apply starts from there ([`merge`]). So there is nothing to
-//! rebuild after a restart, and nothing to free. When a claim is unprepared, its pending reports are dropped; those that
-//! the driver makes during its `unprepare` or later are delivered. The API server removes the entries of a deallocated
-//! claim itself.
+//! Undelivered reports are kept in memory: the last one of each device, up to a limit. The API server has the delivered
+//! ones and knows which of them are ours: each apply starts from there ([`merge`]). What it has is known of a claim that this
+//! process has prepared ([`known`]), so that its reports are one request each; other claims are read first. So there is
+//! nothing to rebuild after a restart. When a claim is unprepared, its pending reports and what is known of it are dropped;
+//! reports that the driver makes during its `unprepare` or later are delivered. The API server removes the entries of a
+//! deallocated claim itself.
 
 mod denial;
+mod known;
 mod merge;
 mod queue;
 mod report;
@@ -31,11 +33,14 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use self::known::KnownClaims;
 use self::queue::Queue;
 pub use self::report::{ConditionStatus, DeviceCondition, DeviceStatus};
 use self::worker::{FLUSH_TIMEOUT, Worker};
 use crate::background::Background;
+use crate::claim::Claim;
 use crate::claims::ClaimSource;
+use crate::ledger::DeviceLedger;
 use crate::metrics::Metrics;
 
 /// A report that was refused as a whole.
@@ -73,7 +78,10 @@ pub enum ReportError {
 ///
 /// Clones share one queue.
 #[derive(Clone)]
-pub struct StatusReporter(Arc<Queue>);
+pub struct StatusReporter {
+    queue: Arc<Queue>,
+    known: Arc<KnownClaims>,
+}
 
 impl StatusReporter {
     /// Reports the status of devices of a claim; see [`crate::Handles::report_device_status`].
@@ -82,7 +90,7 @@ impl StatusReporter {
         claim: &ClaimRef,
         devices: impl IntoIterator<Item = DeviceStatus>,
     ) -> Result<(), ReportError> {
-        self.0.add(claim, devices.into_iter().collect())
+        self.queue.add(claim, devices.into_iter().collect())
     }
 
     /// Checks whether these reports are valid, as far as that is possible without the API server.
@@ -94,9 +102,20 @@ impl StatusReporter {
         Err(ReportError::Invalid { claim: Box::new(claim.clone()), problems })
     }
 
-    /// Drops the pending reports of a claim.
+    /// Keeps what is known of a claim that is about to be prepared, for its reports.
+    pub(crate) fn remember(&self, claim: &Claim) {
+        self.known.insert_prepared(claim);
+    }
+
+    /// Drops the pending reports of a claim that is about to be unprepared, and what is known of it.
     pub(crate) fn forget(&self, uid: &ClaimUid) {
-        self.0.forget(uid);
+        self.queue.forget(uid);
+        self.known.remove(uid);
+    }
+
+    /// Drops what is known of a claim that has been unprepared: the driver may have reported during its unprepare.
+    pub(crate) fn forget_known(&self, uid: &ClaimUid) {
+        self.known.remove(uid);
     }
 }
 
@@ -119,24 +138,27 @@ pub(crate) enum Undelivered {
 
 /// The queue of reports and the task that delivers them. Dropping this ends the task at once.
 pub(crate) struct StatusReports {
-    queue: Arc<Queue>,
+    reporter: StatusReporter,
     stop: CancellationToken,
     task: AbortOnDropHandle<()>,
 }
 
 impl StatusReports {
-    /// Starts the task. A report is retried for up to `timeout`.
+    /// Starts the task. A report is retried for up to `timeout`. The ledger has the prepared claims.
     pub(crate) fn start(
         claims: ClaimSource,
+        ledger: Arc<DeviceLedger>,
         driver: &DriverName,
         timeout: Duration,
         background: Background,
         metrics: Metrics,
     ) -> Self {
         let queue = Arc::new(Queue::new(metrics));
+        let known = Arc::new(KnownClaims::new(move |uid| ledger.contains(uid)));
         let stop = CancellationToken::new();
         let worker = Worker {
             queue: queue.clone(),
+            known: known.clone(),
             claims,
             driver: driver.to_string(),
             manager: field_manager(driver),
@@ -144,17 +166,17 @@ impl StatusReports {
             background,
         };
         let task = AbortOnDropHandle::new(tokio::spawn(worker.run(stop.clone())));
-        Self { queue, stop, task }
+        Self { reporter: StatusReporter { queue, known }, stop, task }
     }
 
     /// Returns a handle for reporting.
     pub(crate) fn reporter(&self) -> StatusReporter {
-        StatusReporter(self.queue.clone())
+        self.reporter.clone()
     }
 
     /// Refuses further reports and tries once more to deliver the pending ones.
     pub(crate) async fn stop(mut self) -> Result<(), Undelivered> {
-        self.queue.close();
+        self.reporter.queue.close();
         self.stop.cancel();
         match timeout_at(Instant::now() + FLUSH_TIMEOUT + Duration::from_secs(1), &mut self.task).await {
             Ok(ended) => ended.map_err(Undelivered::Task),
@@ -166,7 +188,7 @@ impl StatusReports {
 impl Drop for StatusReports {
     /// Closes the queue: from now on reports are refused, since no task would deliver them.
     fn drop(&mut self) {
-        self.queue.close();
+        self.reporter.queue.close();
     }
 }
 

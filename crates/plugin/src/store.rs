@@ -36,6 +36,7 @@ mod directory_name;
 mod documents;
 mod error;
 mod files;
+mod known_files;
 mod lock_budget;
 mod open_directory;
 mod prepare;
@@ -47,24 +48,29 @@ mod write;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
+use std::sync::Mutex;
 
 use drakkar_cdi::QualifiedName;
 use drakkar_client::ClaimRef;
-use drakkar_metadata::name::{DriverName, PodClaimName, RequestName};
+use drakkar_metadata::name::{ClaimUid, DriverName, PodClaimName, RequestName};
 use drakkar_metadata::path::Layout;
 use drakkar_metadata::{Device, Request, Versions, encode};
 
-use self::directory_name::directory_name;
+pub(crate) use self::directory_name::directory_name;
 use self::documents::{by_reference, generation_of};
+use self::known_files::KnownFiles;
 use self::lock_budget::LockBudget;
 use self::open_directory::{OpenDirectory, StoreCall};
-use self::record::{Record, RequestRecord};
-use self::write::Presence;
+use self::prepare::Plan;
+use self::write::{Presence, Removal};
 pub(crate) use error::StoreError;
 pub(crate) use files::{DIRECTORY_MODE, Directory, Files, PLUGIN_DIRECTORY_MODE, SystemFiles, make_directories};
-pub(crate) use record::DeviceUse;
+pub(crate) use known_files::MetadataFile;
+pub(crate) use record::{DeviceUse, FILE as RECORD_FILE, Record, RequestRecord};
 pub(crate) use recover::RecoveredClaim;
+pub(crate) use write::WRITE_AHEAD_FILE;
 
 /// The settings of a [`Store`].
 #[derive(Debug, Clone)]
@@ -78,6 +84,8 @@ pub(crate) struct Settings {
     pub(crate) layouts: Vec<Layout>,
     /// Identifies the current boot of the machine.
     pub(crate) boot: String,
+    /// Whether no other process writes these files. Then what this process has written need not be read again.
+    pub(crate) exclusive: bool,
 }
 
 /// One request of a claim with the devices that the driver prepared.
@@ -106,6 +114,9 @@ pub(crate) struct Store<F> {
     files: F,
     settings: Settings,
     plugin: Directory,
+    /// The directory that contains the directories of all claims, once a prepare has opened it.
+    kept_root: Mutex<Option<OpenDirectory>>,
+    known: KnownFiles,
 }
 
 impl<F: Files> Store<F> {
@@ -114,7 +125,12 @@ impl<F: Files> Store<F> {
         let plugin = files
             .open_root(&settings.plugin_directory)
             .map_err(|source| StoreError::Root { path: settings.plugin_directory.clone(), source })?;
-        Ok(Self { files, settings, plugin })
+        Ok(Self { files, settings, plugin, kept_root: Mutex::default(), known: KnownFiles::default() })
+    }
+
+    /// Returns the metadata files of a claim as this process wrote or read them last. Answers from memory.
+    pub(crate) fn metadata_files(&self, claim: &ClaimUid) -> Vec<(RequestName, MetadataFile)> {
+        self.known.of(claim)
     }
 
     /// Writes the metadata files and CDI specs of a claim, and returns the CDI IDs that mount the files into containers.
@@ -138,23 +154,49 @@ impl<F: Files> Store<F> {
         // Built before anything is written, so that an invalid spec leaves no files.
         self.claim_spec(&record)?;
         let ids = plans.iter().map(|(request, plan)| (request.clone(), plan.device.id().clone())).collect();
-        let root = self.make_root(call)?;
-        let (claim_dir, is_new) = self.make_claim_directory(call, &root, &name)?;
+        let written = match self.kept_root() {
+            Some(root) => match self.write_claim(call, &root, &name, &record, &plans) {
+                // The directory that was kept open is gone, or another one has taken its place.
+                Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
+                written => Some(written),
+            },
+            None => None,
+        };
+        let written = match written {
+            Some(written) => written,
+            None => self.write_claim(call, &self.make_root(call)?, &name, &record, &plans),
+        };
+        written.map(|()| ids)
+    }
+
+    /// Writes the files of a claim into its directory.
+    fn write_claim(
+        &self,
+        call: StoreCall<'_>,
+        root: &OpenDirectory,
+        name: &str,
+        record: &Record,
+        plans: &BTreeMap<RequestName, Plan>,
+    ) -> Result<(), StoreError> {
+        let claim = call.claim;
+        let (claim_dir, is_new) = self.make_claim_directory(call, root, name)?;
         let known = if is_new { None } else { self.find_or_adopt_record(call, &claim_dir)? };
-        let outcome = match known {
+        match known {
             Some(known) if known.claim.uid == claim.uid => {
-                self.prepare_repeated(call, &claim_dir, record, &plans, &known)
+                self.prepare_repeated(call, &claim_dir, record.clone(), plans, &known)
             }
-            None if is_new => self.prepare_first(call, &root, &claim_dir, &record, &plans),
+            None if is_new => self.prepare_first(call, root, &claim_dir, record, plans),
             other => {
                 // Leftovers: of another claim with this name that was never unprepared, or of an interrupted prepare.
                 self.remove_specs(call, &claim_dir, other.as_ref())?;
-                self.remove_claim_directory(call, &root, &claim_dir, other.as_ref())?;
-                let (claim_dir, _) = self.make_claim_directory(call, &root, &name)?;
-                self.prepare_first(call, &root, &claim_dir, &record, &plans)
+                self.remove_claim_directory(call, root, &claim_dir, other.as_ref())?;
+                if let Some(other) = &other {
+                    self.known.forget(&other.claim.uid);
+                }
+                let (claim_dir, _) = self.make_claim_directory(call, root, name)?;
+                self.prepare_first(call, root, &claim_dir, record, plans)
             }
-        };
-        outcome.map(|()| ids)
+        }
     }
 
     /// Replaces the metadata of one request, visible to running containers too, and returns the new generation.
@@ -178,6 +220,7 @@ impl<F: Files> Store<F> {
         let generation = generation_of(&old).map_or(1, |generation| generation.saturating_add(1));
         let document = self.document(claim, record.pod_claim.as_ref(), request, content, generation)?;
         self.write_in_place(call, &request_dir, &old, encode(&document, &self.settings.versions))?;
+        self.known.written(&claim.uid, request, Some(generation));
         let device = self.metadata_device(claim, request)?;
         let spec = self.cdi_spec(claim, record.pod_claim.as_ref(), &claim_dir.path, &device)?;
         if was_gated {
@@ -187,7 +230,7 @@ impl<F: Files> Store<F> {
             self.write_record(call, &claim_dir, &record)?;
         }
         // Even if it was not gated: the update that lifted the gate may have failed at this point.
-        self.write_spec(call, &self.make_cdi(call)?, &device.file_name(), &spec, Presence::Likely)?;
+        self.write_spec(call, &self.cdi(), &device.file_name(), &spec, Presence::Likely)?;
         Ok(generation)
     }
 
@@ -202,10 +245,7 @@ impl<F: Files> Store<F> {
             prepared.gated = true;
             self.write_record(call, &claim_dir, &record)?;
         }
-        match self.open_cdi(call)? {
-            Some(cdi) => self.remove_spec(call, &cdi, &self.metadata_device(claim, request)?.file_name()),
-            None => Ok(()),
-        }
+        self.remove_spec(call, &self.cdi(), &self.metadata_device(claim, request)?.file_name())
     }
 
     /// Opens the directory of a prepared claim and reads its record.
@@ -238,10 +278,19 @@ impl<F: Files> Store<F> {
 
     /// Removes the files of a claim. Succeeds if it was never prepared; files of another claim with the same name stay.
     pub(crate) fn unprepare(&self, claim: &ClaimRef) -> Result<(), StoreError> {
+        self.remove(claim)?;
+        self.known.forget(&claim.uid);
+        Ok(())
+    }
+
+    fn remove(&self, claim: &ClaimRef) -> Result<(), StoreError> {
         let lock_budget = LockBudget::for_call();
         let call = StoreCall::new(claim, &lock_budget);
-        let Some(root) = self.open_root(call)? else { return Ok(()) };
         let name = directory_name(&claim.namespace, &claim.name);
+        if self.settings.exclusive && self.remove_known(call, &name)? == Removal::Complete {
+            return Ok(());
+        }
+        let Some(root) = self.open_root(call)? else { return Ok(()) };
         let Some(claim_dir) = self.open_claim_directory(call, &root, &name)? else { return Ok(()) };
         let record = self.read_record(call, &claim_dir)?;
         if record.as_ref().is_some_and(|record| record.claim.uid != claim.uid) {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use drakkar_client::ClaimRef;
-use futures::future::{BoxFuture, FutureExt as _};
+use futures::future::{BoxFuture, FutureExt as _, TryFutureExt as _};
 use tokio::sync::watch;
 
 use crate::driver::{Device, DraPlugin};
@@ -164,7 +164,8 @@ impl<P: DraPlugin> UpdateClaims for Service<P> {
         devices: Vec<Device>,
         reports: Vec<DeviceStatus>,
     ) -> BoxFuture<'a, Result<i64, ClaimError>> {
-        Service::update(self, claim, request, devices, reports).boxed()
+        let updated = Service::update(self, claim, request, devices, reports);
+        updated.inspect_err(|error| self.record_error("update metadata", claim, error)).boxed()
     }
 
     fn withdraw<'a>(&'a self, claim: &'a ClaimRef, request: &'a str) -> BoxFuture<'a, Result<(), ClaimError>> {

@@ -1,10 +1,12 @@
 //! Requests about slices, in the newest version of `resource.k8s.io` that the API server serves.
 
+mod echoes;
 mod object;
 #[cfg(test)]
 mod tests;
 mod watch_stream;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -16,9 +18,10 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
+use self::echoes::Echoes;
 pub(super) use self::object::{Owner, SliceObject};
 pub(super) use self::watch_stream::{Event, WatchStream};
-use super::stored::StoredSlice;
+use super::stored::{Expected, StoredSlice};
 
 /// The time limit of one request.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -69,6 +72,8 @@ pub(super) struct Api {
     watches_pool: AtomicBool,
     /// Whether slices are sent as protobuf, until the server refuses it.
     sends_protobuf: AtomicBool,
+    /// The answers to writes, which a watch repeats.
+    echoes: Arc<Echoes>,
 }
 
 impl std::fmt::Debug for Api {
@@ -102,6 +107,7 @@ impl Api {
             lists_pool: AtomicBool::new(has_pool),
             watches_pool: AtomicBool::new(has_pool),
             sends_protobuf: AtomicBool::new(true),
+            echoes: Arc::default(),
         }
     }
 
@@ -131,6 +137,8 @@ impl Api {
 
     /// Lists all slices in scope.
     pub(super) async fn list(&self, freshness: &Freshness) -> Result<Listed, ApiError> {
+        // The list has them, or replaces them.
+        self.echoes.clear();
         loop {
             let version = self.version();
             match self.list_pages(freshness).await {
@@ -190,7 +198,13 @@ impl Api {
             );
             let response = self.open(&path).await?;
             if response.status() == StatusCode::OK {
-                return Ok(WatchStream::new(response.into_body(), self.version(), self.client.server().clone()));
+                let echoes = self.echoes.clone();
+                return Ok(WatchStream::new(
+                    response.into_body(),
+                    self.version(),
+                    self.client.server().clone(),
+                    echoes,
+                ));
             }
             let (status, body) = self.client.collect(response, MAX_BODY).await?;
             if status == StatusCode::BAD_REQUEST && self.watches_pool.swap(false, Ordering::Relaxed) {
@@ -232,7 +246,11 @@ impl Api {
             },
             None => self.request(method, path, json, JSON).await?,
         };
-        Ok((StoredSlice::read(&answer, self.version()).map_err(ApiError::Decode)?, answer))
+        let expected = Expected { sent: Some(object.devices), before: object.target.as_ref().ok().copied() };
+        let stored = StoredSlice::read_expected(&answer, self.version(), expected).map_err(ApiError::Decode)?;
+        tracing::debug!(slice = stored.name, decoded = stored.decoded, "slice written");
+        self.echoes.expect(&stored);
+        Ok((stored, answer))
     }
 
     /// Encodes a slice as protobuf, which is smaller than JSON and less work for the server. `None` if JSON has to be sent.

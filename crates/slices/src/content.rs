@@ -1,19 +1,14 @@
-//! The content of slices, encoded to be sent, compared, and kept in little memory.
+//! The meaning of devices and slices, as digests.
 //!
-//! A device becomes its JSON text and a digest of its meaning. Two devices with equal digests are the same to an API server:
+//! A device is its JSON text and a digest of its meaning. Two devices with equal digests are the same to an API server:
 //! there is no difference between empty and missing, nor between `1Gi` and `1024Mi`. Times of taints are not part of the digest
 //! and compared on their own. Slices have digests too, so the comparison of ten thousand devices is one of a few dozen digests.
-
-use std::sync::Arc;
 
 use drakkar_metadata::DeviceAttribute;
 use k8s_openapi::api::core::v1::NodeSelector;
 use k8s_openapi::api::resource::v1 as api;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
-use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::resources::{DeviceNodes, NodeSelection, Pool, PublishedDevice};
@@ -23,7 +18,7 @@ use super::resources::{DeviceNodes, NodeSelection, Pool, PublishedDevice};
 pub(super) struct Digest([u8; 16]);
 
 impl Digest {
-    fn of(bytes: &[u8]) -> Self {
+    pub(super) fn of(bytes: &[u8]) -> Self {
         Self::finish(Sha256::new_with_prefix(bytes))
     }
 
@@ -60,41 +55,35 @@ impl TaintTime {
 
     /// Returns whether the times of the same taints differ enough for a write: the API has whole seconds, and rounding may
     /// change them by one.
-    pub(super) fn differ(ours: &[Self], theirs: &[Self]) -> bool {
-        ours.iter().zip(theirs).any(|(ours, theirs)| match (ours.added, theirs.added) {
+    pub(super) fn differ<'a>(
+        ours: impl IntoIterator<Item = &'a Self>,
+        theirs: impl IntoIterator<Item = &'a Self>,
+    ) -> bool {
+        ours.into_iter().zip(theirs).any(|(ours, theirs)| match (ours.added, theirs.added) {
             (Some(ours), Some(theirs)) => ours.abs_diff(theirs) > 1,
             _ => false,
         })
     }
 }
 
-/// A device, encoded for the API.
-#[derive(Debug)]
-pub(super) struct EncodedDevice {
-    pub(super) name: Arc<str>,
-    /// The device in the form of the API's v1.
-    pub(super) json: Box<RawValue>,
+/// What is known of a device beside its text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct DeviceFacts {
     pub(super) digest: Digest,
     /// Whether a slice with this device may have only half as many devices.
     pub(super) is_heavy: bool,
     pub(super) consumes_counters: bool,
-    pub(super) taints: Box<[TaintTime]>,
 }
 
-impl EncodedDevice {
-    /// Encodes a device. `before` is the one of that name that was published last: it is shared if nothing has changed, which
-    /// saves the digest and the memory.
-    pub(super) fn new(device: PublishedDevice, before: Option<&Arc<Self>>) -> Result<Arc<Self>, serde_json::Error> {
+impl DeviceFacts {
+    /// Digests a device. Returns its taints too.
+    pub(super) fn of(device: PublishedDevice) -> Result<(Self, Box<[TaintTime]>), serde_json::Error> {
         let is_heavy = device.is_heavy();
+        let consumes_counters = !device.consumes_counters.is_empty();
         let mut device = api_device(device);
-        let json = serde_json::value::to_raw_value(&device)?;
-        if let Some(before) = before.filter(|before| before.json.get() == json.get()) {
-            return Ok(before.clone());
-        }
         let taints = taint_times(&device);
-        let consumes_counters = device.consumes_counters.is_some();
         let digest = device_digest(&mut device)?;
-        Ok(Arc::new(Self { name: device.name.into(), json, digest, is_heavy, consumes_counters, taints }))
+        Ok((Self { digest, is_heavy, consumes_counters }, taints))
     }
 }
 
@@ -103,7 +92,7 @@ pub(super) fn taint_times(device: &api::Device) -> Box<[TaintTime]> {
 }
 
 /// The fields of a slice's spec other than its devices, driver, pool and node name.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SliceHeader {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -246,18 +235,12 @@ fn api_device(device: PublishedDevice) -> api::Device {
         let request_policy = capacity.request_policy.map(|policy| *policy);
         (name, api::DeviceCapacity { value: capacity.value, request_policy })
     });
-    let mut taints = device.taints;
-    for taint in &mut taints {
-        // The API has whole seconds.
-        let whole = |time: Time| Timestamp::from_second(time.0.as_second()).map_or(time, Time);
-        taint.time_added = taint.time_added.take().map(whole);
-    }
     api::Device {
         name: device.name,
         attributes: Some(attributes.collect()).filter(|map: &std::collections::BTreeMap<_, _>| !map.is_empty()),
         capacity: Some(capacity.collect()).filter(|map: &std::collections::BTreeMap<_, _>| !map.is_empty()),
         consumes_counters: non_empty(device.consumes_counters),
-        taints: non_empty(taints),
+        taints: non_empty(device.taints),
         node_name,
         node_selector,
         all_nodes,

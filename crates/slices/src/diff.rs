@@ -84,8 +84,8 @@ pub(super) fn diff(
             }
         }
     }
-    let generation = if desired.generation > highest.max(remembered) {
-        desired.generation
+    let generation = if desired.generation() > highest.max(remembered) {
+        desired.generation()
     } else if is_rollout || (create.is_empty() && changed.len() <= 1) {
         highest
     } else {
@@ -104,8 +104,8 @@ fn times_differ(desired: &DesiredPool, index: usize, stored: &StoredSlice) -> bo
     if stored.taints.is_empty() {
         return false;
     }
-    let times: Vec<TaintTime> = stored.taints.iter().map(|(_, taint)| taint.clone()).collect();
-    TaintTime::differ(&desired.taints_of(index), &times)
+    let desired = desired.slices.get(index).map_or(&[][..], |slice| slice.devices.taints());
+    TaintTime::differ(desired.iter().map(|(_, taint)| taint), stored.taints.iter().map(|(_, taint)| taint))
 }
 
 #[cfg(test)]

@@ -34,6 +34,12 @@ pub enum PublishError {
         /// The only pool that may be published.
         only: String,
     },
+    /// Devices of a pool were to be changed that is not published.
+    #[error("pool {pool}: it is not published; publish it before you change devices of it")]
+    UnknownPool {
+        /// The pool.
+        pool: String,
+    },
     /// The service account lacks a permission.
     #[error("{what}: {message}; the cluster role of the driver's service account needs this rule: {rule}")]
     Forbidden {
@@ -107,9 +113,12 @@ impl PublishError {
     /// Returns whether the error lasts until other resources are published, so that the publisher does not retry.
     pub fn is_permanent(&self) -> bool {
         match self {
-            Self::Invalid { .. } | Self::OtherPool { .. } | Self::Stopped | Self::Panicked(_) | Self::Encode { .. } => {
-                true
-            }
+            Self::Invalid { .. }
+            | Self::OtherPool { .. }
+            | Self::UnknownPool { .. }
+            | Self::Stopped
+            | Self::Panicked(_)
+            | Self::Encode { .. } => true,
             Self::Forbidden { .. }
             | Self::Rejected { .. }
             | Self::DroppedFields { .. }

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drakkar_metadata::DeviceAttribute;
-use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::desired::Devices;
+use super::desired::DesiredPool;
+use super::device_json;
 
 /// The time limit of the wait for the first publish: a kubelet may prepare a claim before the driver knows its devices.
 const FIRST_PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The devices of each pool; `None` before the first publish.
-pub(super) type Index = Option<BTreeMap<String, Arc<Devices>>>;
+pub(super) type Index = Option<BTreeMap<String, Arc<DesiredPool>>>;
 
 /// A handle to look up published attributes with. It answers from memory, also while the API server is not available.
 #[derive(Debug, Clone)]
@@ -42,12 +42,6 @@ pub enum LookupError {
     },
 }
 
-#[derive(Deserialize)]
-struct Published {
-    #[serde(default)]
-    attributes: BTreeMap<String, DeviceAttribute>,
-}
-
 impl PublishedAttributes {
     /// Returns the published attributes of a device, or `None` if the device is not published. Waits for the first publish.
     pub async fn get(
@@ -58,11 +52,11 @@ impl PublishedAttributes {
         let mut index = self.0.clone();
         let published = timeout(FIRST_PUBLISH_TIMEOUT, index.wait_for(Option::is_some)).await;
         let Ok(Ok(index)) = published else { return Err(LookupError::NothingPublished) };
-        let devices = index.as_ref().and_then(|pools| pools.get(pool)).cloned();
+        let published = index.as_ref().and_then(|pools| pools.get(pool)).cloned();
         drop(index);
-        let Some(encoded) = devices.as_ref().and_then(|devices| devices.get(device)) else { return Ok(None) };
-        match serde_json::from_str::<Published>(encoded.json.get()) {
-            Ok(published) => Ok(Some(published.attributes)),
+        let Some((slice, number)) = published.as_ref().and_then(|pool| pool.get(device)) else { return Ok(None) };
+        match device_json::read_attributes(slice.text(number)) {
+            Ok(attributes) => Ok(Some(attributes)),
             Err(source) => Err(LookupError::Read { pool: pool.to_owned(), device: device.to_owned(), source }),
         }
     }

@@ -1,6 +1,7 @@
 //! The hand-over between a driver and the publisher's task: resources to publish go in, the status comes out. Neither side
 //! ever waits for the other.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +9,8 @@ use tokio::sync::{Notify, watch};
 
 use super::PublishError;
 use super::overview::Summary;
-use super::resources::DriverResources;
+use super::resources::{DriverResources, PublishedDevice};
+use super::update::PoolUpdate;
 
 /// The state of publishing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -61,6 +63,51 @@ impl ResourcePublisher {
         self.pending.put(resources)
     }
 
+    /// Publishes these devices in place of those of the same names, and leaves the others of the pool as they were published
+    /// last. Devices of new names are appended to the pool, or to the last of the slices that the driver chose.
+    ///
+    /// The same as to publish all resources with these devices changed, and less work for a driver with thousands of devices
+    /// of which one changes. Returns at once, as [`Self::publish`] does.
+    ///
+    /// ```
+    /// use drakkar_slices::{PublishError, PublishedDevice, ResourcePublisher};
+    ///
+    /// fn mark_broken(publisher: &ResourcePublisher, node: &str, gpu: &str) -> Result<(), PublishError> {
+    ///     let device = PublishedDevice::new(gpu).attribute("model", "m1").taint("example.com/broken", "", "NoSchedule");
+    ///     publisher.update_devices(node, [device])
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`PublishError::UnknownPool`] if the resources that were published last do not have the pool, and
+    /// [`PublishError::Stopped`] if the [`Publisher`](crate::Publisher) has ended. Nothing changes then.
+    pub fn update_devices(
+        &self,
+        pool: &str,
+        devices: impl IntoIterator<Item = PublishedDevice>,
+    ) -> Result<(), PublishError> {
+        let mut update = PoolUpdate::default();
+        devices.into_iter().for_each(|device| update.set(&device));
+        self.pending.update(pool, update)
+    }
+
+    /// Removes devices from a pool, and leaves the others as they were published last. A name that the pool does not have is
+    /// no error.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::update_devices`].
+    pub fn remove_devices<N: AsRef<str>>(
+        &self,
+        pool: &str,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<(), PublishError> {
+        let mut update = PoolUpdate::default();
+        names.into_iter().for_each(|name| update.remove(name.as_ref()));
+        self.pending.update(pool, update)
+    }
+
     /// Returns the current status, and a way to wait for another.
     ///
     /// [`Self::publish`] sets it to [`PublishStatus::Pending`] before it returns, so a
@@ -70,7 +117,7 @@ impl ResourcePublisher {
     }
 }
 
-/// The resources that wait for the publisher's task, if any: only the latest count.
+/// What waits for the publisher's task: of several versions of a pool or a device only the latest counts.
 #[derive(Debug, Default)]
 pub(super) struct PendingPublish {
     slot: Mutex<Slot>,
@@ -82,49 +129,72 @@ pub(super) struct PendingPublish {
 }
 
 #[derive(Debug, Default)]
-enum Slot {
-    #[default]
-    Empty,
-    Full(DriverResources),
-    /// The task has ended.
-    Stopped,
+struct Slot {
+    waiting: Option<Publication>,
+    /// The pools of the resources that were published last.
+    pools: BTreeSet<String>,
+    /// Whether the task has ended.
+    is_stopped: bool,
+}
+
+/// What a driver has published since the task looked last.
+#[derive(Debug, Default)]
+pub(super) struct Publication {
+    /// All resources, in place of those before.
+    pub(super) resources: Option<DriverResources>,
+    /// Changes of single devices, after that, by pool.
+    pub(super) updates: BTreeMap<String, PoolUpdate>,
 }
 
 impl PendingPublish {
     fn put(&self, resources: DriverResources) -> Result<(), PublishError> {
         let mut slot = self.slot();
-        if matches!(*slot, Slot::Stopped) {
+        if slot.is_stopped {
             return Err(PublishError::Stopped);
         }
-        let replaced = std::mem::replace(&mut *slot, Slot::Full(resources));
-        self.status.send_replace(PublishStatus::Pending);
-        drop(slot);
-        self.arrived.notify_one();
+        slot.pools = resources.pools.keys().cloned().collect();
+        let publication = Publication { resources: Some(resources), ..Publication::default() };
+        let replaced = slot.waiting.replace(publication);
+        self.announce(slot);
         // Freeing thousands of devices takes a while: not under the lock.
         drop(replaced);
         Ok(())
     }
 
-    /// Waits for resources to publish, and takes them.
-    pub(super) async fn next(&self) -> DriverResources {
+    fn update(&self, pool: &str, update: PoolUpdate) -> Result<(), PublishError> {
+        let mut slot = self.slot();
+        if slot.is_stopped {
+            return Err(PublishError::Stopped);
+        }
+        if !slot.pools.contains(pool) {
+            return Err(PublishError::UnknownPool { pool: pool.to_owned() });
+        }
+        slot.waiting.get_or_insert_default().updates.entry(pool.to_owned()).or_default().merge(update);
+        self.announce(slot);
+        Ok(())
+    }
+
+    /// Tells the task and whoever looks at the status that there is something to publish.
+    fn announce(&self, slot: MutexGuard<'_, Slot>) {
+        self.status.send_replace(PublishStatus::Pending);
+        drop(slot);
+        self.arrived.notify_one();
+    }
+
+    /// Waits for something to publish, and takes it.
+    pub(super) async fn next(&self) -> Publication {
         loop {
-            let taken = {
-                let mut slot = self.slot();
-                match &*slot {
-                    Slot::Full(_) => std::mem::take(&mut *slot),
-                    Slot::Empty | Slot::Stopped => Slot::Empty,
-                }
-            };
-            if let Slot::Full(resources) = taken {
-                return resources;
+            let taken = self.slot().waiting.take();
+            if let Some(publication) = taken {
+                return publication;
             }
             self.arrived.notified().await;
         }
     }
 
-    /// Returns whether newer resources wait, so that the current ones need not be written to the end.
+    /// Returns whether something newer waits, so that the current resources need not be written to the end.
     pub(super) fn is_full(&self) -> bool {
-        matches!(*self.slot(), Slot::Full(_))
+        self.slot().waiting.is_some()
     }
 
     pub(super) fn status(&self) -> PublishStatus {
@@ -146,7 +216,7 @@ impl PendingPublish {
             self.was_published.store(true, Ordering::Relaxed);
         }
         let slot = self.slot();
-        if matches!(*slot, Slot::Empty) {
+        if slot.waiting.is_none() && !slot.is_stopped {
             self.status.send_if_modified(|current| {
                 let is_new = *current != status;
                 *current = status;
@@ -157,7 +227,11 @@ impl PendingPublish {
 
     /// Refuses further resources, because nobody takes them any longer.
     pub(super) fn stop(&self) {
-        *self.slot() = Slot::Stopped;
+        let mut slot = self.slot();
+        slot.is_stopped = true;
+        let waiting = slot.waiting.take();
+        drop(slot);
+        drop(waiting);
         self.status.send_replace(PublishStatus::Stopped);
     }
 

@@ -10,6 +10,7 @@ mod tests;
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::discriminant;
+use std::sync::Arc;
 use std::time::Duration;
 
 use drakkar_client::Backoff;
@@ -20,7 +21,7 @@ use self::dropped_retry::DroppedRetry;
 use self::schedule::Schedule;
 use super::PublishError;
 use super::content::{Digest, TaintTime};
-use super::desired::{DesiredPool, ValidatedPool};
+use super::desired::DesiredPool;
 use super::diff::{Known, Writes, diff};
 use super::name;
 use super::stored::StoredSlice;
@@ -37,12 +38,12 @@ enum Desired {
     /// The pool is not published: its slices are deleted.
     #[default]
     Absent,
-    Published(DesiredPool),
+    Published(Arc<DesiredPool>),
     /// The version that was published last is not valid. The last valid one stays; if there is none, slices of the pool that
     /// the API server stores are left alone.
     Invalid {
         error: PublishError,
-        last_valid: Option<DesiredPool>,
+        last_valid: Option<Arc<DesiredPool>>,
     },
 }
 
@@ -79,7 +80,7 @@ pub(super) struct PoolState {
 
 impl PoolState {
     /// Returns the pool as it should be: the last valid version, if there is one.
-    pub(super) fn desired(&self) -> Option<&DesiredPool> {
+    pub(super) fn desired(&self) -> Option<&Arc<DesiredPool>> {
         match &self.desired {
             Desired::Absent => None,
             Desired::Published(pool) => Some(pool),
@@ -88,12 +89,16 @@ impl PoolState {
     }
 
     /// Sets what the pool should be, `None` for no pool, and makes it due.
-    pub(super) fn set_desired(&mut self, pool: Option<ValidatedPool>) -> Result<(), serde_json::Error> {
+    ///
+    /// The first version of a pool is split like the slices that an earlier process has published.
+    pub(super) fn set_desired(&mut self, pool: Option<Arc<DesiredPool>>) -> Result<(), serde_json::Error> {
         self.desired = match pool {
             None => Desired::Absent,
+            Some(pool) if self.desired().is_some() => Desired::Published(pool),
             Some(pool) => {
-                let (assigned, slices) = self.assigned_slices();
-                Desired::Published(pool.split(|device| assigned.get(device).copied(), slices)?)
+                let (assigned, slices) = self.stored_layout();
+                let rearranged = pool.rearranged(|device| assigned.get(device).copied(), slices)?;
+                Desired::Published(rearranged.map_or(pool, Arc::new))
             }
         };
         self.forget_undesired_taints();
@@ -124,14 +129,8 @@ impl PoolState {
         is_new
     }
 
-    /// Returns the index of the slice that each device is in, and the number of slices.
-    fn assigned_slices(&self) -> (HashMap<&str, usize>, usize) {
-        if let Some(desired) = self.desired() {
-            let devices = (0..desired.slices.len())
-                .flat_map(|slice| desired.devices_of(slice).iter().map(move |device| (&*device.name, slice)));
-            return (devices.collect(), desired.slices.len());
-        }
-        // Slices of an earlier process.
+    /// Returns the index of the stored slice that each device is in, and the number of slices.
+    fn stored_layout(&self) -> (HashMap<&str, usize>, usize) {
         let Some(highest) = self.stored.iter().map(|slice| slice.generation).max() else { return (HashMap::new(), 0) };
         let width = name::width(self.stored.len());
         let mut assigned = HashMap::new();
@@ -141,7 +140,7 @@ impl PoolState {
                 continue;
             };
             slices = slices.max(index + 1);
-            assigned.extend(slice.devices.iter().map(|device| (&**device, index)));
+            assigned.extend(slice.devices.names().map(|device| (device, index)));
         }
         (assigned, slices)
     }
@@ -153,8 +152,11 @@ impl PoolState {
             Desired::Absent | Desired::Invalid { last_valid: None, .. } => return self.taints.clear(),
         };
         self.taints.retain(|device, known| {
-            let device = desired.devices.get(device);
-            known.retain(|taint| device.is_some_and(|device| device.taints.iter().any(|one| one.is_same_taint(taint))));
+            let device = desired.get(device);
+            let is_desired = |taint: &TaintTime| {
+                device.is_some_and(|(slice, index)| slice.taints_of(index).any(|one| one.is_same_taint(taint)))
+            };
+            known.retain(is_desired);
             !known.is_empty()
         });
     }
@@ -254,7 +256,7 @@ impl PoolState {
         self.dropped.probe_if_due();
         let known = Known { stored: &self.stored, remembered, rollout: self.rollout };
         let desired = self.desired();
-        let writes = diff(desired, known, |index, slice| {
+        let writes = diff(desired.map(|pool| &**pool), known, |index, slice| {
             let sent = desired.and_then(|pool| pool.slices.get(index)).map(|slice| slice.digest);
             sent.is_some_and(|sent| sent == slice.digest || self.dropped.is_accepted(sent, slice.digest))
         });

@@ -5,6 +5,7 @@ mod failures;
 mod outcome;
 #[cfg(test)]
 mod tests;
+mod validation;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,16 +20,16 @@ use tokio_util::task::AbortOnDropHandle;
 use self::failures::Failures;
 use super::PublishError;
 use super::api::{Api, Owner, Scope};
-use super::desired::ValidatedPool;
+use super::desired::DesiredPool;
 use super::generations::Generations;
 use super::lookup::{Index, PublishedAttributes};
 use super::observer::Observer;
 use super::overview::{Counts, Overview};
-use super::pending::{PendingPublish, ResourcePublisher};
+use super::pending::{PendingPublish, Publication, ResourcePublisher};
 use super::pool::PoolState;
 use super::publisher_election::PublisherElection;
 use super::reflector::{self, Change};
-use super::resources::{DriverResources, Pool};
+use super::resources::Pool;
 use super::validate::ValidationContext;
 use super::write::{Permission, Writer, explain};
 
@@ -120,7 +121,7 @@ impl PublisherConfig {
 ///
 /// **Dropping** the publisher ends its task, at any point of a write, and leaves the slices as they are: the next publisher
 /// of the driver finds them and continues. Handles return [`PublishError::Stopped`] from then on. To **remove** the slices,
-/// publish [`DriverResources::default()`](DriverResources), wait for
+/// publish [`DriverResources::default()`](crate::DriverResources), wait for
 /// [`PublishStatus::Published`](crate::PublishStatus::Published), and then drop the publisher.
 ///
 /// **Only one publisher** may run for the same driver and node, or driver and pool with
@@ -161,7 +162,7 @@ impl Publisher {
         let pending = Arc::new(PendingPublish::default());
         let (index, attributes) = watch::channel(None);
         let handle = ResourcePublisher::new(pending.clone(), config.only_pool.as_deref());
-        let overview = Overview::of(pending.clone());
+        let overview = Overview::new(pending.clone(), attributes.clone());
         let run = run(client, config, observer, pending.clone(), index);
         let task = AbortOnDropHandle::new(tokio::spawn(async move {
             ready.await;
@@ -231,6 +232,7 @@ async fn run(
         config,
         election: None,
         pools: BTreeMap::new(),
+        rejected: BTreeMap::new(),
         listing: Listing::First { published: Vec::new() },
         publish_error: None,
         watch_error: None,
@@ -246,7 +248,7 @@ async fn run(
     drop(reflector);
 }
 
-type ValidatedPools = Vec<(String, Result<ValidatedPool, PublishError>)>;
+type ValidatedPools = Vec<(String, Result<Arc<DesiredPool>, PublishError>)>;
 
 /// How the known slices relate to those that the API server stores.
 enum Listing {
@@ -267,6 +269,8 @@ struct PublisherTask {
     /// The election among the instances on the node, once this one has joined it.
     election: Option<PublisherElection>,
     pools: BTreeMap<String, PoolState>,
+    /// The pools whose last version is not valid: changes of single devices refer to it.
+    rejected: BTreeMap<String, Pool>,
     listing: Listing,
     /// Requests a list.
     relist: Arc<Notify>,
@@ -287,14 +291,14 @@ struct PublisherTask {
 }
 
 impl PublisherTask {
-    async fn run(mut self, first: DriverResources, mut changes: mpsc::Receiver<Change>) {
+    async fn run(mut self, first: Publication, mut changes: mpsc::Receiver<Change>) {
         self.publish(first).await;
         let pending = self.pending.clone();
         loop {
             self.report_status();
             let due = self.next_sync();
             tokio::select! {
-                resources = pending.next() => self.publish(resources).await,
+                publication = pending.next() => self.publish(publication).await,
                 change = changes.recv() => match change {
                     Some(change) => self.apply(change),
                     // The reflector ends only by a panic. Without it changes are missed, so this ends too.
@@ -305,22 +309,20 @@ impl PublisherTask {
         }
     }
 
-    /// Validates resources and makes them the desired state.
-    async fn publish(&mut self, resources: DriverResources) {
+    /// Validates what the driver published and makes it the desired state.
+    async fn publish(&mut self, publication: Publication) {
         let driver = self.config.driver.clone();
         let is_on_node = self.config.node.is_some();
         let is_single_pool = self.config.only_pool.is_some();
         let before = self.index.borrow().clone().unwrap_or_default();
+        let rejected = std::mem::take(&mut self.rejected);
+        let is_whole = publication.resources.is_some();
         // Validating thousands of devices would block the runtime for too long.
-        let validated = tokio::task::spawn_blocking(move || -> ValidatedPools {
+        let validated = tokio::task::spawn_blocking(move || {
             let context = ValidationContext { driver: &driver, is_on_node, is_single_pool };
-            let validate = |(name, pool): (String, Pool)| {
-                let validated = ValidatedPool::new(&name, pool, context, before.get(&name).map(|devices| &**devices));
-                (name, validated)
-            };
-            resources.pools.into_iter().map(validate).collect()
+            validation::validate(publication, context, &before, rejected)
         });
-        let validated = match validated.await {
+        let (validated, rejected) = match validated.await {
             Ok(validated) => validated,
             Err(error) => {
                 let error = PublishError::Panicked(Arc::new(error));
@@ -330,36 +332,52 @@ impl PublisherTask {
             }
         };
         self.publish_error = None;
+        self.rejected = rejected;
         self.index.send_modify(|index| {
             let mut before = index.take().unwrap_or_default();
-            let pools = validated.iter().filter_map(|(name, validated)| match validated {
-                Ok(validated) => Some((name.clone(), validated.devices.clone())),
-                Err(_) => before.remove_entry(name),
-            });
-            *index = Some(pools.collect());
+            let mut pools = if is_whole { BTreeMap::new() } else { before.clone() };
+            for (name, validated) in &validated {
+                match validated {
+                    Ok(pool) => drop(pools.insert(name.clone(), pool.clone())),
+                    Err(_) => pools.extend(before.remove_entry(name)),
+                }
+            }
+            *index = Some(pools);
         });
         match &mut self.listing {
             // How pools are split depends on the stored slices.
-            Listing::First { published } => *published = validated,
-            Listing::Done | Listing::Again => self.set_desired(validated),
+            Listing::First { published } if is_whole => *published = validated,
+            Listing::First { published } => {
+                published.retain(|(name, _)| !validated.iter().any(|(changed, _)| changed == name));
+                published.extend(validated);
+            }
+            Listing::Done | Listing::Again => self.set_desired(validated, is_whole),
         }
     }
 
-    /// Makes published resources the desired state of all pools.
-    fn set_desired(&mut self, validated: ValidatedPools) {
-        let removed: Vec<String> =
-            self.pools.keys().filter(|pool| !validated.iter().any(|(name, _)| name == *pool)).cloned().collect();
+    /// Makes published pools the desired state: of all pools, or of these only.
+    fn set_desired(&mut self, validated: ValidatedPools, is_whole: bool) {
+        let is_removed = |pool: &&String| is_whole && !validated.iter().any(|(name, _)| name == *pool);
+        let removed: Vec<String> = self.pools.keys().filter(is_removed).cloned().collect();
         let removed = removed.into_iter().map(|pool| (pool, Ok(None)));
         let published = validated.into_iter().map(|(pool, validated)| (pool, validated.map(Some)));
         for (pool, outcome) in removed.chain(published) {
             let state = self.pools.entry(pool.clone()).or_default();
             let outcome = outcome.and_then(|desired| {
-                let encode = |error| PublishError::Encode { pool, source: Arc::new(error) };
+                let encode = |error| PublishError::Encode { pool: pool.clone(), source: Arc::new(error) };
                 state.set_desired(desired).map_err(encode)
             });
             if let Err(error) = outcome {
                 let is_new = state.set_invalid(error.clone());
                 self.report(&error, is_new);
+            } else if let Some(desired) = state.desired() {
+                let desired = desired.clone();
+                self.index.send_if_modified(|index| {
+                    let pools = index.get_or_insert_default();
+                    let is_split_anew = pools.get(&pool).is_none_or(|known| !Arc::ptr_eq(known, &desired));
+                    pools.insert(pool, desired);
+                    is_split_anew
+                });
             }
         }
     }

@@ -240,8 +240,8 @@ async fn watch(api: &Api, version: &mut String, failures: &mut u32, changes: &mp
             Ok(Err(error @ ApiError::Send(_))) => return End::Lost(Some(error)),
             Ok(Err(error)) => return End::Failed(error),
             Ok(Ok(Some(Event::Bookmark(bookmark)))) if is_behind(&bookmark, version) => return End::Restored,
-            Ok(Ok(Some(Event::Bookmark(bookmark)))) => {
-                *version = bookmark;
+            Ok(Ok(Some(Event::Bookmark(seen) | Event::Echo(seen)))) => {
+                *version = seen;
                 *failures = 0;
                 continue;
             }

@@ -1,8 +1,8 @@
 //! The resources that a driver publishes: pools of devices.
 //!
 //! Small types of the API that are hard to get wrong are used as they are ([`CounterSet`], [`DeviceTaint`],
-//! [`CapacityRequestPolicy`] and others). Devices have a type of their own, because a driver may have thousands, and the API's
-//! type takes several kilobytes each. Attributes are those of device metadata, so that a driver makes them once for both.
+//! [`CapacityRequestPolicy`] and others). Devices have types of their own: one to make them with, whose attributes are those of
+//! device metadata, so that a driver makes them once for both; and a list that is small, because a driver may have thousands.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +12,8 @@ use k8s_openapi::api::resource::v1::{
     CapacityRequestPolicy, Counter, CounterSet, DeviceCounterConsumption, DeviceTaint, NodeAllocatableResource,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use super::devices::Devices;
 
 /// All resources of a driver, by pool.
 ///
@@ -45,7 +47,7 @@ pub struct Pool {
     /// The nodes on which the devices are available.
     pub nodes: NodeSelection,
     /// The devices. The publisher splits them into slices.
-    pub devices: Vec<PublishedDevice>,
+    pub devices: Devices,
     /// Sets of counters that devices of the pool share and consume.
     pub shared_counters: Vec<CounterSet>,
     /// The slices, if the driver splits the pool itself. Then [`Self::devices`] and [`Self::shared_counters`] must be empty.
@@ -103,9 +105,9 @@ impl Pool {
         self
     }
 
-    /// Returns all devices of the pool, split into slices by the driver or not.
-    pub(super) fn all_devices(&self) -> impl Iterator<Item = &PublishedDevice> {
-        self.devices.iter().chain(self.slices.iter().flat_map(|slice| &slice.devices))
+    /// Returns the texts of all devices of the pool, split into slices by the driver or not.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &[u8]> {
+        self.devices.texts().chain(self.slices.iter().flat_map(|slice| slice.devices.texts()))
     }
 }
 
@@ -113,7 +115,7 @@ impl Pool {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PoolSlice {
     /// The devices.
-    pub devices: Vec<PublishedDevice>,
+    pub devices: Devices,
     /// Sets of counters that devices of the pool share.
     pub shared_counters: Vec<CounterSet>,
 }

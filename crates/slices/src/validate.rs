@@ -16,6 +16,8 @@ use drakkar_metadata::name::{DriverName, NameError, PoolName};
 use k8s_openapi::api::resource::v1::{Counter, CounterSet, DeviceCounterConsumption};
 
 use self::node_selector::node_selector;
+use super::content::DeviceFacts;
+use super::device_json;
 use super::layout::{MAX_DEVICES, MAX_HEAVY_DEVICES};
 use super::resources::{DriverResources, NodeSelection, Pool, PublishedDevice};
 use super::{InvalidField, PublishError};
@@ -52,59 +54,44 @@ pub(super) struct ValidationContext<'a> {
 
 /// Validates one pool. Without a context, the rules that depend on the publisher are skipped.
 pub(super) fn pool(name: &str, pool: &Pool, context: Option<ValidationContext<'_>>) -> Result<(), PublishError> {
-    let mut errors = Errors::default();
-    errors.name("name", PoolName::new(name));
-    if let Some(context) = context {
-        nodes(&pool.nodes, context, &mut errors);
-    }
-    if let NodeSelection::Selector(selector) = &pool.nodes {
-        node_selector(format_args!("nodeSelector"), selector, true, &mut errors);
-    }
-    if pool.generation < 0 {
-        errors.push("generation", format_args!("{} is not valid: must not be negative", pool.generation));
-    }
-    if pool.devices_per_slice == Some(0) {
-        errors.push("devicesPerSlice", "0 is not valid: must be at least 1");
-    }
-    skip_node_operations(&pool.skip_node_operations, &mut errors);
-    slices(pool, &mut errors);
-
-    let counters = counter_sets(pool, &mut errors);
-    let mut seen: HashSet<&str> = HashSet::new();
-    let per_device = pool.nodes == NodeSelection::PerDevice;
-    let partition_type = partition_type(pool, context, &mut errors);
-    for (path, one) in devices(pool) {
-        if !seen.insert(&one.name) {
-            errors.push(format_args!("{path}.name"), format_args!("duplicate: {:?}", one.name));
-        }
-        device::device(path, one, per_device, &mut errors);
-        for (index, consumption) in one.consumes_counters.iter().enumerate() {
-            let path = format_args!("{path}.consumesCounters[{index}]");
-            consumed(path, consumption, &counters, &mut errors);
-        }
-        if let Some(names) = &partition_type
-            && !one.consumes_counters.is_empty()
-            && !names.iter().any(|name| one.attributes.get(*name).is_some_and(|value| value.string.is_some()))
-        {
-            let problem = format_args!("a device that consumes counters needs the string attribute {}", names[0]);
-            errors.push(format_args!("{path}.attributes"), problem);
+    let shape = Shape::of(pool);
+    let mut validation = Validation::new(name, pool, &shape, context);
+    for (path, text) in shape.paths().zip(pool.texts()) {
+        match device_json::read(text) {
+            Ok(device) => validation.device(path, text, &device),
+            Err(error) => validation.unreadable(path, &error),
         }
     }
-    errors.into_result(name)
+    validation.finish(name)
 }
 
-/// Returns all devices with the paths of their fields.
-fn devices(pool: &Pool) -> impl Iterator<Item = (DevicePath, &PublishedDevice)> {
-    let own = pool.devices.iter().enumerate().map(|(device, one)| (DevicePath { slice: None, device }, one));
-    let chosen = pool.slices.iter().enumerate().flat_map(|(slice, devices)| {
-        let slice = Some(slice);
-        devices.devices.iter().enumerate().map(move |(device, one)| (DevicePath { slice, device }, one))
-    });
-    own.chain(chosen)
+/// The numbers of devices in a pool and in the slices that the driver chose.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) devices: usize,
+    pub(super) slices: Vec<usize>,
 }
 
-#[derive(Clone, Copy)]
-struct DevicePath {
+impl Shape {
+    pub(super) fn of(pool: &Pool) -> Self {
+        let slices = pool.slices.iter().map(|slice| slice.devices.len()).collect();
+        Self { devices: pool.devices.len(), slices }
+    }
+
+    /// Returns the paths of all devices.
+    pub(super) fn paths(&self) -> impl Iterator<Item = DevicePath> {
+        let own = (0..self.devices).map(|device| DevicePath { slice: None, device });
+        let chosen =
+            self.slices.iter().enumerate().flat_map(|(slice, devices)| {
+                (0..*devices).map(move |device| DevicePath { slice: Some(slice), device })
+            });
+        own.chain(chosen)
+    }
+}
+
+/// The place of a device in a pool.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DevicePath {
     slice: Option<usize>,
     device: usize,
 }
@@ -115,6 +102,136 @@ impl fmt::Display for DevicePath {
             write!(f, "slices[{slice}].")?;
         }
         write!(f, "devices[{}]", self.device)
+    }
+}
+
+/// The validation of a pool, device by device. Devices that are known to be valid need not be decoded.
+pub(super) struct Validation<'a> {
+    pool: &'a Pool,
+    shape: &'a Shape,
+    /// The errors of the pool itself.
+    errors: Errors,
+    device_errors: Errors,
+    counters: HashMap<&'a str, &'a BTreeMap<String, Counter>>,
+    /// The names under which a device can have the partition type.
+    partition_type: Option<Vec<&'a str>>,
+    /// The names so far; `None` if they are known to be unique.
+    names: Option<HashSet<&'a [u8]>>,
+    consumes_counters: bool,
+    /// Whether each slice that the driver chose has a heavy device.
+    is_heavy: Vec<bool>,
+}
+
+impl<'a> Validation<'a> {
+    /// Validates everything but the devices.
+    pub(super) fn new(name: &str, pool: &'a Pool, shape: &'a Shape, context: Option<ValidationContext<'a>>) -> Self {
+        let mut errors = Errors::default();
+        errors.name("name", PoolName::new(name));
+        if let Some(context) = context {
+            nodes(&pool.nodes, context, &mut errors);
+        }
+        if let NodeSelection::Selector(selector) = &pool.nodes {
+            node_selector(format_args!("nodeSelector"), selector, true, &mut errors);
+        }
+        if pool.generation < 0 {
+            errors.push("generation", format_args!("{} is not valid: must not be negative", pool.generation));
+        }
+        if pool.devices_per_slice == Some(0) {
+            errors.push("devicesPerSlice", "0 is not valid: must be at least 1");
+        }
+        skip_node_operations(&pool.skip_node_operations, &mut errors);
+        let counters = counter_sets(pool, &mut errors);
+        let partition_type = partition_type(pool, context, &mut errors);
+        Self {
+            pool,
+            shape,
+            errors,
+            device_errors: Errors::default(),
+            counters,
+            partition_type,
+            names: Some(HashSet::new()),
+            consumes_counters: false,
+            is_heavy: vec![false; shape.slices.len()],
+        }
+    }
+
+    /// Skips the check for duplicate names, because they are known to be unique.
+    pub(super) fn trust_names(&mut self) {
+        self.names = None;
+    }
+
+    /// Validates the next device.
+    pub(super) fn device(&mut self, path: DevicePath, text: &'a [u8], one: &PublishedDevice) {
+        self.count(path, text, one.is_heavy(), !one.consumes_counters.is_empty());
+        let errors = &mut self.device_errors;
+        device::device(path, one, self.pool.nodes == NodeSelection::PerDevice, errors);
+        for (index, consumption) in one.consumes_counters.iter().enumerate() {
+            let path = format_args!("{path}.consumesCounters[{index}]");
+            consumed(path, consumption, &self.counters, errors);
+        }
+        if let Some(names) = &self.partition_type
+            && !one.consumes_counters.is_empty()
+            && !names.iter().any(|name| one.attributes.get(*name).is_some_and(|value| value.string.is_some()))
+        {
+            let problem = format_args!("a device that consumes counters needs the string attribute {}", names[0]);
+            errors.push(format_args!("{path}.attributes"), problem);
+        }
+    }
+
+    /// Records the next device, which is known to be valid in this pool.
+    pub(super) fn valid_device(&mut self, path: DevicePath, text: &'a [u8], facts: &DeviceFacts) {
+        self.count(path, text, facts.is_heavy, facts.consumes_counters);
+    }
+
+    /// Records that the next device could not be encoded.
+    pub(super) fn unreadable(&mut self, path: DevicePath, error: &serde_json::Error) {
+        self.device_errors.push(path, format_args!("cannot be encoded: {error}"));
+    }
+
+    /// Returns whether there are no errors so far.
+    pub(super) fn is_valid(&self) -> bool {
+        self.errors.errors.is_empty() && self.device_errors.errors.is_empty()
+    }
+
+    fn count(&mut self, path: DevicePath, text: &'a [u8], is_heavy: bool, consumes_counters: bool) {
+        let name = device_json::name(text);
+        if self.names.as_mut().is_some_and(|names| !names.insert(name)) {
+            let name = String::from_utf8_lossy(name);
+            self.device_errors.push(format_args!("{path}.name"), format_args!("duplicate: \"{name}\""));
+        }
+        self.consumes_counters |= consumes_counters;
+        if let Some(slice) = path.slice {
+            self.is_heavy[slice] |= is_heavy;
+        }
+    }
+
+    /// Returns all errors, once all devices were there.
+    pub(super) fn finish(mut self, name: &str) -> Result<(), PublishError> {
+        self.slices();
+        if self.partition_type.is_some() && !self.consumes_counters {
+            self.errors.push("partitionTypeAttribute", "no device of the pool consumes counters");
+        }
+        self.errors.append(self.device_errors);
+        self.errors.into_result(name)
+    }
+
+    /// Validates the slices that the driver has split itself.
+    fn slices(&mut self) {
+        let errors = &mut self.errors;
+        let is_split = self.shape.devices == 0 && self.pool.shared_counters.is_empty();
+        if !self.pool.slices.is_empty() && !is_split {
+            errors.push("slices", "exclude devices and sharedCounters: set either the slices, or what is to be split");
+        }
+        for (index, slice) in self.pool.slices.iter().enumerate() {
+            let path = format_args!("slices[{index}]");
+            let devices = self.shape.slices[index];
+            if devices > 0 && !slice.shared_counters.is_empty() {
+                errors.push(path, "a slice has devices or shared counters, not both");
+            }
+            let limit = if self.is_heavy[index] { MAX_HEAVY_DEVICES } else { MAX_DEVICES };
+            errors.fits(format_args!("{path}.devices"), devices, limit);
+            errors.fits(format_args!("{path}.sharedCounters"), slice.shared_counters.len(), MAX_COUNTER_SETS);
+        }
     }
 }
 
@@ -152,6 +269,12 @@ impl Errors {
             self.push(field, format_args!("too many: {count}, at most {limit} are allowed"));
         }
         count <= limit
+    }
+
+    fn append(&mut self, other: Self) {
+        let fits = MAX_ERRORS.saturating_sub(self.errors.len()).min(other.errors.len());
+        self.omitted += other.omitted + other.errors.len() - fits;
+        self.errors.extend(other.errors.into_iter().take(fits));
     }
 
     fn into_result(self, pool: &str) -> Result<(), PublishError> {
@@ -201,24 +324,6 @@ fn skip_node_operations(operations: &[String], errors: &mut Errors) {
     }
     if has(PREPARE) && !has(UNPREPARE) && !has(ALL_OPERATIONS) {
         errors.push("skipNodeOperations", format_args!("{PREPARE} can be skipped only together with {UNPREPARE}"));
-    }
-}
-
-/// Validates the slices that the driver has split itself.
-fn slices(pool: &Pool, errors: &mut Errors) {
-    let is_split = pool.devices.is_empty() && pool.shared_counters.is_empty();
-    if !pool.slices.is_empty() && !is_split {
-        errors.push("slices", "exclude devices and sharedCounters: set either the slices, or what is to be split");
-    }
-    for (index, slice) in pool.slices.iter().enumerate() {
-        let path = format_args!("slices[{index}]");
-        if !slice.devices.is_empty() && !slice.shared_counters.is_empty() {
-            errors.push(path, "a slice has devices or shared counters, not both");
-        }
-        let is_heavy = slice.devices.iter().any(PublishedDevice::is_heavy);
-        let limit = if is_heavy { MAX_HEAVY_DEVICES } else { MAX_DEVICES };
-        errors.fits(format_args!("{path}.devices"), slice.devices.len(), limit);
-        errors.fits(format_args!("{path}.sharedCounters"), slice.shared_counters.len(), MAX_COUNTER_SETS);
     }
 }
 
@@ -296,9 +401,6 @@ fn partition_type<'a>(
             "partitionTypeAttribute",
             format_args!("{name:?} is not valid: must have a domain, as in example.com/type"),
         );
-    }
-    if pool.all_devices().all(|device| device.consumes_counters.is_empty()) {
-        errors.push("partitionTypeAttribute", "no device of the pool consumes counters");
     }
     let bare = context.and_then(|context| name.strip_prefix(context.driver)?.strip_prefix('/'));
     // Without the driver's name, any domain may be its own.

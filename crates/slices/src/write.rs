@@ -10,7 +10,6 @@ use http::StatusCode;
 use super::PublishError;
 use super::api::{Api, Owner, SliceObject};
 use super::content::Digest;
-use super::desired::DesiredPool;
 use super::diff::Writes;
 use super::dropped::DroppedFields;
 use super::name;
@@ -160,7 +159,7 @@ impl Writer<'_> {
         stored: Option<&'a StoredSlice>,
         generation: i64,
     ) -> Option<SliceObject<'a>> {
-        let desired: &DesiredPool = state.desired()?;
+        let desired = state.desired()?;
         let slice = desired.slices.get(index)?;
         let count = desired.slices.len();
         let owner = self.owner.map(|owner| owner.name.as_str());
@@ -172,9 +171,9 @@ impl Writer<'_> {
             pool,
             generation,
             count,
-            node: self.node.filter(|_| desired.names_node),
+            node: self.node.filter(|_| desired.names_node()),
             header: &slice.header,
-            devices: desired.devices_of(index),
+            devices: &slice.devices,
             taints: state.taints(),
         })
     }

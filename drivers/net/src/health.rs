@@ -12,14 +12,14 @@
 //! is followed by events, so what happens there is reported at once; interfaces in pods are looked at at an interval, because a namespace
 //! that is followed is kept alive.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use drakkar_plugin::{BoxError, DeviceHealth, HealthReporter};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::attacher::{Attacher, InPod};
+use crate::attacher::{Attacher, InPod, Sandbox};
 use crate::claims::Claims;
 use crate::interfaces::Interfaces;
 use crate::journal::Place;
@@ -85,11 +85,11 @@ pub(crate) struct Memory {
 impl Memory {
     /// Looks at all published devices.
     fn look(&mut self, subjects: &Subjects) -> Vec<DeviceHealth> {
-        let places = subjects.claims.places();
+        let places: BTreeMap<String, Place> = subjects.claims.places().into_iter().collect();
         let mut seen = BTreeSet::new();
         let mut healths = Vec::new();
         for (device, _, taint) in subjects.interfaces.published() {
-            let place = places.iter().find(|(name, _)| *name == device).map(|(_, place)| place);
+            let place = places.get(&device);
             let on_host = subjects.interfaces.host_interface(&device);
             let health = if taint == Some(GONE) {
                 DeviceHealth::unhealthy("", &device, "the interface does not exist any more")
@@ -97,7 +97,8 @@ impl Memory {
                 let carrier = Carrier { is_up: interface.link.is_up, is_there: interface.link.carrier };
                 self.with_carrier((device, None), &interface.link.name, carrier, &mut seen)
             } else if let Some(place) = place {
-                self.in_pod(device, place, subjects.attacher.look(&place.attachment), &mut seen)
+                let found = subjects.attacher.look(&place.attachment);
+                self.in_pod(device, &place.sandbox, &place.attachment.name, found, &mut seen)
             } else {
                 DeviceHealth::healthy("", device)
             };
@@ -111,18 +112,19 @@ impl Memory {
     fn in_pod(
         &self,
         device: String,
-        place: &Place,
+        sandbox: &Sandbox,
+        interface: &str,
         found: drakkar_netlink::Result<InPod>,
         seen: &mut BTreeSet<(String, Option<String>)>,
     ) -> DeviceHealth {
-        let name = format!("interface {} of pod {}", place.attachment.name, place.sandbox.pod);
+        let name = format!("interface {interface} of pod {}", sandbox.pod);
         match found {
             // The pod ends: that is not the interface's fault.
             Ok(InPod::NoNamespace) => DeviceHealth::healthy("", device),
             Ok(InPod::Missing) => DeviceHealth::unhealthy("", device, format!("{name} is not there any more")),
             Ok(InPod::Found { is_up, carrier }) => {
                 let carrier = Carrier { is_up, is_there: carrier };
-                self.with_carrier((device, Some(place.sandbox.id.clone())), &name, carrier, seen)
+                self.with_carrier((device, Some(sandbox.id.clone())), &name, carrier, seen)
             }
             Err(error) => DeviceHealth::unknown("", device, format!("{name}: {error}")),
         }
@@ -176,5 +178,48 @@ mod tests {
         assert_eq!(look(&mut memory, false, Some(false)), healthy, "somebody has set it down");
         assert_eq!(look(&mut memory, true, None), healthy, "the driver does not tell");
         assert_eq!(look(&mut memory, true, Some(true)), healthy, "it is back");
+    }
+
+    /// A look at one interface in a sandbox, as all that there is.
+    fn look_in(memory: &mut Memory, sandbox: &str, found: drakkar_netlink::Result<InPod>) -> (HealthStatus, String) {
+        let sandbox = Sandbox {
+            id: sandbox.to_owned(),
+            pod_uid: "uid".to_owned(),
+            pod: "default/train".to_owned(),
+            namespace: "/var/run/netns/cni-1".into(),
+        };
+        let mut seen = BTreeSet::new();
+        let health = memory.in_pod("if-eth1".to_owned(), &sandbox, "data0", found, &mut seen);
+        memory.linked = seen;
+        (health.health, health.message)
+    }
+
+    #[test]
+    fn an_interface_in_a_pod_is_unhealthy_if_it_is_gone_and_unknown_if_nobody_can_tell() {
+        let healthy = (HealthStatus::Healthy, String::new());
+        let memory = &mut Memory::default();
+        assert_eq!(look_in(memory, "one", Ok(InPod::Found { is_up: true, carrier: Some(true) })), healthy);
+        let gone = "interface data0 of pod default/train is not there any more".to_owned();
+        assert_eq!(look_in(memory, "one", Ok(InPod::Missing)), (HealthStatus::Unhealthy, gone));
+        assert_eq!(look_in(memory, "one", Ok(InPod::NoNamespace)), healthy, "the pod ends");
+        let error = drakkar_netlink::Error::Refused {
+            operation: "interface data0: look".to_owned(),
+            errno: rustix::io::Errno::NOBUFS,
+            message: None,
+        };
+        let text = format!("interface data0 of pod default/train: {error}");
+        assert_eq!(look_in(memory, "one", Err(error)), (HealthStatus::Unknown, text));
+    }
+
+    #[test]
+    fn a_carrier_of_the_last_sandbox_is_not_one_of_the_next() {
+        let healthy = (HealthStatus::Healthy, String::new());
+        let found = |carrier| Ok(InPod::Found { is_up: true, carrier: Some(carrier) });
+        let memory = &mut Memory::default();
+        assert_eq!(look_in(memory, "one", found(true)), healthy);
+        assert_eq!(look_in(memory, "two", found(false)), healthy, "it never had one there");
+        assert_eq!(look_in(memory, "two", found(true)), healthy);
+        let lost = "interface data0 of pod default/train has lost its carrier".to_owned();
+        assert_eq!(look_in(memory, "two", found(false)), (HealthStatus::Unhealthy, lost));
     }
 }

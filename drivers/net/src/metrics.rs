@@ -8,6 +8,7 @@ use drakkar_plugin::prometheus_client::metrics::counter::Counter;
 use drakkar_plugin::prometheus_client::metrics::family::{Family, MetricConstructor};
 use drakkar_plugin::prometheus_client::metrics::gauge::Gauge;
 use drakkar_plugin::prometheus_client::metrics::histogram::Histogram;
+use drakkar_plugin::prometheus_client::registry::Registry;
 
 use crate::claims::Count;
 
@@ -79,44 +80,45 @@ impl Metrics {
     /// Registers the metrics with the framework's endpoint.
     pub(crate) fn register(handles: &Handles) -> Self {
         let metrics = Self::default();
-        metrics.config_valid.set(1);
-        handles.register_metrics(|registry| {
-            let registry = registry.sub_registry_with_prefix("drakkar_net");
-            registry.register(
-                "config_valid",
-                "Whether the configuration file is valid: 1, or 0 while the last valid one is used",
-                metrics.config_valid.clone(),
-            );
-            registry.register(
-                "config_reloads",
-                "Changes of the configuration file by outcome",
-                metrics.reloads.clone(),
-            );
-            registry.register("held_devices", "Devices that prepared claims hold", metrics.prepared.clone());
-            registry.register("attached_interfaces", "Interfaces that are in pods", metrics.attached.clone());
-            registry.register("attaches", "Pods whose interfaces were attached, by outcome", metrics.attaches.clone());
-            registry.register(
-                "restores",
-                "Pods whose interfaces were brought back, by outcome",
-                metrics.restores.clone(),
-            );
-            registry.register(
-                "hook_duration_seconds",
-                "Duration of the runtime's hooks for pods with claims of this driver",
-                metrics.hooks.clone(),
-            );
-            registry.register(
-                "nri_connected",
-                "Whether the runtime is connected and synchronized: 1, or 0 while pods start without the driver",
-                metrics.nri_connected.clone(),
-            );
-            registry.register(
-                "nri_connections",
-                "Synchronized connections to the runtime",
-                metrics.nri_connections.clone(),
-            );
-        });
+        handles.register_metrics(|registry| metrics.register_in(registry));
         metrics
+    }
+
+    fn register_in(&self, registry: &mut Registry) {
+        self.config_valid.set(1);
+        // Exposed at zero from the start, so that the first failure is an increase.
+        for outcome in ["valid", "invalid"] {
+            drop(self.reloads.get_or_create(&[("outcome", outcome)]));
+        }
+        for hook in [Hook::Run, Hook::Stop, Hook::Remove] {
+            drop(self.hooks.get_or_create(&[("hook", hook.name())]));
+        }
+        for is_success in [true, false] {
+            drop(self.attaches.get_or_create(&[("outcome", outcome(is_success))]));
+            drop(self.restores.get_or_create(&[("outcome", outcome(is_success))]));
+        }
+        let registry = registry.sub_registry_with_prefix("drakkar_net");
+        registry.register(
+            "config_valid",
+            "Whether the configuration file is valid: 1, or 0 while the last valid one is used",
+            self.config_valid.clone(),
+        );
+        registry.register("config_reloads", "Changes of the configuration file by outcome", self.reloads.clone());
+        registry.register("held_devices", "Devices that prepared claims hold", self.prepared.clone());
+        registry.register("attached_interfaces", "Interfaces that are in pods", self.attached.clone());
+        registry.register("attaches", "Pods whose interfaces were attached, by outcome", self.attaches.clone());
+        registry.register("restores", "Pods whose interfaces were brought back, by outcome", self.restores.clone());
+        registry.register(
+            "hook_duration_seconds",
+            "Duration of the runtime's hooks for pods with claims of this driver",
+            self.hooks.clone(),
+        );
+        registry.register(
+            "nri_connected",
+            "Whether the runtime is connected and synchronized: 1, or 0 while pods start without the driver",
+            self.nri_connected.clone(),
+        );
+        registry.register("nri_connections", "Synchronized connections to the runtime", self.nri_connections.clone());
     }
 
     pub(crate) fn reloaded(&self, is_valid: bool) {
@@ -153,4 +155,35 @@ impl Metrics {
 
 fn outcome(is_success: bool) -> &'static str {
     if is_success { "success" } else { "error" }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use drakkar_plugin::prometheus_client::encoding::text::encode;
+
+    use super::*;
+
+    /// Alerts and dashboards query these names.
+    #[test]
+    fn the_guide_has_exactly_the_metrics_of_the_driver() {
+        let mut registry = Registry::default();
+        Metrics::default().register_in(&mut registry);
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        let exposed: BTreeSet<String> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
+            .map(|(name, kind)| format!("{name}{}", if kind == "counter" { "_total" } else { "" }))
+            .collect();
+        let guide = include_str!("../../../docs/network-driver.md");
+        let rows = guide.lines().filter(|line| line.starts_with("| `drakkar_net_"));
+        let documented: BTreeSet<String> = rows
+            .flat_map(|row| row.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'))
+            .filter(|word| word.starts_with("drakkar_net_"))
+            .map(str::to_owned)
+            .collect();
+        assert_eq!(documented, exposed);
+    }
 }

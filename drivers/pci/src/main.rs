@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use drakkar_pci::{BoxError, Config, DRIVER_NAME, Options, Source, survey, table};
 use drakkar_plugin::attributes::NumaForm;
 use drakkar_plugin::{Flags, PluginBuilder, logging};
@@ -105,8 +105,14 @@ enum Numa {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let outcome = match Arguments::parse().command {
-        Command::Run(run) => return start(*run).await,
+    let command_line = Arguments::command();
+    let matches = command_line.clone().get_matches();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let outcome = match arguments.command {
+        Command::Run(run) => {
+            let builder = PluginBuilder::new(DRIVER_NAME).version(env!("CARGO_PKG_VERSION")).flags(&run.plugin);
+            return start(*run, builder.command_line(&command_line, &matches)).await;
+        }
         Command::Devices(command) => devices(&command),
         Command::CheckConfig { file } => check_config(&file),
     };
@@ -119,7 +125,7 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn start(run: Run) -> ExitCode {
+async fn start(run: Run, builder: PluginBuilder) -> ExitCode {
     logging::init(&run.plugin);
     let directory = run.plugin.kubelet_root_dir.join("plugins").join(DRIVER_NAME);
     let options = Options {
@@ -136,7 +142,6 @@ async fn start(run: Run) -> ExitCode {
         state_directory: directory.join("devices"),
         cdi_directory: run.plugin.cdi_dir.clone(),
     };
-    let builder = PluginBuilder::new(DRIVER_NAME).version(env!("CARGO_PKG_VERSION")).flags(&run.plugin);
     drakkar_pci::run(builder, options).await
 }
 

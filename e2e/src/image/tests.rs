@@ -47,15 +47,43 @@ fn an_image_resolves_from_its_name_to_its_program() {
 }
 
 #[test]
-fn the_same_program_gives_the_same_bytes() {
+fn the_same_program_gives_the_same_bytes_and_the_same_digest() {
     let directory = tempfile::tempdir().unwrap();
     let this = std::env::current_exe().unwrap();
-    let make = |name: &str| {
-        let output = directory.path().join(name);
-        Image::new("localhost/this:e2e", &this).unwrap().write(&output).unwrap();
-        std::fs::read(output).unwrap()
+    let make = |name: &str, labels: [&str; 2]| {
+        // A copy with its own time, in a directory of its own.
+        let program = directory.path().join(name).join("this");
+        std::fs::create_dir(program.parent().unwrap()).unwrap();
+        std::fs::copy(&this, &program).unwrap();
+        let output = directory.path().join(format!("{name}.tar"));
+        let image = Image::new("localhost/this:e2e", &program).unwrap();
+        let image = labels.into_iter().fold(image, |image, label| image.label(label, "value"));
+        let digest = image.with_file(Path::new("/sbom.json"), b"{}").unwrap().write(&output).unwrap();
+        (digest, std::fs::read(output).unwrap())
     };
-    assert!(make("one.tar") == make("other.tar"));
+    let one = make("one", ["a", "b"]);
+    assert!(one == make("other", ["b", "a"]));
+    assert!(one.0 != make("labels", ["a", "c"]).0);
+}
+
+#[test]
+fn labels_user_and_files_are_in_the_image_and_the_digest_is_that_of_its_manifest() {
+    let directory = tempfile::tempdir().unwrap();
+    let this = std::env::current_exe().unwrap();
+    let output = directory.path().join("image.tar");
+    let image = Image::new("localhost/this:e2e", &this).unwrap();
+    let image = image.label("org.opencontainers.image.version", "1").user("65532:65532");
+    let digest = image.with_file(Path::new("/usr/share/doc/this/LICENSE"), b"free").unwrap().write(&output).unwrap();
+
+    let files = unpack(&std::fs::read(&output).unwrap());
+    let index: Value = serde_json::from_slice(&files["index.json"]).unwrap();
+    assert_eq!(index["manifests"][0]["digest"], digest);
+    let manifest: Value = serde_json::from_slice(blob(&files, &index["manifests"][0])).unwrap();
+    let config: Value = serde_json::from_slice(blob(&files, &manifest["config"])).unwrap();
+    assert_eq!(config["config"]["User"], "65532:65532");
+    assert_eq!(config["config"]["Labels"], json!({"org.opencontainers.image.version": "1"}));
+    let layer = unpack(blob(&files, &manifest["layers"][0]));
+    assert_eq!(layer["usr/share/doc/this/LICENSE"], b"free");
 }
 
 #[test]

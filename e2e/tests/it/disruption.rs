@@ -71,7 +71,7 @@ async fn verify_and_clean_up(env: TestEnv, driver: Driver, survivor: SurvivingPo
 }
 
 /// Waits until the restarted kubelet has renewed its lease and reports the node as ready.
-async fn node_is_ready(env: &TestEnv) {
+pub(crate) async fn node_is_ready(env: &TestEnv) {
     let lease = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{}", env.cluster.node());
     let renewed = async || Some(env.get(&lease).await?["spec"]["renewTime"].clone());
     let before = renewed().await;
@@ -141,7 +141,7 @@ async fn the_driver_is_killed() {
 }
 
 /// Finds the processes of a driver by their command lines.
-fn processes_of(driver: &Driver) -> Vec<i32> {
+pub(crate) fn processes_of(driver: &Driver) -> Vec<i32> {
     let name = format!("--driver-name={}", driver.name);
     let is_driver = |path: &Path| {
         let line = std::fs::read(path.join("cmdline")).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! VEP 10's example with two GPUs on a real node: drakkar-pci as a `DaemonSet`, and a pod that stands in for KubeVirt's launcher.
 //!
-//! The driver is deployed by its own manifest. Its host is simulated, because this one has no device to pass through; kubelet,
+//! The driver is deployed by `deploy/manifests/pci.yaml`. Its host is simulated, because this one has no device to pass through; kubelet,
 //! containerd, scheduler and API server are real.
 
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::TestEnv;
 
-const MANIFEST: &str = include_str!("../../../drivers/pci/manifests/drakkar-pci.yaml");
+const MANIFEST: &str = include_str!("../../../deploy/manifests/pci.yaml");
 const CONFIG: &str = include_str!("../../../examples/kubevirt-multi-gpu/config.yaml");
 const HOST: &str = include_str!("../../../examples/kubevirt-multi-gpu/host.yaml");
 const CLASSES: &str = include_str!("../../../examples/kubevirt-multi-gpu/classes.yaml");
@@ -119,7 +119,7 @@ async fn mediated_device(env: &TestEnv) -> String {
 fn with_simulated_host(manifest: &str) -> String {
     let config = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "config", "namespace": "drakkar-pci"},
+        "metadata": {"name": "drakkar-pci", "namespace": "drakkar-pci"},
         "data": {"config.yaml": CONFIG, "host.yaml": HOST},
     });
     let documents = manifest
@@ -127,10 +127,10 @@ fn with_simulated_host(manifest: &str) -> String {
         .map(|document| if document.contains("kind: ConfigMap") { config.to_string() } else { document.to_owned() });
     let manifest = documents.collect::<Vec<_>>().join("\n---\n");
     let manifest = manifest
-        .replace("registry.example/drakkar-pci:0.1.0", &format!("{DRIVER_IMAGE}\n          imagePullPolicy: Never"))
-        .replace("- --sysfs-root=/host/sys", "- --simulate=/config/host.yaml")
-        .replace("            - --dev-root=/host/dev\n", "")
-        .replace("            - --proc-root=/host/proc\n", "");
+        .replace("registry.example/drakkar-pci:0.1.0", DRIVER_IMAGE)
+        .replace("--sysfs-root=/host/sys", "--simulate=/config/host.yaml")
+        .replace("            - \"--dev-root=/host/dev\"\n", "")
+        .replace("            - \"--proc-root=/host/proc\"\n", "");
     assert!(manifest.contains("--simulate"), "the manifest has the expected arguments");
     manifest
 }
@@ -149,7 +149,7 @@ async fn clean_up(env: &TestEnv) {
     })
     .await;
     for path in [
-        "/apis/apps/v1/namespaces/drakkar-pci/daemonsets/driver",
+        "/apis/apps/v1/namespaces/drakkar-pci/daemonsets/drakkar-pci",
         "/api/v1/namespaces/lab",
         "/api/v1/namespaces/drakkar-pci",
     ] {
@@ -165,6 +165,7 @@ async fn clean_up(env: &TestEnv) {
         "admissionregistration.k8s.io/v1/validatingadmissionpolicies/drakkar-pci",
         "rbac.authorization.k8s.io/v1/clusterrolebindings/drakkar-pci",
         "rbac.authorization.k8s.io/v1/clusterroles/drakkar-pci",
+        "resource.k8s.io/v1/deviceclasses/pci.drakkar.dev",
         "resource.k8s.io/v1/deviceclasses/pgpu.example.com",
         "resource.k8s.io/v1/deviceclasses/vgpu.example.com",
     ] {

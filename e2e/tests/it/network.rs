@@ -1,6 +1,6 @@
 //! Network interfaces on a real node: drakkar-net as a `DaemonSet`, with containerd's NRI, a real kernel and CNI's pod network.
 //!
-//! The driver is deployed by its own manifest. The interfaces are made by the tests: pairs of veth whose other ends are on a
+//! The driver is deployed by `deploy/manifests/net.yaml`. The interfaces are made by the tests: pairs of veth whose other ends are on a
 //! bridge of the node, and one that claims share. There is one such driver on the node, and it is killed, so these tests run one
 //! after the other.
 
@@ -18,7 +18,7 @@ use crate::support::{NET_DRIVER, NetDriver, TestEnv};
 const MANY_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A claim for one interface of a rule, with parameters.
-fn claim(rule: &str, parameters: &Value) -> ClaimSpec {
+pub(crate) fn claim(rule: &str, parameters: &Value) -> ClaimSpec {
     let expression = format!("device.attributes['{NET_DRIVER}'].rule == '{rule}'");
     let mut whole = json!({"apiVersion": format!("{NET_DRIVER}/v1alpha1"), "kind": "ClaimConfig"});
     whole.as_object_mut().unwrap().extend(parameters.as_object().unwrap().clone());
@@ -113,7 +113,7 @@ fn file_of(claim: &str) -> String {
 }
 
 /// The path of the file of a claim from a template that the pod calls `net`.
-fn file_of_template() -> String {
+pub(crate) fn file_of_template() -> String {
     format!("/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/net/link/{NET_DRIVER}-metadata.json")
 }
 
@@ -238,10 +238,15 @@ async fn the_driver_is_killed_and_updated_while_pods_have_interfaces() {
     env.clean_up().await;
 }
 
-/// Kills the driver's process, found by its command line and by the node's network, which it shares.
 fn kill_driver(env: &TestEnv) {
+    let process = rustix::process::Pid::from_raw(network_process(env)).unwrap();
+    rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+}
+
+/// Finds the driver's process by its command line and by the node's network, which it shares.
+pub(crate) fn network_process(env: &TestEnv) -> i32 {
     let network = run(env.cluster.command("readlink").arg("/proc/self/ns/net")).unwrap();
-    let mut killed = 0;
+    let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap() {
         let path = entry.unwrap().path();
         let line = std::fs::read(path.join("cmdline")).unwrap_or_default();
@@ -249,12 +254,11 @@ fn kill_driver(env: &TestEnv) {
         let is_of_this_node =
             std::fs::read_link(path.join("ns/net")).is_ok_and(|link| link == Path::new(network.trim()));
         if line.starts_with(b"/drakkar-net\0run\0") && is_of_this_node {
-            let process = rustix::process::Pid::from_raw(pid).unwrap();
-            rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
-            killed += 1;
+            found.push(pid);
         }
     }
-    assert_eq!(killed, 1, "the driver runs once");
+    assert_eq!(found.len(), 1, "the driver runs once: {found:?}");
+    found[0]
 }
 
 #[tokio::test]

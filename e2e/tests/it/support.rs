@@ -3,6 +3,7 @@
 mod driver;
 mod net_driver;
 mod pods;
+mod release;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use serde_json::Value;
 pub(crate) use self::driver::Driver;
 pub(crate) use self::net_driver::{NET_DRIVER, NetDriver};
 pub(crate) use self::pods::{attribute, both_paths, devices, index_of, kep_path, kubernetes_path, template_path};
+pub(crate) use self::release::{NAMESPACE, Release};
 
 /// How long a condition may take to become true. Generous, since the host is small and busy.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(90);
@@ -194,6 +196,6 @@ fn entries(directory: &std::path::Path) -> Vec<PathBuf> {
 }
 
 /// Identifies this run, so that leftovers of a failed test do not conflict with the next run.
-fn run_id() -> String {
+pub(crate) fn run_id() -> String {
     format!("{:x}", std::process::id())
 }

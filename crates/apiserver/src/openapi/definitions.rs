@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use drakkar_client::DraVersion;
 use drakkar_client::schema::ListType;
-use k8s_openapi::api::{coordination, core, events, resource};
 use serde_json::{Map, Value, json};
 
+use super::kinds::{self, Kind};
 use super::trace::{self, Shape, Types};
 use crate::discovery;
 use crate::ownership::Schema;
@@ -28,9 +27,7 @@ pub(super) fn of(versions: &[Version]) -> Map<String, Value> {
         let mut types = Types::new();
         let resources: Vec<Resource> = Resource::of_group(version.group()).collect();
         for resource in &resources {
-            if let Err(error) = add(&mut types, *version, *resource) {
-                tracing::error!(?resource, %error, "describing a type failed");
-            }
+            kinds::visit(*version, *resource, &mut Trace(&mut types));
         }
         for (name, fields) in &types {
             definitions.insert(full_name(*version, name), describe(*version, fields));
@@ -45,34 +42,19 @@ pub(super) fn of(versions: &[Version]) -> Map<String, Value> {
             walk.start(&name);
         }
     }
+    #[cfg(feature = "descriptions")]
+    super::descriptions::add(&mut definitions, versions);
     definitions
 }
 
-/// Adds the type of a resource.
-fn add(types: &mut Types, version: Version, resource: Resource) -> Result<(), serde::de::value::Error> {
-    /// The four types of a version of `resource.k8s.io`.
-    macro_rules! dra {
-        ($version:ident) => {
-            match resource {
-                Resource::ResourceClaim => trace::add::<resource::$version::ResourceClaim>(types),
-                Resource::ResourceClaimTemplate => trace::add::<resource::$version::ResourceClaimTemplate>(types),
-                Resource::ResourceSlice => trace::add::<resource::$version::ResourceSlice>(types),
-                _ => trace::add::<resource::$version::DeviceClass>(types),
-            }
-        };
-    }
-    match (version, resource) {
-        (Version::Dra(DraVersion::V1beta1), _) => dra!(v1beta1),
-        (Version::Dra(DraVersion::V1beta2), _) => dra!(v1beta2),
-        (Version::Dra(_), _) => dra!(v1),
-        (Version::Events, _) => trace::add::<events::v1::Event>(types),
-        (Version::Coordination, _) => trace::add::<coordination::v1::Lease>(types),
-        (Version::Core, Resource::Node) => trace::add::<core::v1::Node>(types),
-        (Version::Core, Resource::Namespace) => trace::add::<core::v1::Namespace>(types),
-        (Version::Core, Resource::Event) => trace::add::<core::v1::Event>(types),
-        (Version::Core, Resource::ConfigMap) => trace::add::<core::v1::ConfigMap>(types),
-        (Version::Core, Resource::Service) => trace::add::<core::v1::Service>(types),
-        (Version::Core, _) => trace::add::<core::v1::Pod>(types),
+/// Adds the types that it visits.
+struct Trace<'a>(&'a mut Types);
+
+impl kinds::Visitor for Trace<'_> {
+    fn visit<T: Kind>(&mut self) {
+        if let Err(error) = trace::add::<T>(self.0) {
+            tracing::error!(kind = T::KIND, %error, "describing a type failed");
+        }
     }
 }
 

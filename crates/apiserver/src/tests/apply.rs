@@ -171,6 +171,8 @@ async fn the_same_apply_again_changes_nothing() {
 #[case::managed_fields("a", json!({ "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": { "managedFields": [] } }), 400, "managedFields must be nil")]
 #[case::unknown_field("a", json!({ "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "status": { "gadgets": [] } }), 500, ".status.gadgets: field not declared in schema")]
 #[case::old_version("a", json!({ "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": { "resourceVersion": "2" } }), 409, "the object has been modified")]
+#[case::other_uid("a", json!({ "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": { "uid": "other" } }), 422, "metadata.uid: Invalid value: \"other\": field is immutable")]
+#[case::other_uid_of_old_version("a", json!({ "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": { "uid": "other", "resourceVersion": "2" } }), 409, "the object has been modified")]
 #[tokio::test]
 async fn invalid_applies_are_refused(
     #[case] manager: &str,

@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use super::support::server;
+#[cfg(feature = "descriptions")]
+use super::support::server_with;
 
 #[tokio::test]
 async fn version_3_has_a_document_for_each_version_of_the_api() {
@@ -29,6 +31,12 @@ async fn a_patch_names_its_kind_parameters_and_forms() {
     assert!(patch["requestBody"]["content"]["application/strategic-merge-patch+json"].is_object());
 }
 
+/// Returns the type that a field of version 3 refers to, with a description beside the reference or without.
+fn reference(property: &Value) -> &str {
+    let reference = property.get("allOf").map_or(property, |all| &all[0]);
+    reference["$ref"].as_str().unwrap()
+}
+
 #[tokio::test]
 async fn types_are_described_with_how_they_are_merged() {
     let api = server().await;
@@ -36,11 +44,12 @@ async fn types_are_described_with_how_they_are_merged() {
     let schemas = &document["components"]["schemas"];
     let pod = &schemas["io.k8s.api.core.v1.Pod"];
     assert_eq!(pod["x-kubernetes-group-version-kind"], json!([{ "group": "", "version": "v1", "kind": "Pod" }]));
-    assert_eq!(pod["properties"]["spec"], json!({ "$ref": "#/components/schemas/io.k8s.api.core.v1.PodSpec" }));
+    assert_eq!(reference(&pod["properties"]["spec"]), "#/components/schemas/io.k8s.api.core.v1.PodSpec");
     assert!(pod["description"].is_string());
     let metadata = &schemas["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]["properties"];
-    assert_eq!(metadata["labels"], json!({ "type": "object", "additionalProperties": { "type": "string" } }));
-    assert_eq!(metadata["creationTimestamp"], json!({ "type": "string", "format": "date-time" }));
+    assert_eq!(metadata["labels"]["additionalProperties"], json!({ "type": "string" }));
+    let time = &metadata["creationTimestamp"];
+    assert_eq!((&time["type"], &time["format"]), (&json!("string"), &json!("date-time")));
     let resources = &schemas["io.k8s.api.core.v1.ResourceRequirements"]["properties"];
     assert_eq!(resources["limits"]["additionalProperties"], json!({ "type": "string", "format": "quantity" }));
     let action = &schemas["io.k8s.api.core.v1.HTTPGetAction"]["properties"];
@@ -61,6 +70,37 @@ async fn types_are_described_with_how_they_are_merged() {
         (&finalizers["x-kubernetes-list-type"], &finalizers["x-kubernetes-patch-strategy"]),
         (&json!("set"), &json!("merge"))
     );
+}
+
+/// What `kubectl explain` prints: every type and every field of DRA's objects, in every version, has a description.
+#[cfg(feature = "descriptions")]
+#[tokio::test]
+async fn every_field_of_the_dra_types_has_a_description() {
+    use drakkar_client::DraVersion;
+
+    let versions = vec![DraVersion::V1, DraVersion::V1beta2, DraVersion::V1beta1];
+    let api = server_with(crate::Config { versions: versions.clone(), ..Default::default() }).await;
+    let (_, old) = api.get("/openapi/v2").await;
+    for version in versions {
+        let (_, document) = api.get(&format!("/openapi/v3/apis/resource.k8s.io/{version}")).await;
+        let package = format!("io.k8s.api.resource.{version}.");
+        for types in [&document["components"]["schemas"], &old["definitions"]] {
+            let types = types.as_object().unwrap().iter().filter(|(name, _)| name.starts_with(&package));
+            let mut fields = 0;
+            for (name, definition) in types {
+                assert!(definition["description"].is_string(), "{name}");
+                for (field, property) in definition["properties"].as_object().into_iter().flatten() {
+                    assert!(property["description"].is_string(), "{name}.{field}");
+                    fields += 1;
+                }
+            }
+            assert!(fields > 100, "{version}: {fields}");
+        }
+    }
+    let pod = &old["definitions"]["io.k8s.api.core.v1.PodSpec"];
+    assert_eq!(pod["required"], json!(["containers"]));
+    let claims = pod["properties"]["resourceClaims"]["description"].as_str().unwrap();
+    assert!(claims.starts_with("ResourceClaims defines which ResourceClaims must be allocated"), "{claims}");
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@
 mod cleanup;
 mod driver_log;
 mod dry_run;
+mod edits;
 mod own_driver;
 mod pod;
 mod print;

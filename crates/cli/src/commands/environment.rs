@@ -17,7 +17,7 @@ use drakkar_metadata::read::{MetadataFile, Selection};
 use drakkar_metadata::{Device, DeviceAttribute, Reader};
 
 use super::selected;
-use crate::args::{Readiness, Variables as Names};
+use crate::args::{Readiness, Variables as Names, parse_duration};
 use crate::exit::{Code, Failure};
 use crate::output::{cell, plain, print_bytes};
 
@@ -62,7 +62,9 @@ pub(crate) fn exec(
     // Returns only on an error.
     let error = Command::new(program).args(arguments).envs(environment).exec();
     let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
-    Err(Failure::new(Code::System, format!("{}: {error}", program.display())).with_code(code))
+    let failure = Failure::new(Code::System, format!("{}: {error}", program.display())).with_code(code);
+    let is_timeout = readiness.wait.is_some() && program.to_str().is_some_and(|word| parse_duration(word).is_ok());
+    Err(if is_timeout { failure.hint("a timeout follows an equals sign, as in --wait=1m") } else { failure })
 }
 
 /// The hint for a variable that cannot be set.

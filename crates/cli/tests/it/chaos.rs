@@ -26,11 +26,11 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(180);
 const NO_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// The metadata file of every pod, by the pod's own name for its claim.
-const FILE: &str =
+pub(crate) const FILE: &str =
     "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/gpus/gpu/gpu.example.com-metadata.json";
 
 /// Reads its metadata file again and again, and checks that it is complete.
-const READ_LOOP: &str = r#"
+pub(crate) const READ_LOOP: &str = r#"
     for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
         text=
         while IFS= read -r line; do text="$text$line"; done < "$FILE" || { echo "no file in read $i"; exit 3; }
@@ -148,7 +148,7 @@ async fn use_pod(node: &Node, name: &str, progress: &Progress) {
 /// Kills the driver or the kubelet at random moments. Both are restarted at once, as on a real node, and must have prepared a
 /// claim before the next kill.
 async fn kill_at_random(node: Arc<Node>, progress: Arc<Progress>) -> DriverProcess {
-    let mut random = Random(0x5eed);
+    let mut random = Random::new(0x5eed);
     let mut driver = start_driver(&node);
     loop {
         let finished = progress.finished() + random.below(4);
@@ -197,10 +197,14 @@ fn start_driver(node: &Node) -> DriverProcess {
 }
 
 /// A pseudo-random sequence that is the same in each run.
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         // SplitMix64.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::support::{Container, drakkar};
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 19] = [
     "list",
     "read",
     "get",
@@ -22,6 +22,9 @@ const COMMANDS: [&str; 16] = [
     "kubevirt",
     "net",
     "new",
+    "doctor",
+    "node",
+    "inspect",
     "demo",
     "completions",
     "man",
@@ -30,12 +33,17 @@ const COMMANDS: [&str; 16] = [
 const KUBEVIRT: [&str; 9] =
     ["explain", "claims", "validate", "render", "resolve", "domain-xml", "check", "webhook", "hook"];
 
-const GROUPS: [&str; 3] = ["kubevirt", "net", "new"];
+const GROUPS: [&str; 4] = ["kubevirt", "net", "new", "node"];
 
 /// Returns every command that does something: all but the groups.
 fn commands() -> impl Iterator<Item = Vec<&'static str>> {
     let top = COMMANDS.into_iter().filter(|command| !GROUPS.contains(command)).map(|command| vec![command]);
-    top.chain(KUBEVIRT.map(|command| vec!["kubevirt", command])).chain([vec!["net", "validate"], vec!["new", "driver"]])
+    top.chain(KUBEVIRT.map(|command| vec!["kubevirt", command])).chain([
+        vec!["net", "validate"],
+        vec!["new", "driver"],
+        vec!["node", "claims"],
+        vec!["node", "devices"],
+    ])
 }
 
 fn help_of(arguments: &[&str]) -> String {
@@ -91,8 +99,12 @@ fn every_example_in_the_help_is_a_valid_command_line() {
             // system's directories.
             let end = ["  ", " |", " >", " &&"].iter().filter_map(|mark| line.find(mark)).min().unwrap_or(line.len());
             let line = line[..end].replace("/usr/local/share/man/man1", directory.path().to_str().unwrap());
-            // `demo --keep` and services would not end, the driver in the example does not exist, and `new` writes here.
-            let is_not_run = matches!(command[..], ["demo"] | ["kubevirt", "webhook" | "hook"] | ["new", "driver"]);
+            // `demo --keep` and services would not end, the driver in the example does not exist, `new` writes here, and the
+            // commands about nodes look at this machine.
+            let is_not_run = matches!(
+                command[..],
+                ["demo" | "doctor" | "inspect"] | ["kubevirt", "webhook" | "hook"] | ["new", "driver"] | ["node", _]
+            );
             let only_parse = is_not_run.then_some("--help");
             let output = drakkar()
                 .args(line.split_whitespace().chain(only_parse))
@@ -151,7 +163,11 @@ fn a_command_that_is_missing_is_help_and_no_error() {
     for group in GROUPS {
         let assert = drakkar().arg(group).env("DRAKKAR_ROOT", "/nonexistent").assert().success();
         let help = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();
-        let command = if group == "new" { "driver" } else { "validate" };
+        let command = match group {
+            "new" => "driver",
+            "node" => "claims",
+            _ => "validate",
+        };
         assert!(help.contains(&format!("Usage: drakkar {group} ")), "{help}");
         assert!(help.contains(&format!("\n  {command} ")), "{help}");
     }
@@ -164,7 +180,7 @@ fn root_is_in_the_help_of_the_commands_that_read_below_it() {
         let has_root = help_of(&command).contains("--root");
         let reads = match command[..] {
             ["kubevirt", name] => ["explain", "resolve", "domain-xml", "check", "hook"].contains(&name),
-            [name] => !["schema", "demo", "completions", "man"].contains(&name),
+            [name] => !["schema", "doctor", "inspect", "demo", "completions", "man"].contains(&name),
             _ => false,
         };
         assert_eq!(has_root, reads, "{command:?}");

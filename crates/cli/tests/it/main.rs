@@ -7,6 +7,8 @@ mod campaign;
 mod chaos;
 mod claims;
 mod demo;
+#[cfg(all(feature = "demo", feature = "operate"))]
+mod doctor;
 mod documentation;
 mod driver_guide;
 mod environment;
@@ -25,9 +27,12 @@ mod network_guide;
 mod new;
 #[cfg(all(feature = "demo", feature = "kubevirt-services", feature = "manual", feature = "net"))]
 mod pictures;
+#[cfg(all(feature = "demo", feature = "operate"))]
+mod prepared;
 mod project;
 mod readiness;
 mod shells;
+mod soak;
 mod support;
 mod terminal_svg;
 mod wait;

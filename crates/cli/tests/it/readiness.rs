@@ -95,6 +95,11 @@ fn optional_metadata_that_is_broken_or_ambiguous_is_an_error() {
 fn the_timeout_needs_an_equals_sign_so_that_it_is_not_the_program() {
     let container = Container::with_gpus();
     container.drakkar(["exec", "--wait", "echo", "30s"]).assert().success().stdout_eq("30s\n");
+    container.drakkar(["exec", "--wait", "30s", "--", "echo"]).assert().code(127).stderr_eq(str![[r#"
+drakkar: 30s: No such file or directory (os error 2)
+hint: a timeout follows an equals sign, as in --wait=1m
+
+"#]]);
     container.drakkar(["exec", "--wait=soon", "echo"]).assert().code(2).stderr_eq(str![[r#"
 error: invalid value 'soon' for '--wait[=<TIMEOUT>]': not a duration: use a form such as 500ms, 1.5s, 30s, 1m30s or 1h
 ...

@@ -44,8 +44,33 @@ impl Style {
     }
 }
 
+/// The seconds between two steps of a recording.
+const STEP: f64 = 1.2;
+/// How a line of a recording appears: it is dim before, not absent, for viewers that show the first moment only.
+const APPEAR: &str = "@keyframes appear { from { opacity: 0.25; } }
+@media (prefers-reduced-motion: no-preference) { .r { animation: appear 0.4s backwards; } }
+";
+
 /// Renders text with escape sequences.
 pub(crate) fn render(text: &str) -> String {
+    render_with(text, "", |_| None)
+}
+
+/// Renders text with numbered steps as a recording: the lines of each step appear a moment after those of the previous one. Viewers
+/// that play no animations, and people who want none, see all of it at once.
+pub(crate) fn render_recording(text: &str) -> String {
+    let mut step = 0;
+    render_with(text, APPEAR, |line| {
+        let (number, title) = line.split_at_checked(2).unwrap_or_default();
+        if number.trim().parse() == Ok(step + 1) && title.starts_with("  ") {
+            step += 1;
+        }
+        Some(f64::from(step) * STEP)
+    })
+}
+
+/// Renders text, with more rules for its style. A function says after how many seconds a line, without its escape sequences, appears.
+fn render_with(text: &str, rules: &str, mut appears_after: impl FnMut(&str) -> Option<f64>) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let width = (WIDTH * COLUMNS as f64).round() as usize + 2 * MARGIN;
     let height = lines.len() * HEIGHT + 2 * MARGIN;
@@ -57,11 +82,15 @@ pub(crate) fn render(text: &str) -> String {
     for (code, colour) in COLOURS {
         writeln!(svg, ".c{code} {{ fill: {colour}; }}").unwrap();
     }
+    svg.push_str(rules);
     svg.push_str("</style>\n<rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"#161b22\"/>\n");
     let mut style = Style::default();
     for (number, line) in lines.iter().enumerate() {
         let y = MARGIN + (number + 1) * HEIGHT - 4;
-        write!(svg, "<text y=\"{y}\">").unwrap();
+        match appears_after(&anstream::adapter::strip_str(line).to_string()) {
+            Some(delay) => write!(svg, "<text y=\"{y}\" class=\"r\" style=\"animation-delay: {delay:.1}s\">").unwrap(),
+            None => write!(svg, "<text y=\"{y}\">").unwrap(),
+        }
         let mut column = 0;
         for (index, part) in line.split("\u{1b}[").enumerate() {
             let mut run = part;
@@ -108,4 +137,12 @@ fn styles_become_classes_and_the_text_stays() {
     let svg = render(text);
     assert!(svg.contains("<tspan x=\"12.0\">a </tspan><tspan x=\"28.8\" class=\"c92 b\">b&lt;c&gt;</tspan>"), "{svg}");
     assert_eq!(lines_of(&svg), ["a b<c> & d", "$ e"]);
+}
+
+#[test]
+fn the_lines_of_a_recording_appear_step_by_step() {
+    let svg = render_recording("$ demo\n\u{1b}[1m 1  One  3 ms\u{1b}[0m\n  1 device\n\n 2  Two  4 ms\n");
+    let delays: Vec<&str> = svg.split("animation-delay: ").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    assert_eq!(delays, ["0.0s", "1.2s", "1.2s", "1.2s", "2.4s"]);
+    assert_eq!(lines_of(&svg)[1], " 1  One  3 ms");
 }

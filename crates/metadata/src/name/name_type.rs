@@ -42,8 +42,8 @@ impl<P: Copy> NameError<P> {
 ///
 /// The arguments are documentation, the type, the kind of name for error messages, the error type (a
 /// [`NameError`](crate::name::NameError)) and the check, a `fn(&str) -> Result<(), P>`. The type has a `new` that checks
-/// the text, `as_str`, conversions from and to text, and comparison with text. In the module of the type, `checked`
-/// creates a name with another check.
+/// the text, `as_str`, conversions from and to text, and comparison with text. Clones share the text. In the module of the
+/// type, `checked` creates a name with another check.
 ///
 /// ```
 /// use drakkar_metadata::name::NameError;
@@ -71,17 +71,17 @@ macro_rules! name_type {
     ($(#[$doc:meta])* $name:ident, $kind:literal, $error:ty, $check:path) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(String);
+        pub struct $name(::std::sync::Arc<str>);
 
         impl $name {
             /// Creates a name from a text that follows the rule of its kind.
-            pub fn new(name: impl Into<String>) -> Result<Self, $error> {
-                Self::checked(name.into(), $check)
+            pub fn new(name: impl AsRef<str>) -> Result<Self, $error> {
+                Self::checked(name.as_ref(), $check)
             }
 
-            fn checked<P>(value: String, check: fn(&str) -> Result<(), P>) -> Result<Self, $crate::name::NameError<P>> {
-                match check(&value) {
-                    Ok(()) => Ok(Self(value)),
+            fn checked<P>(value: &str, check: fn(&str) -> Result<(), P>) -> Result<Self, $crate::name::NameError<P>> {
+                match check(value) {
+                    Ok(()) => Ok(Self(value.into())),
                     Err(problem) => Err($crate::name::NameError::new($kind, value, problem)),
                 }
             }
@@ -136,19 +136,19 @@ macro_rules! name_type {
 
         impl From<$name> for String {
             fn from(name: $name) -> String {
-                name.0
+                (*name.0).to_owned()
             }
         }
 
         impl PartialEq<str> for $name {
             fn eq(&self, other: &str) -> bool {
-                self.0 == other
+                *self.0 == *other
             }
         }
 
         impl PartialEq<&str> for $name {
             fn eq(&self, other: &&str) -> bool {
-                self.0 == *other
+                *self.0 == **other
             }
         }
     };

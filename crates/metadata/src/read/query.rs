@@ -95,12 +95,12 @@ pub enum QueryError {
 
 impl Query {
     /// Selects a request of the claim object of this name.
-    pub fn claim(claim: impl Into<String>, request: impl Into<String>) -> Result<Self, NameError> {
+    pub fn claim(claim: impl AsRef<str>, request: impl AsRef<str>) -> Result<Self, NameError> {
         Ok(Self::of(ClaimSelector::Claim(ClaimName::new(claim)?), RequestName::new(request)?))
     }
 
     /// Selects a request of the claim that was generated for the pod's entry of this name.
-    pub fn pod_claim(pod_claim: impl Into<String>, request: impl Into<String>) -> Result<Self, NameError> {
+    pub fn pod_claim(pod_claim: impl AsRef<str>, request: impl AsRef<str>) -> Result<Self, NameError> {
         Ok(Self::of(ClaimSelector::PodClaim(PodClaimName::new(pod_claim)?), RequestName::new(request)?))
     }
 

@@ -79,12 +79,8 @@ impl StateFile {
 
     /// Reads what was written last, if anything.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<Option<T>, CheckpointError> {
-        let bytes = match std::fs::read(&self.path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(CheckpointError::Io { action: "read", path: self.path.clone(), source }),
-        };
-        let corrupt = |reason: String| CheckpointError::Corrupt { path: self.path.clone(), reason };
+        let Some(bytes) = self.read_bytes()? else { return Ok(None) };
+        let corrupt = |reason: String| self.corrupt(reason);
         let envelope: Envelope<Box<RawValue>> =
             serde_json::from_slice(&bytes).map_err(|error| corrupt(format!("not a state file: {error}")))?;
         if checksum(envelope.data.get()) != envelope.checksum {
@@ -96,22 +92,43 @@ impl StateFile {
 
     /// Replaces the file.
     pub(super) fn write<T: Serialize>(&self, state: &T) -> Result<(), CheckpointError> {
-        let failed = |action| {
-            let path = self.path.clone();
-            move |source| CheckpointError::Io { action, path, source }
-        };
-        let encode = |error: serde_json::Error| failed("encode")(error.into());
+        let encode = |error: serde_json::Error| self.failed("encode")(error.into());
         let data = serde_json::value::to_raw_value(state).map_err(encode)?;
         let checksum = checksum(data.get());
         let bytes = serde_json::to_vec(&Envelope { data, checksum }).map_err(encode)?;
+        self.write_bytes(&bytes)
+    }
+
+    /// Reads the content of a file with a format of its own.
+    pub(super) fn read_bytes(&self) -> Result<Option<Vec<u8>>, CheckpointError> {
+        match std::fs::read(&self.path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(self.failed("read")(source)),
+        }
+    }
+
+    /// Returns the error for content that is not what was written.
+    pub(super) fn corrupt(&self, reason: String) -> CheckpointError {
+        CheckpointError::Corrupt { path: self.path.clone(), reason }
+    }
+
+    /// Returns what makes an error of a failed operation.
+    pub(super) fn failed(&self, action: &'static str) -> impl FnOnce(io::Error) -> CheckpointError + use<> {
+        let path = self.path.clone();
+        move |source| CheckpointError::Io { action, path, source }
+    }
+
+    /// Replaces the content of a file with a format of its own.
+    pub(super) fn write_bytes(&self, bytes: &[u8]) -> Result<(), CheckpointError> {
         let gate = self.gate.0.lock().unwrap_or_else(PoisonError::into_inner);
         if *gate == Gate::Closed {
             return Err(CheckpointError::Dead { path: self.path.clone() });
         }
         let directory = self.path.parent().unwrap_or(Path::new("."));
-        let mut file = tempfile::Builder::new().prefix(".").tempfile_in(directory).map_err(failed("write"))?;
-        file.write_all(&bytes).map_err(failed("write"))?;
-        file.persist(&self.path).map_err(|error| failed("replace")(error.error))?;
+        let mut file = tempfile::Builder::new().prefix(".").tempfile_in(directory).map_err(self.failed("write"))?;
+        file.write_all(bytes).map_err(self.failed("write"))?;
+        file.persist(&self.path).map_err(|error| self.failed("replace")(error.error))?;
         Ok(())
     }
 }

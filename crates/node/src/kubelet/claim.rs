@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use drakkar_kubelet_api::{dra_v1, dra_v1beta1};
+use drakkar_kubelet_api::{checkpoint, dra_v1, dra_v1beta1};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +57,25 @@ pub struct Device {
     /// The share id; never set in v1beta1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_id: Option<String>,
+}
+
+impl From<checkpoint::Device> for Device {
+    fn from(device: checkpoint::Device) -> Self {
+        Self {
+            request_names: device.request_names,
+            pool_name: device.pool_name,
+            device_name: device.device_name,
+            cdi_device_ids: device.cdi_device_ids,
+            share_id: device.share_id,
+        }
+    }
+}
+
+impl From<&Device> for checkpoint::Device {
+    fn from(device: &Device) -> Self {
+        let Device { request_names, pool_name, device_name, cdi_device_ids, share_id } = device.clone();
+        Self { pool_name, device_name, share_id, request_names, cdi_device_ids }
+    }
 }
 
 impl From<dra_v1::Device> for Device {

@@ -102,9 +102,11 @@ impl NodeBuilder {
     /// Starts the node.
     pub async fn start(self) -> Result<Node, NodeError> {
         let directory = Directory::new().map_err(NodeError::Directory)?;
-        // A driver needs the registry even while no kubelet runs, as on a real node whose kubelet is down.
-        let registry = kubelet_root(directory.path()).join("plugins_registry");
-        std::fs::create_dir_all(registry).map_err(NodeError::Directory)?;
+        // A driver needs the registry even while no kubelet runs, as on a real node whose kubelet is down. And it warns if the
+        // directory of CDI specs is missing, which is the case on few nodes.
+        for needed in [kubelet_root(directory.path()).join("plugins_registry"), cdi_directory(directory.path())] {
+            std::fs::create_dir_all(needed).map_err(NodeError::Directory)?;
+        }
         let api = ApiServer::start(self.api).await?;
         let runner = Runner::new(runner::Config {
             cdi_dirs: vec![static_cdi_directory(directory.path()), cdi_directory(directory.path())],

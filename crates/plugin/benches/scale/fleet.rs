@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const DRIVER: &str = "gpu.example.com";
-/// The number of devices of a node, and so of its claims.
-pub(crate) const DEVICES: usize = 8;
+/// The number of devices of a node.
+const DEVICES: usize = 8;
 
 /// The errors that the drivers reported.
 pub(crate) type Errors = Arc<Mutex<Vec<String>>>;
@@ -59,16 +59,22 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Creates a node with an allocated claim for each of its devices. The driver is not started yet.
-    pub(crate) async fn new(server: &ApiServer, number: usize, directory: &TempDir, errors: &Errors) -> Self {
+    /// Creates a node with allocated claims, one for each of its pods. The driver is not started yet.
+    pub(crate) async fn new(
+        server: &ApiServer,
+        number: usize,
+        pods: usize,
+        directory: &TempDir,
+        errors: &Errors,
+    ) -> Self {
         let name = format!("node-{number}");
         let root = directory.path().join(number.to_string());
         std::fs::create_dir_all(root.join("plugins_registry")).unwrap();
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
         request(server, "POST", "/api/v1/nodes", "application/json", &node).await;
         let mut claims = Vec::new();
-        for device in 0..DEVICES {
-            claims.push(claim(server, &name, device).await);
+        for pod in 0..pods {
+            claims.push(claim(server, &name, pod).await);
         }
         let client = client(server, &name).await;
         Self { name, root, client, claims, errors: errors.clone(), running: None }
@@ -112,7 +118,7 @@ impl Node {
 
     /// Starts a pod: its claim is prepared, and the driver reports the status of the device.
     pub(crate) async fn pod(&self, number: usize) {
-        let claim = &self.claims[number % DEVICES];
+        let claim = &self.claims[number];
         let answers = self.running.as_ref().unwrap().1.prepare([claim.clone()]).await.unwrap();
         let devices = answers[&claim.uid].as_ref().unwrap();
         assert_eq!(devices.len(), 1);
@@ -121,7 +127,7 @@ impl Node {
 
     /// Reports the status of a claim's device.
     pub(crate) fn report(&self, number: usize) {
-        let claim = &self.claims[number % DEVICES];
+        let claim = &self.claims[number];
         let reference = ClaimRef {
             namespace: claim.namespace.parse().unwrap(),
             name: claim.name.parse().unwrap(),
@@ -133,7 +139,7 @@ impl Node {
 
     /// Ends a pod.
     pub(crate) async fn end_of_pod(&self, number: usize) {
-        let claim = &self.claims[number % DEVICES];
+        let claim = &self.claims[number];
         let answers = self.running.as_ref().unwrap().1.unprepare([claim.clone()]).await.unwrap();
         answers[&claim.uid].as_ref().unwrap();
     }
@@ -158,10 +164,11 @@ async fn client(server: &ApiServer, node: &str) -> kube::Client {
     kube::Client::try_from(config).unwrap()
 }
 
-/// Creates a claim that is allocated on the node.
-async fn claim(server: &ApiServer, node: &str, device: usize) -> ClaimId {
+/// Creates the claim of a pod, which is allocated on the node. A device is allocated to one pod after the other.
+async fn claim(server: &ApiServer, node: &str, pod: usize) -> ClaimId {
     const PATH: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
-    let name = format!("{node}-{device}");
+    let name = format!("{node}-{pod}");
+    let device = pod % DEVICES;
     let claim = json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name},
         "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}},

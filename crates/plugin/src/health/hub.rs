@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::shared_table::{HubContext, SharedTable, StreamEnd};
+use super::table::DeviceState;
 use super::{HealthReporter, HealthSummary, Subscription};
 use crate::background::BackgroundError;
 use crate::error::{BoxError, Panicked};
@@ -98,6 +99,14 @@ impl HealthHub {
     pub(crate) fn summary(&self) -> HealthSummary {
         let table = self.shared.state().run.as_ref().map(|run| run.table.clone());
         self.shared.context.add_counters(table.map(|table| table.summary()).unwrap_or_default())
+    }
+
+    /// Returns the devices that are not healthy, at most `limit`, in the order of their names, and their number.
+    pub(crate) fn not_healthy(&self, limit: usize) -> (Vec<DeviceState>, usize) {
+        let table = self.shared.state().run.as_ref().map(|run| run.table.clone());
+        let (mut devices, total) = table.map(|table| table.not_healthy(limit)).unwrap_or_default();
+        devices.sort_by(|a, b| (&a.pool_name, &a.device_name).cmp(&(&b.pool_name, &b.device_name)));
+        (devices, total)
     }
 
     fn end_run(&self) -> Option<MonitorRun> {

@@ -162,6 +162,11 @@ impl SharedTable {
         }
     }
 
+    /// Returns the devices that are not healthy, at most `limit`, and their number.
+    pub(super) fn not_healthy(&self, limit: usize) -> (Vec<DeviceState>, usize) {
+        self.table().not_healthy(limit)
+    }
+
     /// Counts the devices by health.
     pub(super) fn summary(&self) -> HealthSummary {
         self.table().summary()

@@ -49,7 +49,7 @@ pub(super) struct DeviceKey {
 }
 
 impl DeviceKey {
-    pub(super) fn new(pool: impl Into<String>, device: impl Into<String>) -> Result<Self, NameError> {
+    pub(super) fn new(pool: impl AsRef<str>, device: impl AsRef<str>) -> Result<Self, NameError> {
         Ok(Self { pool: PoolName::new(pool)?, device: DeviceName::new(device)? })
     }
 }
@@ -252,6 +252,13 @@ impl Table {
         }
         self.purge_gone();
         states
+    }
+
+    /// Returns the devices that are not healthy, at most `limit`, and their number.
+    pub(super) fn not_healthy(&self, limit: usize) -> (Vec<DeviceState>, usize) {
+        let is_shown = |device: &&Device| device.phase != Phase::Gone && device.health != HealthStatus::Healthy;
+        let shown = self.devices.values().filter(is_shown).take(limit).map(Device::state).collect();
+        (shown, self.devices.values().filter(is_shown).count())
     }
 
     /// Counts the devices by health.

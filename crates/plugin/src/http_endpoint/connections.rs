@@ -40,6 +40,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::idle::IdleConnections;
+use super::access::Peer;
 use super::{Limits, Pages};
 
 /// The number of connections that are accepted before those that have sent something are served.
@@ -175,9 +176,13 @@ impl ActiveConnections {
 
 /// Serves the one request of a connection.
 async fn respond(stream: TcpStream, entry: Entry, router: Router, limits: Limits, stopping: CancellationToken) {
+    let peer = stream.peer_addr().ok().map(|peer| Peer(peer.ip()));
     let router = TowerToHyperService::new(router);
-    let service = service_fn(move |request| {
+    let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         entry.mark_responding();
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(peer);
+        }
         router.call(request)
     });
     let connection = http1::Builder::new()

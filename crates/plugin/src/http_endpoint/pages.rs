@@ -1,39 +1,52 @@
-//! The content of the pages: health checks like those of Kubernetes components, metrics, and a status page for humans.
+//! The routes, and health checks like those of Kubernetes components.
 //!
-//! The pages describe the instance. They never name claims, pods or devices.
+//! Health pages and metrics describe the instance to everyone, and never name claims, pods or devices. The others do
+//! ([`super::access`]).
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
 use std::future::ready;
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Weak};
+use std::time::SystemTime;
 
 use axum::Router;
 use axum::extract::RawQuery;
-use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, X_CONTENT_TYPE_OPTIONS};
-use axum::http::{HeaderValue, StatusCode};
-use axum::middleware::map_response;
-use axum::response::{IntoResponse, Response};
+use axum::http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::middleware::{from_fn, map_response};
+use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
-use drakkar_metadata::Time;
 use drakkar_metadata::name::DriverName;
 use drakkar_metadata::show::Printable;
 use drakkar_slices::Overview;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 
-use super::RuntimeProbe;
+use super::access::{self, HttpDetails};
+use super::blocking::BlockingWork;
 use super::runtime_probe::RuntimeBlocked;
+use super::{RuntimeProbe, scrape};
 use crate::call_watch::CallWatch;
-use crate::metrics::{self, Metrics};
+use crate::health::HealthHub;
+use crate::ledger::DeviceLedger;
+use crate::metrics::Metrics;
+use crate::recent_errors::RecentErrors;
 use crate::registration::RegistrationStatus;
+use crate::store::{Store, SystemFiles};
 
 /// The list of pages.
-const LIST: &str = "\
+pub(super) const LIST: &str = "\
+/          claims, devices, errors and settings, for people
 /healthz   whether the driver works (?verbose: check by check)
 /livez     the same
 /readyz    whether, in addition, the driver is registered, has published, and is ready
-/metrics   OpenMetrics
-/statusz   version, registration and settings, for humans
+/metrics   for Prometheus
+/statusz   version, registration and settings, for people
+/flagz     the flags of the driver
 ";
+
+/// The paths of the pages.
+pub(super) const PATHS: [&str; 7] = ["/", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz"];
 
 /// The sources of the pages' content.
 #[derive(Debug, Clone)]
@@ -58,11 +71,25 @@ pub(crate) struct Pages {
     pub(crate) publishing: Overview,
     /// Additional lines of the status page that do not change: node, services, sockets and so on.
     pub(crate) status: Vec<(String, String)>,
+    /// The node, if it is known.
+    pub(crate) node: Option<String>,
+    /// The claims that hold devices.
+    pub(crate) ledger: Arc<DeviceLedger>,
+    /// The metadata files of claims.
+    pub(crate) store: Arc<Store<SystemFiles>>,
+    /// The health of devices, if the driver monitors it.
+    pub(crate) health: Option<Weak<HealthHub>>,
+    /// The last errors.
+    pub(crate) recent: RecentErrors,
+    /// The flags of the driver with their values.
+    pub(crate) flags: BTreeMap<String, String>,
+    /// Who may see the pages that name claims, pods, devices and settings.
+    pub(crate) details: HttpDetails,
 }
 
 /// A check of a health page.
 #[derive(Debug, Clone, Copy)]
-enum Check {
+pub(super) enum Check {
     Servers,
     Registration,
     /// What the driver has published.
@@ -73,7 +100,7 @@ enum Check {
 
 /// The reason why a check fails. It is public, so it must not name claims.
 #[derive(Debug, thiserror::Error)]
-enum CheckError {
+pub(super) enum CheckError {
     /// The driver has a fatal error.
     #[error("{}", Printable::cut(.0))]
     Fatal(String),
@@ -98,14 +125,14 @@ enum CheckError {
 }
 
 /// The health pages and their checks.
-const HEALTH: [(&str, &[Check]); 3] = [
-    ("healthz", &[Check::Servers]),
-    ("livez", &[Check::Servers]),
-    ("readyz", &[Check::Servers, Check::Registration, Check::Publishing, Check::Driver]),
-];
+const HEALTH: [(&str, &[Check]); 3] =
+    [("healthz", &[Check::Servers]), ("livez", &[Check::Servers]), ("readyz", &Check::ALL)];
 
 impl Check {
-    fn name(self) -> &'static str {
+    /// All checks.
+    pub(super) const ALL: [Self; 4] = [Self::Servers, Self::Registration, Self::Publishing, Self::Driver];
+
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Servers => "servers",
             Self::Registration => "registration",
@@ -115,7 +142,7 @@ impl Check {
     }
 
     /// Runs the check.
-    fn run(self, pages: &Pages) -> Result<(), CheckError> {
+    pub(super) fn run(self, pages: &Pages) -> Result<(), CheckError> {
         match self {
             Self::Servers => match &*pages.fatal.borrow() {
                 None => pages.runtime.check().map_err(|blocked| blocked.by(pages.calls.as_ref())).map_err(Into::into),
@@ -141,25 +168,45 @@ impl Check {
 impl Pages {
     /// Builds the router of all pages.
     pub(super) fn router(self: &Arc<Self>) -> Router {
-        let pages = Arc::clone(self);
-        let mut router = Router::new()
-            .route("/", get(|| ready(list(StatusCode::OK, ""))))
-            .route("/metrics", metrics(pages.metrics.clone()))
-            .route("/statusz", {
-                let pages = Arc::clone(&pages);
-                get(move || ready(pages.statusz(SystemTime::now())))
+        let details = self.details;
+        let mut router = self
+            .detail_routes()
+            .route_layer(from_fn(move |request, next| access::check(details, request, next)))
+            .route("/metrics", {
+                let metrics = self.metrics.clone();
+                let work = BlockingWork::default();
+                get(move |headers: HeaderMap| scrape::serve(metrics.clone(), work.clone(), headers))
             });
         for (page, checks) in HEALTH {
-            router = router.route(&format!("/{page}"), health(&pages, page, checks));
+            router = router.route(&format!("/{page}"), health(self, page, checks));
             for check in checks {
                 let path = format!("/{page}/{}", check.name());
-                router = router.route(&path, health(&pages, page, std::slice::from_ref(check)));
+                router = router.route(&path, health(self, page, std::slice::from_ref(check)));
             }
         }
         router
             .fallback(|| ready(list(StatusCode::NOT_FOUND, "404: page not found\n\n")))
             .method_not_allowed_fallback(|| ready(not_allowed()))
             .layer(map_response(|response: Response| ready(with_security_headers(response))))
+    }
+
+    /// Builds the router of the pages that not everyone may see.
+    fn detail_routes(self: &Arc<Self>) -> Router {
+        let overview = Arc::clone(self);
+        let statusz = Arc::clone(self);
+        let flagz = Arc::clone(self);
+        let work = BlockingWork::default();
+        Router::new()
+            .route(
+                "/",
+                get(move || {
+                    let pages = Arc::clone(&overview);
+                    let work = work.clone();
+                    async move { work.run("page", move || Ok(Html(pages.overview(SystemTime::now())))).await }
+                }),
+            )
+            .route("/statusz", get(move || ready(statusz.statusz(SystemTime::now()))))
+            .route("/flagz", get(move || ready(flagz.flagz())))
     }
 
     /// Returns the complete response to a probe's request: GET of a health page without a query or body.
@@ -195,36 +242,6 @@ impl Pages {
         };
         (code, text)
     }
-
-    fn statusz(&self, now: SystemTime) -> String {
-        let started = self.metrics.started();
-        let up = now.duration_since(started).unwrap_or_default().as_secs();
-        let result = |check: Check, success: &str| {
-            check.run(self).map_or_else(|error| error.to_string(), |()| success.to_owned())
-        };
-        let registration = result(Check::Registration, "registered");
-        let servers = result(Check::Servers, "alive");
-        let lines = [
-            ("Started", date(started)),
-            ("Up", format!("{} hr {:02} min {:02} sec", up / 3600, up / 60 % 60, up % 60)),
-            ("Version", format!("{} (drakkar-plugin {})", self.version, env!("CARGO_PKG_VERSION"))),
-            ("Driver", self.driver.to_string()),
-            ("Registration", registration),
-            ("Servers", servers),
-            ("Prepared claims", self.metrics.prepared_claims().to_string()),
-            ("Published resources", self.publishing.line()),
-        ];
-        let additional = self.status.iter().map(|(name, value)| (name.as_str(), value.clone()));
-        let mut text = format!(
-            "{} statusz\nWarning: this page is for humans. Its format changes without notice: do not parse it.\n\n",
-            self.driver
-        );
-        for (name, value) in lines.into_iter().chain(additional) {
-            // Writing to a string cannot fail.
-            writeln!(text, "{}: {}", Printable::whole(name), Printable::whole(value)).ok();
-        }
-        text
-    }
 }
 
 fn health(pages: &Arc<Pages>, page: &'static str, checks: &'static [Check]) -> MethodRouter {
@@ -235,35 +252,6 @@ fn health(pages: &Arc<Pages>, page: &'static str, checks: &'static [Check]) -> M
     })
 }
 
-/// Serves the metrics. Encoding them reads `/proc`, so it runs on the blocking thread, of which there is one.
-fn metrics(metrics: Metrics) -> MethodRouter {
-    let encoding = Arc::new(Mutex::new(()));
-    get(move || {
-        let metrics = metrics.clone();
-        let encoding = Arc::clone(&encoding);
-        async move {
-            let guard = encoding.lock_owned().await;
-            let encode = move || {
-                let text = metrics.encode();
-                // The lock is held until the work is done, also if the client has disconnected.
-                drop(guard);
-                text
-            };
-            match tokio::task::spawn_blocking(encode).await {
-                Ok(Ok(text)) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
-                Ok(Err(error)) => encoding_failed(&error),
-                Err(error) => encoding_failed(&error),
-            }
-        }
-    })
-}
-
-/// Logs that encoding failed. Our own metrics cannot fail, but those that a driver has added can.
-fn encoding_failed(error: &dyn std::fmt::Display) -> Response {
-    tracing::error!(%error, "http endpoint: encoding metrics failed");
-    (StatusCode::INTERNAL_SERVER_ERROR, "metrics failed: see the log\n").into_response()
-}
-
 fn list(code: StatusCode, before: &str) -> (StatusCode, String) {
     (code, format!("{before}{LIST}"))
 }
@@ -272,18 +260,16 @@ fn not_allowed() -> Response {
     (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET,HEAD")], "405: only GET and HEAD\n").into_response()
 }
 
-/// Adds headers that forbid caching and content sniffing.
+/// Adds headers that forbid caching, content sniffing, scripts, frames, and telling other sites the address of a page.
 fn with_security_headers(mut response: Response) -> Response {
-    const HEADERS: [(HeaderName, HeaderValue); 2] = [
+    const POLICY: &str =
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    const HEADERS: [(HeaderName, HeaderValue); 4] = [
         (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
         (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+        (CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+        (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
     ];
     response.headers_mut().extend(HEADERS);
     response
-}
-
-fn date(time: SystemTime) -> String {
-    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let time = i64::try_from(seconds).ok().and_then(|seconds| Time::from_unix_seconds(seconds).ok());
-    time.map_or_else(|| "unknown".to_owned(), |time| time.to_string())
 }

@@ -77,3 +77,19 @@ impl RuntimeProbe {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_call_that_blocks_the_runtime_is_named() {
+        let blocked = RuntimeBlocked { elapsed: Duration::from_secs(12), call: None };
+        let text = "the driver's runtime has run no task for 12 s";
+        let watch = CallWatch::with(Duration::ZERO, |_| {}).unwrap();
+        assert_eq!(blocked.by(Some(&watch)).to_string(), text, "no code of the driver runs");
+        let _running = watch.enter("prepare");
+        assert_eq!(blocked.by(Some(&watch)).to_string(), format!("{text}: the driver's prepare blocks a thread"));
+        assert_eq!(blocked.by(None).to_string(), text);
+    }
+}

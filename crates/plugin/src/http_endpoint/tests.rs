@@ -13,12 +13,32 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::*;
+use crate::ledger::DeviceLedger;
 use crate::metrics::Metrics;
+use crate::recent_errors::RecentErrors;
 use crate::registration::RegistrationStatus;
+use crate::store::{Settings, Store, SystemFiles};
 
 /// The limit for anything in these tests, which take far less.
 const TIMEOUT: Duration = Duration::from_secs(20);
+/// The warning that Kubernetes' own z-pages begin with.
+const WARNING: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees \
+                       and is for debugging purposes only.";
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+fn store_in(directory: &std::path::Path) -> Store<SystemFiles> {
+    let settings = Settings {
+        driver: "gpu.example.com".parse().unwrap(),
+        plugin_directory: directory.to_owned(),
+        cdi_directory: directory.join("cdi"),
+        versions: drakkar_metadata::Versions::default(),
+        layouts: vec![drakkar_metadata::path::Layout::Kep],
+        boot: "boot".to_owned(),
+        exclusive: true,
+    };
+    std::fs::create_dir(&settings.cdi_directory).unwrap();
+    Store::open(SystemFiles, settings).unwrap()
+}
 
 async fn in_time<T>(future: impl Future<Output = T>) -> T {
     timeout(TIMEOUT, future).await.expect("it hangs")
@@ -31,6 +51,7 @@ struct Driver {
     fatal: watch::Sender<Option<String>>,
     not_ready: watch::Sender<Option<String>>,
     metrics: Metrics,
+    _directory: tempfile::TempDir,
 }
 
 impl Driver {
@@ -48,6 +69,7 @@ impl Driver {
         let not_ready = watch::Sender::default();
         let driver = DriverName::new("gpu.example.com").unwrap();
         let metrics = Metrics::new(&driver);
+        let directory = tempfile::tempdir().unwrap();
         let pages = Pages {
             driver,
             version: "1.2.3".to_owned(),
@@ -63,9 +85,18 @@ impl Driver {
                 ("Metadata".to_owned(), "on, v1alpha1, layouts kep and kubernetes".to_owned()),
                 ("DRA socket".to_owned(), "/var/lib/kubelet/plugins/gpu.example.com/dra\nforged: line".to_owned()),
             ],
+            node: Some("node-1".to_owned()),
+            ledger: Arc::new(DeviceLedger::default()),
+            store: Arc::new(store_in(directory.path())),
+            health: None,
+            recent: RecentErrors::default(),
+            flags: [("node-name", "node-1"), ("cdi-dir", "/var/run/cdi\nforged=1")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            details: HttpDetails::default(),
         };
         let endpoint = HttpListener::bind(ANY_PORT).unwrap().serve_with(pages, limits).unwrap();
-        Self { endpoint, registration, fatal, not_ready, metrics }
+        Self { endpoint, registration, fatal, not_ready, metrics, _directory: directory }
     }
 
     async fn connect(&self) -> TcpStream {
@@ -73,7 +104,7 @@ impl Driver {
     }
 
     async fn get(&self, path: &str) -> Response {
-        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: node-1\r\n\r\n")).await
+        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await
     }
 
     async fn ask(&self, request: &str) -> Response {
@@ -180,12 +211,19 @@ async fn a_driver_whose_registration_service_has_ended_is_not_ready() {
 }
 
 #[tokio::test]
-async fn metrics_are_current_and_in_openmetrics_format() {
+async fn metrics_are_current_and_in_the_format_that_the_client_asks_for() {
     let driver = Driver::start();
-    let response = driver.get("/metrics").await;
+    let accept = "Accept: application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5";
+    let response = driver.ask(&format!("GET /metrics HTTP/1.1\r\nHost: node-1\r\n{accept}\r\n\r\n")).await;
     assert_eq!(response.code, 200);
     assert_eq!(response.headers["content-type"], "application/openmetrics-text; version=1.0.0; charset=utf-8");
     assert!(response.body.ends_with("# EOF\n"));
+    assert!(response.body.contains("\ndrakkar_plugin_prepared_claims 0\n"));
+
+    let response = driver.get("/metrics").await;
+    assert_eq!(response.headers["content-type"], "text/plain; version=0.0.4; charset=utf-8");
+    assert!(response.body.contains("\n# TYPE drakkar_plugin_orphans_removed_total counter\n"), "{}", response.body);
+    assert!(!response.body.contains("# EOF") && !response.body.contains("# UNIT"));
     assert!(response.body.contains("\ndrakkar_plugin_prepared_claims 0\n"));
     driver.metrics.set_claims_source(|| crate::ledger::ClaimCounts { prepared: 3, held: 3 });
     assert!(driver.get("/metrics").await.body.contains("\ndrakkar_plugin_prepared_claims 3\n"));
@@ -195,7 +233,9 @@ async fn metrics_are_current_and_in_openmetrics_format() {
 async fn concurrent_scrapes_are_all_answered() {
     let driver = Driver::start();
     let responses = futures::future::join_all((0..32).map(|_| driver.get("/metrics"))).await;
-    assert!(responses.iter().all(|response| response.code == 200 && response.body.ends_with("# EOF\n")));
+    assert!(
+        responses.iter().all(|response| response.code == 200 && response.body.contains("drakkar_plugin_registered 0"))
+    );
 }
 
 /// A driver's collector can fail. That fails the scrape and nothing else.
@@ -225,18 +265,20 @@ async fn the_status_page_describes_the_instance() {
     let (code, text) = driver.status("/statusz").await;
     assert_eq!(code, 200);
     let mut lines = text.lines();
+    assert_eq!(lines.next(), Some(""));
     assert_eq!(lines.next(), Some("gpu.example.com statusz"));
-    assert!(lines.next().unwrap().starts_with("Warning: "));
+    assert_eq!(lines.next(), Some(WARNING));
     assert_eq!(lines.next(), Some(""));
     let started = lines.next().unwrap();
-    assert!(started.starts_with("Started: 20") && started.ends_with('Z'), "{started}");
+    assert!(started.starts_with("Started: ") && started.contains(" UTC 20"), "{started}");
     let up = lines.next().unwrap();
     assert!(up.starts_with("Up: ") && up.ends_with(" sec"), "{up}");
     let rest: Vec<&str> = lines.collect();
-    let version = format!("Version: 1.2.3 (drakkar-plugin {})", env!("CARGO_PKG_VERSION"));
+    let framework = format!("Framework: drakkar-plugin {}", env!("CARGO_PKG_VERSION"));
     let expected = [
-        &version,
-        "Driver: gpu.example.com",
+        "Binary version: 1.2.3",
+        "Paths: / /flagz /healthz /livez /metrics /readyz /statusz",
+        &framework,
         "Registration: registered",
         "Servers: alive",
         "Prepared claims: 12",
@@ -246,6 +288,13 @@ async fn the_status_page_describes_the_instance() {
         "DRA socket: /var/lib/kubelet/plugins/gpu.example.com/dra\\nforged: line",
     ];
     assert_eq!(rest, expected);
+}
+
+#[tokio::test]
+async fn the_flags_are_listed_in_the_format_of_kubernetes() {
+    let driver = Driver::start();
+    let expected = format!("\ngpu.example.com flagz\n{WARNING}\ncdi-dir=/var/run/cdi\\nforged=1\nnode-name=node-1\n");
+    assert_eq!(driver.status("/flagz").await, (200, expected));
 }
 
 /// `:PORT` means all addresses, on a machine without IPv6 too.
@@ -258,12 +307,13 @@ async fn all_addresses_include_those_of_ipv4() {
 }
 
 #[tokio::test]
-async fn the_root_and_unknown_paths_list_the_pages() {
+async fn unknown_paths_list_the_pages() {
     let driver = Driver::start();
-    let (code, pages) = driver.status("/").await;
-    assert_eq!(code, 200);
-    for page in ["/healthz", "/livez", "/readyz", "/metrics", "/statusz"] {
-        assert!(pages.contains(page), "{page} is not in {pages}");
+    let (code, text) = driver.status("/unknown").await;
+    assert_eq!(code, 404);
+    let pages = text.strip_prefix("404: page not found\n\n").unwrap();
+    for page in pages::PATHS {
+        assert!(pages.lines().any(|line| line.split(' ').next() == Some(page)), "{page} is not in {pages}");
         assert_ne!(driver.get(page).await.code, 404, "{page}");
     }
     for path in
@@ -277,9 +327,9 @@ async fn the_root_and_unknown_paths_list_the_pages() {
 #[tokio::test]
 async fn head_is_get_without_the_body() {
     let driver = Driver::start();
-    for page in ["/", "/healthz", "/livez", "/readyz", "/metrics", "/statusz", "/nonsense"] {
+    for page in ["/", "/healthz", "/livez", "/readyz", "/metrics", "/statusz", "/flagz", "/nonsense"] {
         let get = driver.get(page).await;
-        let head = driver.ask(&format!("HEAD {page} HTTP/1.1\r\nHost: node-1\r\n\r\n")).await;
+        let head = driver.ask(&format!("HEAD {page} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
         assert_eq!((head.code, head.body.as_str()), (get.code, ""), "{page}");
         assert_eq!(head.headers["content-type"], get.headers["content-type"], "{page}");
     }
@@ -309,6 +359,8 @@ async fn responses_forbid_caching_and_content_sniffing() {
         assert_eq!(response.headers["x-content-type-options"], "nosniff", "{response:?}");
         assert_eq!(response.headers["cache-control"], "no-store", "{response:?}");
     }
+    let policy = &driver.get("/").await.headers["content-security-policy"];
+    assert!(policy.starts_with("default-src 'none'; ") && !policy.contains("script"), "{policy}");
 }
 
 #[tokio::test]
@@ -414,7 +466,10 @@ async fn a_stop_does_not_wait_beyond_its_deadline() {
     let driver = Driver::start_with(Limits { header: TIMEOUT * 2, connection: TIMEOUT * 2, ..Limits::default() });
     let mut slow = driver.connect().await;
     slow.write_all(b"GET /livez HTTP/1.1\r\n").await.unwrap();
-    assert_eq!(driver.status("/livez").await.0, 200);
+    // The endpoint learns of all of them in order: after some more requests, it has read the part of this one.
+    for _ in 0..5 {
+        assert_eq!(driver.status("/livez").await.0, 200);
+    }
     let address = driver.endpoint.local_address();
     let error = in_time(driver.endpoint.stop(Instant::now())).await.unwrap_err().to_string();
     assert_eq!(error, format!("http endpoint {address}: connections did not end in time and were closed"));
@@ -528,4 +583,21 @@ async fn partial_requests_and_slow_readers_do_not_fail_a_probe() {
     assert_eq!(read_to_end(&mut others[0]).await, "");
     others[38].write_all(b"P/1.1\r\nHost: a\r\n\r\n").await.unwrap();
     assert_eq!(Response::read(&mut others[38]).await.code, 200);
+}
+
+/// A page that names claims is not for everyone who reaches the port.
+#[tokio::test]
+async fn details_are_refused_to_a_browser_with_a_foreign_host_name() {
+    let driver = Driver::start();
+    for page in ["/", "/statusz", "/flagz"] {
+        assert_eq!(driver.get(page).await.code, 200, "{page}");
+        let foreign = driver.ask(&format!("GET {page} HTTP/1.1\r\nHost: evil.example.com:9464\r\n\r\n")).await;
+        assert_eq!(foreign.code, 403, "{page}");
+        assert!(foreign.body.starts_with("403: ") && !foreign.body.contains("node-1"), "{}", foreign.body);
+        assert!(foreign.body.contains("/readyz"), "the list of pages: {}", foreign.body);
+    }
+    for page in ["/livez", "/metrics", "/healthz?verbose"] {
+        let foreign = driver.ask(&format!("GET {page} HTTP/1.1\r\nHost: node-1.example.com\r\n\r\n")).await;
+        assert_eq!(foreign.code, 200, "{page}");
+    }
 }

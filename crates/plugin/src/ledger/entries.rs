@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::time::SystemTime;
 
 use drakkar_client::ClaimRef;
 use drakkar_metadata::name::{ClaimName, ClaimUid, Namespace};
 
+use super::held::Pods;
 use super::{ClaimFiles, Holder, Unpreparer, is_allocated};
 use crate::claim::Claim;
 use crate::store::{DeviceUse, RecoveredClaim};
@@ -28,8 +30,12 @@ pub(super) struct LedgerEntry {
     pub(super) uses: Box<[DeviceUse]>,
     pub(super) state: State,
     pub(super) unpreparer: Unpreparer,
-    /// Differs between successive prepares of the same claim.
+    /// Differs between successive prepares of the same claim, and grows.
     pub(super) id: u64,
+    /// The time since which the claim is prepared, or else holds its devices; `None` for a claim that another process prepared.
+    pub(super) since: Option<SystemTime>,
+    /// The pods that the claim is reserved for.
+    pub(super) pods: Pods,
 }
 
 /// The state of a claim's prepare.
@@ -102,6 +108,12 @@ impl Entries {
         holders
     }
 
+    /// Returns the claims that hold a device.
+    pub(super) fn claims_with(&self, pool: &str, device: &str) -> impl Iterator<Item = &ClaimRef> {
+        let uids = self.devices.get(&(pool.into(), device.into()));
+        uids.into_iter().flatten().filter_map(|uid| self.claims.get(uid)).map(|entry| &entry.claim)
+    }
+
     /// Returns the entries of all claims with the same namespace and name, whatever their UID.
     pub(super) fn with_name(&self, claim: &ClaimRef) -> impl Iterator<Item = &LedgerEntry> {
         self.names.get(&name(claim)).into_iter().flatten().filter_map(|uid| self.claims.get(uid))
@@ -123,7 +135,9 @@ impl Entries {
         self.remove(&claim.uid);
         self.last_id += 1;
         let id = self.last_id;
-        self.insert_entry(LedgerEntry { claim: claim.clone(), uses: uses.into(), state, unpreparer, id });
+        let pods = Pods::default();
+        let uses = uses.into();
+        self.insert_entry(LedgerEntry { claim: claim.clone(), uses, state, unpreparer, id, since: None, pods });
         id
     }
 

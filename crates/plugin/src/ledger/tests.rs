@@ -278,3 +278,46 @@ fn a_claim_with_a_record_alone_has_no_metadata_until_a_prepare_writes_it() {
     prepare(&ledger, &a, ClaimFiles::Record);
     assert!(ledger.has_metadata(&a.reference().uid), "files that were written are there until the unprepare");
 }
+
+/// What the page of a driver says of claims.
+#[test]
+fn held_claims_are_listed_with_their_pods_and_times_the_last_first() {
+    let ledger = ledger();
+    let start = SystemTime::now();
+    ledger.restore(&record(&claim("recovered", &["gpu-9"]), "gpu-9"));
+    let object = json!({
+        "metadata": {"namespace": "default", "name": "train", "uid": "uid-train"}, "spec": {},
+        "status": {
+            "allocation": {"devices": {"results": [{"request": "gpu", "driver": DRIVER, "pool": "p", "device": "gpu-0"}]}},
+            "reservedFor": (0..6).map(|index| json!({"resource": "pods", "name": format!("pod-{index}"), "uid": "u"}))
+                .chain([json!({"apiGroup": "example.com", "resource": "workers", "name": "other", "uid": "u"})])
+                .collect::<Vec<_>>(),
+        },
+    });
+    let train = Claim::from_object(DRIVER, serde_json::from_value(object).unwrap()).unwrap();
+    prepare(&ledger, &train, ClaimFiles::None);
+    let running = ledger.reserve(&claim("running", &["gpu-1"]), true).unwrap();
+    running.mark_driver_called();
+
+    let (held, total) = ledger.held_claims(10);
+    assert_eq!(total, 3);
+    let short: Vec<_> = held.iter().map(|held| (held.claim.name.as_str(), held.state, held.devices.to_vec())).collect();
+    let expected = [
+        ("running", HeldState::Unfinished, vec![used("gpu-1")]),
+        ("train", HeldState::Prepared, vec![used("gpu-0")]),
+        ("recovered", HeldState::Prepared, vec![used("gpu-9")]),
+    ];
+    assert_eq!(short, expected);
+    let pods = ["pod-0", "pod-1", "pod-2", "pod-3"].map(str::to_owned);
+    assert_eq!(held[1].pods, Pods { names: pods.into(), more: 2 });
+    let since = held[1].since.unwrap();
+    assert!(since >= start);
+    assert_eq!(held[2].since, None, "another process prepared it");
+
+    // A kubelet that restarts prepares again: the claim is prepared since the first time.
+    prepare(&ledger, &train, ClaimFiles::None);
+    prepare(&ledger, &claim("recovered", &["gpu-9"]), ClaimFiles::None);
+    let (held, total) = ledger.held_claims(2);
+    let short: Vec<_> = held.iter().map(|held| (held.claim.name.as_str(), held.since)).collect();
+    assert_eq!((short, total), (vec![("recovered", None), ("train", Some(since))], 3));
+}

@@ -6,13 +6,13 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use crate::server::Routes;
 use drakkar_kubelet_api::registration::registration_client::RegistrationClient;
 use drakkar_kubelet_api::registration::registration_server::RegistrationServer;
 use drakkar_metadata::name::DriverName;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 use tonic::Code;
-use tonic::service::Routes;
 use tonic::transport::{Channel, Endpoint};
 
 use self::kubelet_frames::{Answer, call_get_info};
@@ -39,7 +39,7 @@ fn serve(path: &Path, registration: Registration) -> Server {
 
 fn serve_with(path: &Path, registration: Registration, hooks: CallHooks) -> Server {
     let (listener, file) = listen(path, &driver()).unwrap();
-    Server::start(listener, file, Routes::new(RegistrationServer::new(registration)), hooks).unwrap()
+    Server::start(listener, file, Routes::default().with(RegistrationServer::new(registration)), hooks).unwrap()
 }
 
 async fn client(path: &Path) -> RegistrationClient<Channel> {

@@ -15,9 +15,8 @@ use drakkar_kubelet_api::registration::registration_server::RegistrationServer;
 use drakkar_metadata::name::DriverName;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tonic::service::Routes;
 
-use super::{CallHooks, Server, ServerError};
+use super::{CallHooks, Routes, Server, ServerError};
 use crate::registration::{Registration, RegistrationStatus, SupportedServices};
 use crate::socket::{
     PodUid, SocketError, SocketNameError, Sweep, dra_socket, listen, registration_socket, sweep_plugin_directory,
@@ -103,7 +102,7 @@ impl Endpoints {
             None
         };
         let registration = if settings.register {
-            let routes = Routes::new(RegistrationServer::new(registration));
+            let routes = Routes::default().with(RegistrationServer::new(registration));
             Some(serve(&registration_path, &driver, sweep_registry, routes, settings.registration_hooks).await?)
         } else {
             None

@@ -1,8 +1,7 @@
-//! Middleware between connections and services: turns panics into errors, ends streams when the server drains, runs the
-//! interceptor and counts calls.
+//! Between connections and services: turns panics into errors, ends calls at their deadline and streams when the server drains,
+//! runs the interceptor and counts calls.
 
 use std::any::Any;
-use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,22 +9,25 @@ use std::task::{Context, Poll};
 
 use futures::FutureExt as _;
 use http_body::Frame;
+use hyper::body::Incoming;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::body::Body;
-use tonic::codegen::http::{HeaderMap, Request, Response};
-use tonic::codegen::{BoxFuture, Bytes, Service};
+use tonic::codegen::Bytes;
+use tonic::codegen::http::{HeaderMap, Request, Response, Uri};
 use tonic::{Code, Status};
 
+use super::Routes;
+use super::deadline;
 use crate::error::Panicked;
 use crate::metrics::{Call, Method, Metrics, Version};
 
-/// Services wrapped in the middleware.
+/// Services with the guard around them.
 ///
 /// A handler that panics drops its state as with any early return; only state that the handler shares with others can be
 /// left inconsistent. That is why asserting unwind safety is sound here.
 #[derive(Debug, Clone)]
-pub(super) struct Guard<S> {
-    services: S,
+pub(super) struct Guard {
+    services: Arc<Routes>,
     draining: CancellationToken,
     hooks: CallHooks,
 }
@@ -56,54 +58,44 @@ impl Default for CallHooks {
     }
 }
 
-impl<S> Guard<S> {
+impl Guard {
     /// Wraps services. Streams end when `draining` is cancelled.
-    pub(super) fn new(services: S, draining: CancellationToken, hooks: CallHooks) -> Self {
-        Self { services, draining, hooks }
-    }
-}
-
-impl<S> Service<Request<Body>> for Guard<S>
-where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
-    S::Future: Send + 'static,
-{
-    type Response = Response<GuardedBody>;
-    type Error = Infallible;
-    type Future = BoxFuture<Self::Response, Infallible>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.services.poll_ready(cx)
+    pub(super) fn new(services: Routes, draining: CancellationToken, hooks: CallHooks) -> Self {
+        Self { services: Arc::new(services), draining, hooks }
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let uri = request.uri().clone();
-        let counted = method_of(uri.path()).map(|(method, version)| self.hooks.metrics.call(method, version));
-        let interceptor = self.hooks.interceptor.clone();
-        let call = catch_unwind(AssertUnwindSafe(|| {
-            if let Some(interceptor) = interceptor {
-                interceptor(uri.path(), request.headers())?;
-            }
-            Ok::<_, Status>(self.services.call(request))
-        }));
-        let draining = self.draining.clone();
-        Box::pin(async move {
-            let response = match call {
-                Ok(Ok(call)) => AssertUnwindSafe(call).catch_unwind().await,
-                Ok(Err(refused)) => Ok(Ok(refused.into_http())),
-                Err(panic) => Err(panic),
+    /// Handles a call.
+    pub(super) fn call(
+        &self,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<GuardedBody>> + Send + use<> {
+        let Self { services, draining, hooks } = self.clone();
+        async move {
+            let uri = request.uri().clone();
+            let mut counted = method_of(uri.path()).map(|(method, version)| hooks.metrics.call(method, version));
+            let timeout = deadline::timeout(request.headers());
+            let call = AssertUnwindSafe(async {
+                if let Some(interceptor) = hooks.interceptor
+                    && let Err(refused) = interceptor(uri.path(), request.headers())
+                {
+                    return refused.into_http();
+                }
+                services.call(request).await
+            })
+            .catch_unwind();
+            let called = match timeout {
+                Some(timeout) => tokio::time::timeout(timeout, call).await,
+                None => Ok(call.await),
             };
-            let response = match response {
+            let response = match called {
                 Ok(Ok(response)) => response,
-                Err(panic) => status_of(uri.path(), &*panic).into_http(),
+                Ok(Err(panic)) => status_of(uri.path(), &*panic).into_http(),
+                Err(_elapsed) => Status::deadline_exceeded("the deadline of the call has passed").into_http(),
             };
-            let method = uri.path().to_owned();
-            let mut counted = counted;
             // A response without a body carries its status in the headers.
             count_ended(&mut counted, response.headers());
-            let draining = Box::pin(draining.cancelled_owned());
-            Ok(response.map(|body| GuardedBody { body: Some(body), method, draining, counted }))
-        })
+            response.map(|body| GuardedBody { body: Some(body), uri, draining, drained: None, counted })
+        }
     }
 }
 
@@ -111,8 +103,10 @@ where
 pub(super) struct GuardedBody {
     /// `None` after the body has ended.
     body: Option<Body>,
-    method: String,
-    draining: Pin<Box<WaitForCancellationFutureOwned>>,
+    uri: Uri,
+    draining: CancellationToken,
+    /// Waits for `draining`, once the body has been pending.
+    drained: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     /// The call, until its status is known and counted.
     counted: Option<Call>,
 }
@@ -135,8 +129,13 @@ impl http_body::Body for GuardedBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         match catch_unwind(AssertUnwindSafe(|| Pin::new(body).poll_frame(cx))) {
-            Ok(Poll::Pending) if self.draining.as_mut().poll(cx).is_ready() => {
-                self.end_with(&Status::unavailable("the driver is shutting down"))
+            Ok(Poll::Pending) => {
+                let Self { draining, drained, .. } = &mut *self;
+                let drained = drained.get_or_insert_with(|| Box::pin(draining.clone().cancelled_owned()));
+                match drained.as_mut().poll(cx) {
+                    Poll::Ready(()) => self.end_with(&Status::unavailable("the driver is shutting down")),
+                    Poll::Pending => Poll::Pending,
+                }
             }
             Ok(polled) => {
                 if let Poll::Ready(Some(Ok(frame))) = &polled
@@ -147,7 +146,7 @@ impl http_body::Body for GuardedBody {
                 polled
             }
             Err(panic) => {
-                let status = status_of(&self.method, &*panic);
+                let status = status_of(self.uri.path(), &*panic);
                 self.end_with(&status)
             }
         }

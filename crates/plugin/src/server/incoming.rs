@@ -1,44 +1,82 @@
-//! The connections of a server: how they are accepted and closed.
+//! The connections of a server: how they are accepted, served and closed.
 //!
-//! tonic spawns a task per connection and keeps no handle to it, and after any error it accepts again at once. So errors
-//! are classified here, and each connection ends by itself when its server is closed.
+//! A connection is HTTP/2 by `hyper`, whose requests go straight to the services. tonic's own server has a router and several
+//! layers between them, each with its own boxed future.
 
 use std::convert::Infallible;
 use std::io::{self, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use futures::stream::{self, Stream};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustix::io::Errno;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixListener;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use tonic::transport::server::Connected;
+
+use super::guard::Guard;
 
 /// The delay before accepting again when file descriptors or memory are exhausted.
 const EXHAUSTED_DELAY: Duration = Duration::from_millis(100);
 
-/// Accepts connections until the server is closed or the listener fails permanently; that error is sent to `died`.
-pub(super) fn incoming(
+/// Accepts and serves connections until the server drains or is closed, or the listener fails permanently; that error is sent to
+/// `died`. Returns when all connections have ended.
+pub(super) async fn serve(
     listener: UnixListener,
+    guard: Guard,
+    draining: CancellationToken,
     close: CancellationToken,
     died: oneshot::Sender<io::Error>,
-) -> impl Stream<Item = Result<Connection, Infallible>> + Send {
-    stream::unfold((listener, close, died), |(listener, close, died)| async move {
-        match close.run_until_cancelled(accept(&listener, &close)).await? {
-            Ok(connection) => Some((Ok(connection), (listener, close, died))),
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = accept(&listener, &close) => accepted,
+            () = draining.cancelled() => break,
+            () = close.cancelled() => break,
+            // Frees the memory of connections that have ended.
+            Some(_ended) = connections.join_next() => continue,
+        };
+        match accepted {
+            Ok(connection) => drop(connections.spawn(serve_connection(connection, guard.clone(), draining.clone()))),
             Err(error) => {
                 // The receiver is gone when the server is being stopped.
                 died.send(error).ok();
-                None
+                break;
             }
         }
-    })
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+/// Serves a connection. When the server drains, calls in flight may finish, and no new ones begin.
+async fn serve_connection(connection: Connection, guard: Guard, draining: CancellationToken) {
+    let service = service_fn(move |request| {
+        let answer = guard.call(request);
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    let builder = http2::Builder::new(TokioExecutor::new()).timer(TokioTimer::new()).clone();
+    let mut served = pin!(builder.serve_connection(TokioIo::new(connection), service));
+    let ended = tokio::select! {
+        ended = served.as_mut() => ended,
+        () = draining.cancelled() => {
+            served.as_mut().graceful_shutdown();
+            served.await
+        }
+    };
+    if let Err(error) = ended {
+        // Also a kubelet that is killed, or a client that speaks no HTTP/2.
+        tracing::debug!(%error, "connection ended");
+    }
 }
 
 /// Accepts the next connection. Retries transient errors and returns permanent ones.
@@ -100,12 +138,6 @@ impl Connection {
             }
         }
     }
-}
-
-impl Connected for Connection {
-    type ConnectInfo = ();
-
-    fn connect_info(&self) {}
 }
 
 impl AsyncRead for Connection {

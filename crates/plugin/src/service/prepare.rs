@@ -64,6 +64,8 @@ impl<P: DraPlugin> Service<P> {
         if batch.is_empty() {
             return;
         }
+        // Before the driver is called: it may report from its `prepare`.
+        batch.iter().for_each(|claim| self.reporter.remember(claim));
         // No await between this and the driver's code: a call that is dropped has either called the driver or not.
         reservations.iter().for_each(Reservation::mark_driver_called);
         let outcomes = self.call_driver(Operation::Prepare, || self.plugin.prepare_batch(&batch)).await;

@@ -71,6 +71,7 @@ impl<P: DraPlugin> Service<P> {
     async fn remove(&self, claim: ClaimRef, guards: Arc<[ClaimGuard]>) -> Result<(), ClaimError> {
         let store = self.store.clone();
         let ledger = self.ledger.clone();
+        let reporter = self.reporter.clone();
         let metrics = self.metrics.clone();
         let removed = self.disk.run_brief(move || {
             let timer = metrics.time_metadata(FileWork::Unprepare);
@@ -78,6 +79,7 @@ impl<P: DraPlugin> Service<P> {
             drop(timer);
             if removed.is_ok() {
                 ledger.release(&claim.uid);
+                reporter.forget_known(&claim.uid);
             }
             drop(guards);
             removed

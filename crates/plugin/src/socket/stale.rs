@@ -68,7 +68,8 @@ fn sweep(directory: &Path, is_ours: impl Fn(&str) -> bool) -> Sweep {
     sweep
 }
 
-fn is_registration_socket(name: &str, driver: &DriverName) -> bool {
+/// Whether this is the name of a registration socket of the driver, given by us or by the Go framework.
+pub(crate) fn is_registration_socket(name: &str, driver: &DriverName) -> bool {
     let (stem, ours) = match (name.strip_suffix(REGISTRATION_SUFFIX), name.strip_suffix(GO_REGISTRATION_SUFFIX)) {
         (Some(stem), _) => (stem, true),
         (_, Some(stem)) => (stem, false),
@@ -88,7 +89,7 @@ fn is_registration_socket(name: &str, driver: &DriverName) -> bool {
 }
 
 /// Whether this is the name of a DRA socket in the driver's own directory, given by us or by the Go framework.
-fn is_dra_socket(name: &str) -> bool {
+pub(crate) fn is_dra_socket(name: &str) -> bool {
     let starts = ["dra@", "d@", "dra-"];
     name == "dra.sock" || (name.ends_with(".sock") && starts.iter().any(|start| name.starts_with(start)))
 }

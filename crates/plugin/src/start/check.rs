@@ -80,6 +80,7 @@ impl PluginBuilder {
                 versions,
                 layouts: self.layouts.clone(),
                 boot: String::new(),
+                exclusive: self.pod_uid.is_none(),
             },
             driver,
         })

@@ -1,8 +1,8 @@
 //! Merges pending reports with everything else that this driver has applied to the claim.
 //!
 //! An apply must be complete: fields that a field manager applied before and now omits are removed. So each apply starts
-//! from the current claim and keeps those fields that are ours according to its managed fields. This needs no state of our
-//! own, so a restart loses nothing, and two instances of a driver (in a rolling update, or of a claim that is used on two
+//! from the current claim, read or [known](super::known), and keeps those fields that are ours according to its managed
+//! fields. So a restart loses nothing, and two instances of a driver (in a rolling update, or of a claim that is used on two
 //! nodes) keep each other's entries.
 
 use serde_json::{Map, Value};
@@ -71,6 +71,16 @@ pub(super) fn contains_entries(claim: &Value, driver: &str, entries: &[Value]) -
     entries.iter().all(|entry| live.iter().any(|found| found["driver"] == driver && identity(found) == identity(entry)))
 }
 
+/// Returns the resource version of a claim; empty if it has none.
+pub(super) fn resource_version(claim: &Value) -> &str {
+    claim.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Whether an entry of the managed fields is that of this driver's applies.
+pub(super) fn is_own_manager(entry: &Value, manager: &str) -> bool {
+    entry["manager"] == manager && entry["operation"] == "Apply" && entry["subresource"] == "status"
+}
+
 /// Returns the devices of this driver that are allocated to the claim.
 fn allocated<'a>(claim: &'a Value, driver: &str) -> Vec<AllocatedDevice<'a>> {
     let results = claim.pointer("/status/allocation/devices/results").and_then(Value::as_array);
@@ -113,10 +123,7 @@ fn transition_time(condition: &DeviceCondition, current: Option<&Value>, reporte
 /// Returns the parts of the claim's entries that this field manager has applied.
 fn own_entries(claim: &Value, driver: &str, manager: &str) -> Vec<Value> {
     let managers = claim.pointer("/metadata/managedFields").and_then(Value::as_array);
-    let ours = managers
-        .into_iter()
-        .flatten()
-        .find(|entry| entry["manager"] == manager && entry["operation"] == "Apply" && entry["subresource"] == "status");
+    let ours = managers.into_iter().flatten().find(|entry| is_own_manager(entry, manager));
     let fields = ours.and_then(|entry| entry.pointer("/fieldsV1/f:status/f:devices")).and_then(Value::as_object);
     let live = claim.pointer("/status/devices").and_then(Value::as_array);
     let entries = fields.into_iter().flatten().filter_map(|(key, fields)| {

@@ -1,6 +1,7 @@
 //! Tests of reporting that need no API server.
 
 mod denial;
+mod known;
 mod merge;
 mod queue;
 mod validate;

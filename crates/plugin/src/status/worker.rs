@@ -1,7 +1,9 @@
 //! Delivery of reports: one task, one claim at a time.
 //!
-//! For each claim: read it, [merge](super::merge), apply with the UID and the resource version that were read. If the claim
-//! has changed in between, it is read again, so the changes of other writers cannot get lost.
+//! For each claim: [merge](super::merge) with the claim as it is [known](super::known), apply with its UID and resource
+//! version. That is one request. If the claim is not known or others have changed it since, it is read, and read again if it
+//! changes before the apply: the changes of other writers cannot get lost. A claim that others have changed is also read for
+//! the next report, since they may do so again; once it was as known, it no longer is.
 //!
 //! | event | effect on the reports |
 //! |---|---|
@@ -23,7 +25,8 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::denial::{MissingPermission, Rejection, classify_rejection};
-use super::merge::{MergeError, contains_entries, merge};
+use super::known::{KnownClaim, KnownClaims};
+use super::merge::{MergeError, Merged, contains_entries, merge, resource_version};
 use super::queue::{Delivery, Next, Queue, Report};
 use crate::background::{Background, BackgroundError};
 use crate::claims::{Applied, ClaimSource};
@@ -98,6 +101,7 @@ enum Failure {
 /// The task that delivers reports.
 pub(super) struct Worker {
     pub(super) queue: Arc<Queue>,
+    pub(super) known: Arc<KnownClaims>,
     pub(super) claims: ClaimSource,
     pub(super) driver: String,
     pub(super) manager: String,
@@ -144,43 +148,73 @@ impl Worker {
         }
     }
 
+    /// Applies reports to the claim as it is known, if it is. If that does not do, reads it.
     async fn deliver(&self, delivery: &Delivery) -> Result<(), Failure> {
-        let uid = &delivery.claim.uid;
+        let known = self.known.get(&delivery.claim.uid);
+        let mut is_contended = false;
+        if let Some(KnownClaim { claim, is_contended: false }) = &known {
+            let merged = merge(claim, &self.driver, &self.manager, &delivery.reports);
+            // A device that is not allocated may be allocated by now.
+            if merged.refused.is_empty() {
+                if self.apply(delivery, resource_version(claim), &merged, is_contended).await? {
+                    return Ok(());
+                }
+                is_contended = true;
+            }
+        }
         for _ in 0..MAX_CONFLICTS {
             let claim = self.claims.read(&delivery.claim).await.map_err(classify_read)?;
             let claim = claim.ok_or(Failure::Gone("claim deleted"))?;
             check_claim(&claim, &delivery.claim)?;
-            let merged = merge(&claim, &self.driver, &self.manager, &delivery.reports);
-            for (number, error) in merged.refused {
+            is_contended |= known
+                .as_ref()
+                .is_some_and(|known| known.is_contended && resource_version(&known.claim) != resource_version(&claim));
+            let mut merged = merge(&claim, &self.driver, &self.manager, &delivery.reports);
+            for (number, error) in std::mem::take(&mut merged.refused) {
                 let devices = device_names(delivery.reports.iter().filter(|report| report.number == number));
                 let source = Cause::Merge(error);
                 self.report_error(DeliveryError::Refused { claim: Box::new(delivery.claim.clone()), devices, source });
-                self.queue.complete(uid, &[number], ReportOutcome::Refused);
+                self.queue.complete(&delivery.claim.uid, &[number], ReportOutcome::Refused);
             }
-            if merged.applied.is_empty() {
+            if merged.applied.is_empty()
+                || self.apply(delivery, resource_version(&claim), &merged, is_contended).await?
+            {
                 return Ok(());
             }
-            let version = claim.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default();
-            let applied = self.claims.apply_status(&delivery.claim, &self.manager, version, &merged.devices).await;
-            match applied.map_err(classify)? {
-                Applied::Yes(claim) if contains_entries(&claim, &self.driver, &merged.devices) => {
-                    tracing::debug!(claim = %delivery.claim, devices = merged.applied.len(), "device status reported");
-                    self.queue.complete(uid, &merged.applied, ReportOutcome::Delivered);
-                    return Ok(());
-                }
-                Applied::Yes(_) => return Err(Failure::Permanent(Cause::FieldDropped)),
-                Applied::NoClaim => return Err(Failure::Gone("claim deleted")),
-                Applied::Conflict => {}
-                Applied::Refused(code, status) => {
-                    return Err(match classify_rejection(code, &status, &self.driver) {
-                        Rejection::Denied(permission) => Failure::Denied(permission),
-                        Rejection::Replaced => Failure::Gone("claim replaced by another with the same name"),
-                        Rejection::Invalid { code, message } => Failure::Permanent(Cause::Rejected { code, message }),
-                    });
-                }
-            }
+            is_contended = true;
         }
         Err(Failure::Transient(Cause::Contended))
+    }
+
+    /// Applies the entries of a claim. Returns `false` if it no longer has this resource version.
+    async fn apply(
+        &self,
+        delivery: &Delivery,
+        resource_version: &str,
+        merged: &Merged,
+        is_contended: bool,
+    ) -> Result<bool, Failure> {
+        let Delivery { claim, .. } = delivery;
+        let applied = self.claims.apply_status(claim, &self.manager, resource_version, &merged.devices).await;
+        match applied.map_err(classify)? {
+            Applied::Yes(object) if contains_entries(&object, &self.driver, &merged.devices) => {
+                tracing::debug!(%claim, devices = merged.applied.len(), "device status reported");
+                self.known.insert_applied(&claim.uid, &object, &self.driver, &self.manager, is_contended);
+                self.queue.complete(&claim.uid, &merged.applied, ReportOutcome::Delivered);
+                Ok(true)
+            }
+            Applied::Yes(_) => Err(Failure::Permanent(Cause::FieldDropped)),
+            Applied::NoClaim => Err(Failure::Gone("claim deleted")),
+            Applied::Conflict => {
+                self.known.mark_contended(&claim.uid);
+                Ok(false)
+            }
+            Applied::Refused(code, status) => Err(match classify_rejection(code, &status, &self.driver) {
+                Rejection::Denied(permission) => Failure::Denied(permission),
+                Rejection::Replaced => Failure::Gone("claim replaced by another with the same name"),
+                Rejection::Invalid { code, message } => Failure::Permanent(Cause::Rejected { code, message }),
+            }),
+        }
     }
 
     /// Drops or retries reports that were not delivered, and reports errors to the driver.
@@ -208,6 +242,7 @@ impl Worker {
             }
             Failure::Gone(reason) => {
                 tracing::debug!(claim = %delivery.claim, reason, "device status report dropped");
+                self.known.remove(uid);
                 self.queue.complete(uid, &numbers, ReportOutcome::Dropped);
             }
             Failure::Permanent(source) => {

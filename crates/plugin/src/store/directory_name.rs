@@ -21,7 +21,7 @@ const HASH_BYTES: usize = 16;
 const HASH_TEXT: usize = 2 * HASH_BYTES;
 
 /// Returns the name of a claim's directory.
-pub(super) fn directory_name(namespace: &Namespace, name: &ClaimName) -> String {
+pub(crate) fn directory_name(namespace: &Namespace, name: &ClaimName) -> String {
     claim_directory(namespace, name).unwrap_or_else(|_too_long| {
         let length = NAME_MAX - namespace.as_str().len() - HASH_TEXT - "__".len();
         // A name that does not fit is longer than this, and it is ASCII, so every byte is a character boundary.

@@ -1,19 +1,25 @@
 //! The interface between the store and the file system, through which tests make any call fail or be the last one.
 //!
-//! Every call takes an open directory and the name of one entry in it, and does not follow a symbolic link at that name. A name
-//! is checked to be a single entry: no name from the API can reach another directory, and no link that is planted in our
+//! Every call takes a directory and the name of one entry in it, and does not follow a symbolic link at that name. A name is
+//! checked to be a single entry: no name from the API can reach another directory, and no link that is planted in our
 //! directories is followed out of them.
+//!
+//! A [`Directory`] is open, or a path below an open one, which saves opening and closing it. Nothing below the driver's own
+//! directory is opened through a link: the kernel refuses links anywhere in such a path (`RESOLVE_NO_SYMLINKS`).
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::sync::OnceLock;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, chmodat, fchmod, fstat, mkdirat, openat, renameat, statat, unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, chmodat, fchmod, fstat, mkdirat, openat, openat2,
+    renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -29,9 +35,86 @@ pub(crate) const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 /// runs as root or as the same user.
 pub(crate) const PLUGIN_DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o750);
 
-/// An open directory.
-#[derive(Debug)]
-pub(crate) struct Directory(OwnedFd);
+/// A directory: an open one, or a path below one.
+#[derive(Debug, Clone)]
+pub(crate) struct Directory {
+    /// `None` for a configured path, on which links are followed.
+    open: Option<Arc<OwnedFd>>,
+    /// The path below the open directory; empty for that directory itself.
+    below: PathBuf,
+    /// The directory above the open one, and its name there: what is opened is looked up by name, so that it is where others
+    /// find it, also if another directory has taken the place of the open one.
+    by_name: Option<(Arc<OwnedFd>, PathBuf)>,
+}
+
+impl Directory {
+    fn open(handle: OwnedFd) -> Self {
+        Self { open: Some(Arc::new(handle)), below: PathBuf::new(), by_name: None }
+    }
+
+    /// Returns this directory for keeping it open, as the one that has this name in its parent.
+    pub(crate) fn named(self, parent: &Self, name: Entry<'_>) -> Self {
+        let by_name = parent.open.clone().map(|parent| (parent, PathBuf::from(name.0)));
+        Self { by_name, ..self }
+    }
+
+    /// Returns the directory at a configured path, without opening it: it may be replaced at any time.
+    pub(crate) fn at(path: PathBuf) -> Self {
+        Self { open: None, below: path, by_name: None }
+    }
+
+    /// Returns a directory in this one, without opening it. Makes no system call: whether it exists, and is no link, is found
+    /// out when something in it is opened.
+    pub(crate) fn join(&self, name: Entry<'_>) -> Self {
+        let Self { open, below, by_name } = self;
+        let by_name = by_name.as_ref().map(|(parent, path)| (parent.clone(), path.join(name.0)));
+        Self { open: open.clone(), below: below.join(name.0), by_name }
+    }
+
+    fn handle(&self) -> BorrowedFd<'_> {
+        self.open.as_ref().map_or(CWD, |open| open.as_fd())
+    }
+
+    /// Returns the path of an entry, relative to [`Self::handle`].
+    fn entry<'a>(&self, name: Entry<'a>) -> Cow<'a, Path> {
+        if self.below.as_os_str().is_empty() {
+            return Cow::Borrowed(Path::new(name.0));
+        }
+        Cow::Owned(self.below.join(name.0))
+    }
+
+    /// Opens an entry. Follows no link: not at its name, and below an open directory nowhere.
+    fn open_entry(&self, name: Entry<'_>, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let (handle, path) = match &self.by_name {
+            Some((parent, path)) => (parent.as_fd(), Cow::Owned(path.join(name.0))),
+            None if self.open.is_none() || self.below.as_os_str().is_empty() => {
+                return openat(self.handle(), &*self.entry(name), flags, mode);
+            }
+            None => (self.handle(), self.entry(name)),
+        };
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        match openat2(handle, &*path, flags, mode, resolve) {
+            // Linux before 5.6, or a seccomp filter that does not know the call.
+            Err(Errno::NOSYS | Errno::PERM) => openat(self.walk()?, name.0, flags, mode),
+            opened => opened,
+        }
+    }
+
+    /// Opens the directory one component after the other.
+    fn walk(&self) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let (handle, path) = match &self.by_name {
+            Some((parent, path)) => (parent.as_fd(), path),
+            None => (self.handle(), &self.below),
+        };
+        let mut at = openat(handle, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        for component in path {
+            at = openat(&at, component, flags, Mode::empty())?;
+        }
+        Ok(at)
+    }
+}
 
 /// The name of a single entry of a directory.
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +148,8 @@ pub(crate) trait Files: Send + Sync + 'static {
     fn read(&self, parent: &Directory, name: Entry<'_>) -> io::Result<Vec<u8>>;
     /// Creates a world-readable file; fails if it exists.
     fn create(&self, parent: &Directory, name: Entry<'_>) -> io::Result<File>;
+    /// Makes sure that a new file is world-readable, even if the process has changed its umask.
+    fn check_mode(&self, file: &File) -> io::Result<()>;
     /// Opens an existing file for writing.
     fn open_for_update(&self, parent: &Directory, name: Entry<'_>) -> io::Result<File>;
     /// Locks a file against readers while it is open. Continues without the lock when the budget is spent.
@@ -90,7 +175,7 @@ pub(crate) struct SystemFiles;
 impl Files for SystemFiles {
     fn open_root(&self, path: &Path) -> io::Result<Directory> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Directory(openat(CWD, path, flags, Mode::empty())?))
+        Ok(Directory::open(openat(CWD, path, flags, Mode::empty())?))
     }
 
     fn make_root(&self, path: &Path) -> io::Result<()> {
@@ -98,12 +183,12 @@ impl Files for SystemFiles {
     }
 
     fn open_directory(&self, parent: &Directory, name: Entry<'_>) -> io::Result<Directory> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(Directory(openat(&parent.0, name.0, flags, Mode::empty())?))
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        Ok(Directory::open(parent.open_entry(name, flags, Mode::empty())?))
     }
 
     fn make_directory(&self, parent: &Directory, name: Entry<'_>) -> io::Result<bool> {
-        Ok(make_directory(&parent.0, name.0.as_ref(), DIRECTORY_MODE)?)
+        Ok(make_directory(parent.handle(), &parent.entry(name), DIRECTORY_MODE)?)
     }
 
     fn read(&self, parent: &Directory, name: Entry<'_>) -> io::Result<Vec<u8>> {
@@ -125,13 +210,21 @@ impl Files for SystemFiles {
     }
 
     fn create(&self, parent: &Directory, name: Entry<'_>) -> io::Result<File> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(&parent.0, name.0, flags, FILE_MODE)?;
-        // The umask may have removed permissions that containers need. Reading the mode is much cheaper than setting it.
-        if Mode::from_raw_mode(fstat(&file)?.st_mode) != FILE_MODE {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let file = parent.open_entry(name, flags, FILE_MODE)?;
+        if umask().intersects(FILE_MODE) {
             fchmod(&file, FILE_MODE)?;
         }
         Ok(File::from(file))
+    }
+
+    fn check_mode(&self, file: &File) -> io::Result<()> {
+        // Reading the mode is much cheaper than setting it.
+        if Mode::from_raw_mode(fstat(file)?.st_mode) != FILE_MODE {
+            UMASK.store(ALL_PERMISSIONS, Ordering::Relaxed);
+            fchmod(file, FILE_MODE)?;
+        }
+        Ok(())
     }
 
     fn open_for_update(&self, parent: &Directory, name: Entry<'_>) -> io::Result<File> {
@@ -149,20 +242,28 @@ impl Files for SystemFiles {
     }
 
     fn rename(&self, parent: &Directory, from: Entry<'_>, to: Entry<'_>) -> io::Result<()> {
-        Ok(renameat(&parent.0, from.0, &parent.0, to.0)?)
+        let parent_handle = parent.handle();
+        Ok(renameat(parent_handle, &*parent.entry(from), parent_handle, &*parent.entry(to))?)
     }
 
     fn remove_file(&self, parent: &Directory, name: Entry<'_>) -> io::Result<()> {
-        absent_is_fine(unlinkat(&parent.0, name.0, AtFlags::empty()))
+        absent_is_fine(unlinkat(parent.handle(), &*parent.entry(name), AtFlags::empty()))
     }
 
     fn remove_directory(&self, parent: &Directory, name: Entry<'_>) -> io::Result<()> {
-        absent_is_fine(unlinkat(&parent.0, name.0, AtFlags::REMOVEDIR))
+        absent_is_fine(unlinkat(parent.handle(), &*parent.entry(name), AtFlags::REMOVEDIR))
     }
 
     fn list(&self, directory: &Directory) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in Dir::read_from(directory.0.as_fd())? {
+        let opened;
+        let handle = if directory.below.as_os_str().is_empty() {
+            directory.handle()
+        } else {
+            opened = directory.walk()?;
+            opened.as_fd()
+        };
+        for entry in Dir::read_from(handle)? {
             if let Ok(name) = entry?.file_name().to_str()
                 && name != "."
                 && name != ".."
@@ -175,7 +276,7 @@ impl Files for SystemFiles {
     }
 
     fn exists(&self, parent: &Directory, name: Entry<'_>) -> io::Result<bool> {
-        match statat(&parent.0, name.0, AtFlags::SYMLINK_NOFOLLOW) {
+        match statat(parent.handle(), &*parent.entry(name), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
             Err(errno) => Err(errno.into()),
@@ -186,8 +287,7 @@ impl Files for SystemFiles {
 /// Opens a regular file, and returns it with its size. Refuses anything else: opening a pipe or a device may block or have side
 /// effects.
 fn open_file(parent: &Directory, name: Entry<'_>, access: OFlags) -> io::Result<(File, i64)> {
-    let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = openat(&parent.0, name.0, flags, Mode::empty())?;
+    let file = parent.open_entry(name, access | OFlags::NONBLOCK, Mode::empty())?;
     let status = fstat(&file)?;
     match FileType::from_raw_mode(status.st_mode) {
         FileType::RegularFile => Ok((File::from(file), status.st_size)),
@@ -225,16 +325,23 @@ fn make_directory(parent: impl AsFd, name: &Path, mode: Mode) -> Result<bool, Er
     Ok(true)
 }
 
-/// Returns the process's umask as of the first call. It is cached because reading it takes a system call.
+/// The process's umask as of the first call; [`UNKNOWN`] before. It is cached because reading it takes system calls.
+static UMASK: AtomicU32 = AtomicU32::new(UNKNOWN);
+const UNKNOWN: u32 = u32::MAX;
+/// A umask that removes all permissions: every mode is set explicitly.
+const ALL_PERMISSIONS: u32 = 0o777;
+
 fn umask() -> Mode {
-    static UMASK: OnceLock<Mode> = OnceLock::new();
-    *UMASK.get_or_init(|| {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let digits = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-        let bits = digits.and_then(|digits| u32::from_str_radix(digits.trim(), 8).ok());
-        // If it cannot be read, assume that it removes all permissions.
-        bits.map_or(Mode::RWXU | Mode::RWXG | Mode::RWXO, Mode::from_raw_mode)
-    })
+    let known = UMASK.load(Ordering::Relaxed);
+    if known != UNKNOWN {
+        return Mode::from_raw_mode(known);
+    }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let digits = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    let bits = digits.and_then(|digits| u32::from_str_radix(digits.trim(), 8).ok());
+    let bits = bits.unwrap_or(ALL_PERMISSIONS);
+    UMASK.store(bits, Ordering::Relaxed);
+    Mode::from_raw_mode(bits)
 }
 
 fn absent_is_fine(outcome: Result<(), Errno>) -> io::Result<()> {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{MutexGuard, PoisonError};
 
 use drakkar_client::ClaimRef;
 use drakkar_metadata::name::RequestName;
@@ -12,7 +13,7 @@ use super::lock_budget::LockBudget;
 use super::{Store, StoreError};
 
 /// An open directory, with its path for error messages.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct OpenDirectory {
     pub(super) handle: Directory,
     pub(super) path: PathBuf,
@@ -31,21 +32,39 @@ impl<F: Files> Store<F> {
         self.settings.plugin_directory.join(HOST_SUBDIR)
     }
 
+    /// Opens the directory that contains the directories of all claims, if it exists.
     pub(super) fn open_root(&self, call: StoreCall<'_>) -> Result<Option<OpenDirectory>, StoreError> {
         let path = self.root_path();
         let opened = self.files.open_directory(&self.plugin, call.entry(HOST_SUBDIR, &path)?);
         Ok(call.io("open", &path, absent_is_none(opened))?.map(|handle| OpenDirectory { handle, path }))
     }
 
+    /// Opens the directory that contains the directories of all claims, and creates it if necessary. It is kept open for the
+    /// next calls.
     pub(super) fn make_root(&self, call: StoreCall<'_>) -> Result<OpenDirectory, StoreError> {
-        if let Some(root) = self.open_root(call)? {
-            return Ok(root);
-        }
         let path = self.root_path();
         let name = call.entry(HOST_SUBDIR, &path)?;
-        call.io("create directory", &path, self.files.make_directory(&self.plugin, name))?;
-        let handle = call.io("open", &path, self.files.open_directory(&self.plugin, name))?;
-        Ok(OpenDirectory { handle, path })
+        let handle = match self.open_root(call)? {
+            Some(root) => root.handle,
+            None => {
+                call.io("create directory", &path, self.files.make_directory(&self.plugin, name))?;
+                call.io("open", &path, self.files.open_directory(&self.plugin, name))?
+            }
+        };
+        let root = OpenDirectory { handle: handle.named(&self.plugin, name), path };
+        *self.lock_kept_root() = Some(root.clone());
+        Ok(root)
+    }
+
+    /// Returns the directory that contains the directories of all claims, if an earlier call has kept it open. It may be
+    /// deleted since.
+    pub(super) fn kept_root(&self) -> Option<OpenDirectory> {
+        self.lock_kept_root().clone()
+    }
+
+    fn lock_kept_root(&self) -> MutexGuard<'_, Option<OpenDirectory>> {
+        // Nothing panics while it holds the lock.
+        self.kept_root.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens the directory of a claim, if it exists.
@@ -60,7 +79,7 @@ impl<F: Files> Store<F> {
         Ok(call.io("open", &path, absent_is_none(opened))?.map(|handle| OpenDirectory { handle, path }))
     }
 
-    /// Opens the directory of a claim, creates it if necessary, and returns whether it is new.
+    /// Opens the directory of a claim, creates it if necessary, and returns whether it is new. A new one is not opened.
     pub(super) fn make_claim_directory(
         &self,
         call: StoreCall<'_>,
@@ -70,7 +89,11 @@ impl<F: Files> Store<F> {
         let path = root.path.join(name);
         let entry = call.entry(name, &path)?;
         let is_new = call.io("create directory", &path, self.files.make_directory(&root.handle, entry))?;
-        let handle = call.io("open", &path, self.files.open_directory(&root.handle, entry))?;
+        let handle = if is_new {
+            root.handle.join(entry)
+        } else {
+            call.io("open", &path, self.files.open_directory(&root.handle, entry))?
+        };
         Ok((OpenDirectory { handle, path }, is_new))
     }
 
@@ -98,21 +121,11 @@ impl<F: Files> Store<F> {
         Ok(OpenDirectory { handle: call.io("open", &path, opened)?, path })
     }
 
-    /// Opens the CDI directory, if it exists. It is opened for each call, because it may be deleted and created again at any time.
-    pub(super) fn open_cdi(&self, call: StoreCall<'_>) -> Result<Option<OpenDirectory>, StoreError> {
+    /// Returns the CDI directory. It is never kept open, because it may be deleted and created again at any time; it may not
+    /// exist.
+    pub(super) fn cdi(&self) -> OpenDirectory {
         let path = self.settings.cdi_directory.clone();
-        let opened = self.files.open_root(&path);
-        Ok(call.io("open", &path, absent_is_none(opened))?.map(|handle| OpenDirectory { handle, path }))
-    }
-
-    /// Opens the CDI directory, and creates it if necessary.
-    pub(super) fn make_cdi(&self, call: StoreCall<'_>) -> Result<OpenDirectory, StoreError> {
-        if let Some(cdi) = self.open_cdi(call)? {
-            return Ok(cdi);
-        }
-        let path = self.settings.cdi_directory.clone();
-        call.io("create directory", &path, self.files.make_root(&path))?;
-        Ok(OpenDirectory { handle: call.io("open", &path, self.files.open_root(&path))?, path })
+        OpenDirectory { handle: Directory::at(path.clone()), path }
     }
 }
 

@@ -28,6 +28,13 @@ pub(super) struct Plan {
     record: RequestRecord,
 }
 
+impl Plan {
+    /// Returns the generation of the file before its first update; none if its metadata is delivered later.
+    fn initial_generation(&self, generation: i64) -> Option<i64> {
+        (self.delivery == Delivery::Now).then_some(generation)
+    }
+}
+
 impl<F: Files> Store<F> {
     /// Computes and checks the files of all requests, without writing anything.
     pub(super) fn plan(
@@ -85,6 +92,9 @@ impl<F: Files> Store<F> {
             // The first error is the one to return; what cannot be removed now is removed by the next start.
             let _ = self.remove_specs(call, claim_dir, Some(record));
             let _ = self.remove_claim_directory(call, root, claim_dir, Some(record));
+            self.known.forget(&record.claim.uid);
+        } else {
+            self.known.prepared(&record.claim.uid, !record.devices.is_empty());
         }
         written
     }
@@ -98,6 +108,7 @@ impl<F: Files> Store<F> {
         plans: &BTreeMap<RequestName, Plan>,
         known: &Record,
     ) -> Result<(), StoreError> {
+        self.known.take_prepared(&record.claim.uid);
         for (request, plan) in plans {
             let before = known.requests.get(request);
             let is_trusted = known.boot == self.settings.boot
@@ -118,35 +129,33 @@ impl<F: Files> Store<F> {
                 if let (Some(before), Some(entry)) = (before, record.requests.get_mut(request)) {
                     *entry = before.clone();
                 }
+                self.known.read(&record.claim.uid, request, generation);
                 continue;
             }
-            if plan.delivery == Delivery::Gated
-                && let Some(cdi) = self.open_cdi(call)?
-            {
+            if plan.delivery == Delivery::Gated {
                 // Close the gate again before the file is blanked.
-                self.remove_spec(call, &cdi, &plan.device.file_name())?;
+                self.remove_spec(call, &self.cdi(), &plan.device.file_name())?;
             }
             let next = generation.unwrap_or(0).saturating_add(1);
             self.write_in_place(call, &request_dir, &old, self.initial_bytes(plan, next))?;
+            self.known.written(&record.claim.uid, request, plan.initial_generation(next));
         }
         // Removed before the record is written: while the record names them, recovery finds what a crash leaves.
         for request in known.requests.keys().filter(|request| !plans.contains_key(*request)) {
-            if let Some(cdi) = self.open_cdi(call)? {
-                self.remove_spec(call, &cdi, &self.metadata_device(call.claim, request)?.file_name())?;
-            }
+            self.remove_spec(call, &self.cdi(), &self.metadata_device(call.claim, request)?.file_name())?;
             self.remove_request(call, claim_dir, request.as_str())?;
+            self.known.removed(&record.claim.uid, request.as_str());
         }
-        if record.devices.is_empty()
-            && !known.devices.is_empty()
-            && let Some(cdi) = self.open_cdi(call)?
-        {
-            self.remove_spec(call, &cdi, &self.claim_devices(call.claim)?.file_name())?;
+        if record.devices.is_empty() && !known.devices.is_empty() {
+            self.remove_spec(call, &self.cdi(), &self.claim_devices(call.claim)?.file_name())?;
         }
         if record != *known {
             self.write_record(call, claim_dir, &record)?;
         }
         self.write_claim_spec(call, &record, Presence::Likely)?;
-        self.write_specs(call, plans, &record, Presence::Likely)
+        self.write_specs(call, plans, &record, Presence::Likely)?;
+        self.known.prepared(&record.claim.uid, !record.devices.is_empty());
+        Ok(())
     }
 
     pub(super) fn record(
@@ -175,7 +184,7 @@ impl<F: Files> Store<F> {
         presence: Presence,
     ) -> Result<(), StoreError> {
         let Some((name, spec)) = self.claim_spec(record)? else { return Ok(()) };
-        self.write_spec(call, &self.make_cdi(call)?, &name, &spec, presence)
+        self.write_spec(call, &self.cdi(), &name, &spec, presence)
     }
 
     /// Writes the CDI specs of all requests that are not gated.
@@ -191,7 +200,7 @@ impl<F: Files> Store<F> {
         if ready.peek().is_none() {
             return Ok(());
         }
-        let cdi = self.make_cdi(call)?;
+        let cdi = self.cdi();
         ready.try_for_each(|(_, plan)| self.write_spec(call, &cdi, &plan.device.file_name(), &plan.spec, presence))
     }
 
@@ -206,16 +215,22 @@ impl<F: Files> Store<F> {
         let bytes = self.initial_bytes(plan, 1);
         let path = claim_dir.path.join(request.as_str());
         let name = call.entry(request.as_str(), &path)?;
-        call.io("create directory", &path, self.files.make_directory(&claim_dir.handle, name))?;
-        let request_dir = self.open_existing_request_directory(call, claim_dir, request)?;
+        let is_new = call.io("create directory", &path, self.files.make_directory(&claim_dir.handle, name))?;
+        let request_dir = if is_new {
+            OpenDirectory { handle: claim_dir.handle.join(name), path }
+        } else {
+            self.open_existing_request_directory(call, claim_dir, request)?
+        };
         // Written without a rename: no spec names the file yet, so no container reads it before it is complete.
         let path = request_dir.path.join(HOST_FILE);
         let name = call.entry(HOST_FILE, &path)?;
         let file = call.io("create", &path, self.files.create(&request_dir.handle, name))?;
-        if bytes.is_empty() {
-            return Ok(());
+        call.io("set the mode of", &path, self.files.check_mode(&file))?;
+        if !bytes.is_empty() {
+            call.io("write", &path, self.files.write(&file, &bytes))?;
         }
-        call.io("write", &path, self.files.write(&file, &bytes))
+        self.known.written(&call.claim.uid, request, plan.initial_generation(1));
+        Ok(())
     }
 
     /// Returns the content of a file before its first update: the metadata from the prepare, or nothing if it is delivered

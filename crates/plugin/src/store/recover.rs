@@ -221,7 +221,7 @@ impl<F: Files> Store<F> {
             let Some(claim) = owner_of(&metadata, claim_dir) else { return Ok(None) };
             let call = call.for_claim(&claim);
             let device = self.metadata_device(&claim, &request)?;
-            let Some(cdi) = self.open_cdi(call)? else { return Ok(None) };
+            let cdi = self.cdi();
             let name = device.file_name();
             let path = cdi.path.join(&name);
             if !call.io("stat", &path, self.files.exists(&cdi.handle, call.entry(&name, &path)?))? {
@@ -293,16 +293,16 @@ impl<F: Files> Store<F> {
             let path = request_dir.path.join(&leftover);
             call.io("remove", &path, self.files.remove_file(&request_dir.handle, call.entry(&leftover, &path)?))?;
             let content = self.read_metadata(call, &request_dir)?;
-            let is_complete = is_blank(&content) || generation_of(&content).is_some();
+            let generation = generation_of(&content);
+            self.known.read(&record.claim.uid, request, generation);
+            let is_complete = is_blank(&content) || generation.is_some();
             is_ready = is_complete && !prepared.gated;
         }
         if is_ready {
             let spec = self.cdi_spec(&record.claim, record.pod_claim.as_ref(), &claim_dir.path, &device)?;
-            self.write_spec(call, &self.make_cdi(call)?, &device.file_name(), &spec, Presence::Likely)
-        } else if let Some(cdi) = self.open_cdi(call)? {
-            self.remove_spec(call, &cdi, &device.file_name())
+            self.write_spec(call, &self.cdi(), &device.file_name(), &spec, Presence::Likely)
         } else {
-            Ok(())
+            self.remove_spec(call, &self.cdi(), &device.file_name())
         }
     }
 

@@ -4,6 +4,7 @@ mod edits;
 mod faults;
 mod faulty;
 mod gate;
+mod known;
 mod recovery;
 
 use std::collections::BTreeMap;
@@ -47,6 +48,7 @@ impl Disk {
             versions: Versions::default(),
             layouts: vec![Layout::Kubernetes, Layout::Kep],
             boot: "this boot".into(),
+            exclusive: true,
         }
     }
 
@@ -259,10 +261,55 @@ fn prepare_and_unprepare_make_no_unnecessary_system_calls() {
         files.calls() - before
     };
     store.prepare(&successor(&long_claim()), None, &gpu, &uses(), vec![]).unwrap();
-    // Open the root; create and open two directories; create and write three files; open the CDI directory; rename one.
-    assert_eq!(counted(&|| drop(store.prepare(&claim(), None, &gpu, &uses(), vec![]).unwrap())), 13);
-    // Open the root and two directories; read the record; open the CDI directory; remove three files, two directories.
-    assert_eq!(counted(&|| store.unprepare(&claim()).unwrap()), 10);
+    // Create two directories; create and write three files, check the mode of one, rename one.
+    assert_eq!(counted(&|| drop(store.prepare(&claim(), None, &gpu, &uses(), vec![]).unwrap())), 10);
+    // Open a directory, so that no link is followed; remove three files, two directories.
+    assert_eq!(counted(&|| store.unprepare(&claim()).unwrap()), 6);
+}
+
+/// The directory of all claims is kept open between calls.
+#[test]
+fn a_directory_of_all_claims_that_is_deleted_or_replaced_is_noticed() {
+    let disk = Disk::new();
+    let store = disk.store();
+    let root = disk.path("plugin/dra-device-metadata");
+    for remove in [(|root, _| fs::remove_dir_all(root)) as fn(&Path, &Path) -> io::Result<()>, |root, away| {
+        fs::rename(root, away)?;
+        fs::create_dir(root)
+    }] {
+        store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
+        store.unprepare(&claim()).unwrap();
+        remove(&root, &disk.path("away")).unwrap();
+        store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
+        assert!(disk.seen("gpu").is_some() && disk.has_spec("gpu"), "{:#?}", disk.all());
+        store.unprepare(&claim()).unwrap();
+        assert_eq!(fs::read_dir(&root).unwrap().count(), 0, "{:#?}", disk.all());
+        assert!(!disk.path("away/default_my-claim/gpu/metadata.json").exists());
+    }
+    // Files that are taken away while the claim is prepared.
+    store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
+    fs::remove_dir_all(&root).unwrap();
+    store.unprepare(&claim()).unwrap();
+}
+
+#[test]
+fn an_unprepare_by_the_process_that_prepared_follows_no_link() {
+    for planted in
+        ["dra-device-metadata", "dra-device-metadata/default_my-claim", "dra-device-metadata/default_my-claim/gpu"]
+    {
+        let disk = Disk::new();
+        let store = disk.store();
+        store.prepare(&claim(), None, two_requests(), &uses(), vec![]).unwrap();
+        let place = disk.path("plugin").join(planted);
+        fs::rename(&place, disk.path("outside")).unwrap();
+        let before = disk.all();
+        std::os::unix::fs::symlink(disk.path("outside"), &place).unwrap();
+        let unprepared = store.unprepare(&claim());
+        let outside = |all: &BTreeMap<String, String>| -> Vec<String> {
+            all.keys().filter(|name| name.starts_with("outside")).cloned().collect()
+        };
+        assert_eq!(outside(&disk.all()), outside(&before), "{planted}: {unprepared:?}");
+    }
 }
 
 /// Containers do not run as the driver's user.

@@ -15,7 +15,7 @@ use super::record::{self, Record};
 use super::{Store, StoreError};
 
 /// The file name of the write-ahead copy of an update.
-pub(super) const WRITE_AHEAD_FILE: &str = ".metadata.json.next";
+pub(crate) const WRITE_AHEAD_FILE: &str = ".metadata.json.next";
 
 /// Whether the same spec probably exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,15 @@ pub(super) enum Presence {
     Likely,
     /// It is written without reading it first.
     Unlikely,
+}
+
+/// What [`Store::remove_known`] has removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Removal {
+    /// All of the claim.
+    Complete,
+    /// Nothing, or not all: the claim's directory has to be looked at.
+    Incomplete,
 }
 
 impl<F: Files> Store<F> {
@@ -194,7 +203,13 @@ impl<F: Files> Store<F> {
         if presence == Presence::Likely && self.files.read(&cdi.handle, entry).is_ok_and(|present| present == spec) {
             return Ok(());
         }
-        self.write_atomically(call, cdi, name, spec)
+        match self.write_atomically(call, cdi, name, spec) {
+            Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                call.io("create directory", &cdi.path, self.files.make_root(&cdi.path))?;
+                self.write_atomically(call, cdi, name, spec)
+            }
+            written => written,
+        }
     }
 
     pub(super) fn remove_spec(&self, call: StoreCall<'_>, cdi: &OpenDirectory, name: &str) -> Result<(), StoreError> {
@@ -209,7 +224,7 @@ impl<F: Files> Store<F> {
         claim_dir: &OpenDirectory,
         record: Option<&Record>,
     ) -> Result<(), StoreError> {
-        let Some(cdi) = self.open_cdi(call)? else { return Ok(()) };
+        let cdi = self.cdi();
         if let Some(record) = record {
             if !record.devices.is_empty() {
                 self.remove_spec(call, &cdi, &self.claim_devices(&record.claim)?.file_name())?;
@@ -233,6 +248,51 @@ impl<F: Files> Store<F> {
             }
         }
         Ok(())
+    }
+
+    /// Removes a claim that this process has prepared, without looking at what is there: specs, record, files.
+    ///
+    /// Each request's directory is opened, which follows no link, so nothing is removed elsewhere. Whatever is not as this
+    /// process has left it is left for [`Self::remove_claim_directory`].
+    pub(super) fn remove_known(&self, call: StoreCall<'_>, name: &str) -> Result<Removal, StoreError> {
+        let claim = call.claim;
+        let Some(root) = self.kept_root() else { return Ok(Removal::Incomplete) };
+        let Some((prepared, requests)) = self.known.take_prepared(&claim.uid) else { return Ok(Removal::Incomplete) };
+        let path = root.path.join(name);
+        let claim_entry = call.entry(name, &path)?;
+        let claim_dir = OpenDirectory { handle: root.handle.join(claim_entry), path };
+        let mut opened = Vec::with_capacity(requests.len());
+        for request in &requests {
+            let path = claim_dir.path.join(request.as_str());
+            let entry = call.entry(request.as_str(), &path)?;
+            let Ok(handle) = self.files.open_directory(&claim_dir.handle, entry) else {
+                return Ok(Removal::Incomplete);
+            };
+            opened.push((entry, OpenDirectory { handle, path }));
+        }
+        let cdi = self.cdi();
+        if prepared.has_claim_spec {
+            self.remove_spec(call, &cdi, &self.claim_devices(claim)?.file_name())?;
+        }
+        for request in &requests {
+            self.remove_spec(call, &cdi, &self.metadata_device(claim, request)?.file_name())?;
+        }
+        let path = claim_dir.path.join(record::FILE);
+        let entry = call.entry(record::FILE, &path)?;
+        call.io("remove", &path, self.files.remove_file(&claim_dir.handle, entry))?;
+        for (entry, request_dir) in opened {
+            let path = request_dir.path.join(HOST_FILE);
+            let file = call.entry(HOST_FILE, &path)?;
+            call.io("remove", &path, self.files.remove_file(&request_dir.handle, file))?;
+            match self.files.remove_directory(&claim_dir.handle, entry) {
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => return Ok(Removal::Incomplete),
+                removed => call.io("remove", &request_dir.path, removed)?,
+            }
+        }
+        match self.files.remove_directory(&root.handle, claim_entry) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(Removal::Incomplete),
+            removed => call.io("remove", &claim_dir.path, removed).map(|()| Removal::Complete),
+        }
     }
 
     /// Whether a directory without a record may be a leftover of this claim, and has no files of another claim.

@@ -263,6 +263,19 @@ fn the_tests_that_the_rows_name_exist() {
     assert!(checked > 45, "{checked}");
 }
 
+/// The faults of docs/RELIABILITY.md were tried by tests that exist.
+#[test]
+fn the_tests_of_the_promises_exist() {
+    let page = page("RELIABILITY.md");
+    let names = page.split('`').skip(1).step_by(2);
+    let paths: Vec<&str> =
+        names.filter(|name| ["crates/", "drivers/", "e2e/"].iter().any(|top| name.starts_with(top))).collect();
+    assert!(paths.len() > 20, "{paths:?}");
+    for path in paths {
+        assert!(repository().join(path).exists(), "{path} does not exist");
+    }
+}
+
 #[test]
 fn links_lead_to_existing_files_and_headings() {
     for name in ["driver-authors.md", "go-gaps.md"] {

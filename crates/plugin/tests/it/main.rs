@@ -24,6 +24,7 @@ mod modes;
 mod node;
 mod operations;
 mod prepare;
+mod prometheus;
 mod recorded;
 mod recovery;
 mod rolling;

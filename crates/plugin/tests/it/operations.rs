@@ -49,8 +49,9 @@ async fn a_driver_whose_token_is_refused_is_not_ready_and_says_why() {
     let build = format!(r#"version="{}",driver="{DRIVER}",driver_version="1.2.3""#, env!("CARGO_PKG_VERSION"));
     assert!(metrics.contains(&build), "{metrics}");
     let (_, page) = http_get(address, "/statusz").await;
-    assert!(page.contains("\nVersion: 1.2.3 (drakkar-plugin "), "{page}");
-    assert_eq!(page.matches("\nDriver: ").count(), 1, "{page}");
+    assert!(page.contains("\nBinary version: 1.2.3\n"), "{page}");
+    let (_, page) = http_get(address, "/").await;
+    assert!(page.contains("publish resources") && page.contains("401"), "the last errors: {page}");
     helper.stop().await.unwrap();
 }
 

@@ -56,7 +56,7 @@ fn resources(case: &Case, table: &Table) -> Option<DriverResources> {
     };
     let devices = list(spec.devices)?.into_iter().map(device).collect::<Option<Vec<_>>>()?;
     let counters = PoolSlice { shared_counters: counter_sets(&devices), ..PoolSlice::default() };
-    let slice = PoolSlice { devices, shared_counters: spec.shared_counters.unwrap_or_default() };
+    let slice = PoolSlice { devices: devices.into(), shared_counters: spec.shared_counters.unwrap_or_default() };
     let has_counters = !counters.shared_counters.is_empty();
     let pool = Pool {
         nodes,

@@ -177,7 +177,7 @@ async fn one_device_of_a_thousand_is_one_write() {
     assert_eq!(all, (0..1000).map(|number| format!("gpu-{number}")).collect::<Vec<_>>(), "in order");
 
     let mut changed = gpus(1000);
-    changed.devices[500] = gpu("gpu-500").attribute("model", "m2");
+    changed.devices.set(500, gpu("gpu-500").attribute("model", "m2"));
     let mut more = changed.clone();
     more.devices.insert(300, gpu("late"));
     let mut less = more.clone();
@@ -190,7 +190,7 @@ async fn one_device_of_a_thousand_is_one_write() {
     helper.stop().await.unwrap();
     let helper = cluster.start(&TestDriver::default()).await;
     let mut again = gpus(1000);
-    again.devices[500] = gpu("gpu-500").attribute("model", "m2");
+    again.devices.set(500, gpu("gpu-500").attribute("model", "m2"));
     again.devices.insert(300, gpu("late"));
     again.devices.remove(700);
     publish(&helper, resources(again)).await;
@@ -271,7 +271,7 @@ async fn the_first_taint_writes_all_slices_and_further_ones_write_one() {
     let tainted = |sick: &[usize]| {
         let mut pool = gpus(300);
         for number in sick {
-            pool.devices[*number] = gpu(&format!("gpu-{number}")).taint("a", "", "NoSchedule");
+            pool.devices.set(*number, gpu(&format!("gpu-{number}")).taint("a", "", "NoSchedule"));
         }
         resources(pool)
     };

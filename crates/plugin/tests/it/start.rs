@@ -471,7 +471,7 @@ mod flags {
         plugin: Flags,
     }
 
-    const ALL: [(&str, &str); 12] = [
+    const ALL: [(&str, &str); 13] = [
         ("--enable-device-metadata", "ENABLE_DEVICE_METADATA"),
         ("--metadata-versions", "METADATA_VERSIONS"),
         ("--metadata-layout", "METADATA_LAYOUT"),
@@ -481,6 +481,7 @@ mod flags {
         ("--node-uid", "NODE_UID"),
         ("--pod-uid", "POD_UID"),
         ("--http-endpoint", "HTTP_ENDPOINT"),
+        ("--http-details", "HTTP_DETAILS"),
         ("--kubeconfig", "KUBECONFIG"),
         ("--verbose", "VERBOSE"),
         ("--log-format", "LOG_FORMAT"),
@@ -675,6 +676,14 @@ async fn the_http_endpoint_has_health_metrics_and_status() {
         assert!(page.contains(expected), "{expected} in {page}");
     }
     assert!(!page.contains("train"), "the page names a claim: {page}");
+    let (status, page) = http_get(address, "/").await;
+    assert_eq!(status, 200);
+    for expected in [DRIVER, "node-7", "default/train", "gpu: generation 1", "default/unknown"] {
+        assert!(page.contains(expected), "{expected} in {page}");
+    }
+    let (status, flags) = http_get(address, "/flagz").await;
+    assert_eq!(status, 200);
+    assert!(flags.contains("\nenable-device-metadata=true\n") && flags.contains("\nnode-name=node-7\n"), "{flags}");
     helper.stop().await.unwrap();
     assert!(tokio::net::TcpStream::connect(address).await.is_err(), "the endpoint is still open");
 }

@@ -1,5 +1,7 @@
 //! Device status reports over HTTP, to an API server with server-side apply and authorization.
 
+mod known_claims;
+
 use std::time::Duration;
 
 use drakkar_node::api::DraVersion;

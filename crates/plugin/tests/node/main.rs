@@ -7,5 +7,6 @@ mod handles;
 mod kep;
 mod kubelet;
 mod leftovers;
+mod screenshots;
 mod support;
 mod usage;

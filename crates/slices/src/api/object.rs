@@ -2,17 +2,17 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use drakkar_client::{DraVersion, from_v1};
-use k8s_openapi::api::resource::v1::ResourceSliceSpec;
+use k8s_openapi::api::resource::v1::{Device, ResourceSliceSpec};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::super::content::{EncodedDevice, SliceHeader, TaintTime};
-use super::super::stored::{ForeignMetadata, StoredSlice, read_device};
+use super::super::content::{SliceHeader, TaintTime};
+use super::super::slice_devices::SliceDevices;
+use super::super::stored::{ForeignMetadata, StoredSlice};
 
 /// The node that owns the slices: Kubernetes deletes them with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(in super::super) struct SliceObject<'a> {
     pub(in super::super) count: usize,
     pub(in super::super) node: Option<&'a str>,
     pub(in super::super) header: &'a SliceHeader,
-    pub(in super::super) devices: &'a [Arc<EncodedDevice>],
+    pub(in super::super) devices: &'a SliceDevices,
     /// The known times of taints by device.
     pub(in super::super) taints: &'a HashMap<String, Vec<TaintTime>>,
 }
@@ -74,8 +74,8 @@ struct Spec<'a> {
     node_name: Option<&'a str>,
     #[serde(flatten)]
     header: &'a SliceHeader,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    devices: Vec<Cow<'a, RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    devices: Option<Cow<'a, RawValue>>,
 }
 
 #[derive(Serialize)]
@@ -92,7 +92,7 @@ impl SliceObject<'_> {
         let owner_references = self.owner.iter().map(|owner| {
             json!({"apiVersion": "v1", "kind": "Node", "name": owner.name, "uid": owner.uid, "controller": true})
         });
-        let devices = self.devices.iter().map(|device| self.device(device)).collect::<Result<_, _>>()?;
+        let devices = if self.devices.len() > 0 { Some(self.devices()?) } else { None };
         let object = Object {
             api_version: self.version.api_version(),
             kind: "ResourceSlice",
@@ -120,29 +120,29 @@ impl SliceObject<'_> {
         serde_json::to_vec(&object)
     }
 
-    /// Returns a device as JSON. Taints without a time get the known one, or an update would reset it.
-    fn device<'a>(&self, encoded: &'a EncodedDevice) -> Result<Cow<'a, RawValue>, serde_json::Error> {
-        let known = self.taints.get(&*encoded.name).map_or(&[][..], Vec::as_slice);
-        let lacks_time = |taint: &TaintTime| taint.added.is_none() && time_of(known, taint).is_some();
-        let is_timed = encoded.taints.iter().any(lacks_time);
-        if !is_timed {
-            return Ok(Cow::Borrowed(&encoded.json));
+    /// Returns the devices as JSON. Taints without a time get the known one, or an update would reset it.
+    fn devices(&self) -> Result<Cow<'_, RawValue>, serde_json::Error> {
+        let known_time = |(device, taint): &(usize, TaintTime)| {
+            let known = self.taints.get(self.devices.name(*device))?;
+            if taint.added.is_none() { time_of(known, taint) } else { None }
+        };
+        let mut times = self.devices.taints().iter().map(known_time);
+        if !times.clone().any(|time| time.is_some()) {
+            return serde_json::from_str::<&RawValue>(self.devices.json()).map(Cow::Borrowed);
         }
-        let mut device: Value = serde_json::from_str(encoded.json.get())?;
-        if let Some(taints) = device.get_mut("taints").and_then(Value::as_array_mut) {
-            for (json, taint) in taints.iter_mut().zip(&encoded.taints) {
-                if let (None, Some(time)) = (taint.added, time_of(known, taint)) {
-                    json["timeAdded"] = Value::String(time);
-                }
+        let mut devices: Vec<Value> = serde_json::from_str(self.devices.json())?;
+        let taints = devices.iter_mut().filter_map(|device| device.get_mut("taints")?.as_array_mut()).flatten();
+        for (taint, time) in taints.zip(times.by_ref()) {
+            if let Some(time) = time {
+                taint["timeAdded"] = Value::String(time);
             }
         }
-        serde_json::value::to_raw_value(&device).map(Cow::Owned)
+        serde_json::value::to_raw_value(&devices).map(Cow::Owned)
     }
 
     /// Returns the spec that is sent, as the API's type.
     pub(in super::super) fn spec(&self) -> Result<ResourceSliceSpec, serde_json::Error> {
-        let devices =
-            self.devices.iter().map(|device| read_device(device.json.get())).collect::<Result<Vec<_>, _>>()?;
+        let devices: Vec<Device> = serde_json::from_str(self.devices.json())?;
         Ok(ResourceSliceSpec {
             devices: (!devices.is_empty()).then_some(devices),
             node_selector: self.header.node_selector.clone(),

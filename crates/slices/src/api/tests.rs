@@ -10,8 +10,10 @@ use http::{Request, header};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 
-use super::super::content::{EncodedDevice, SliceHeader};
+use super::super::content::{DeviceFacts, SliceHeader};
+use super::super::devices::encoded;
 use super::super::resources::PublishedDevice;
+use super::super::slice_devices::{Row, SliceDevices};
 use super::*;
 
 /// A server that refuses some requests, and its log.
@@ -97,6 +99,9 @@ fn writable(accepts: &'static [&'static str], version: DraVersion) -> (Api, Sent
     let service = tower::service_fn(move |request: Request<Body>| {
         let seen = seen.clone();
         async move {
+            if request.method() == Method::GET {
+                return Ok::<_, Infallible>(Response::new(Body::from(events().into_bytes())));
+            }
             let media = request.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned();
             let body = request.into_body().collect().await.unwrap().to_bytes();
             let is_accepted = accepts.contains(&media.as_str());
@@ -118,10 +123,23 @@ fn writable(accepts: &'static [&'static str], version: DraVersion) -> (Api, Sent
     (api, log)
 }
 
+/// The events of a slice that is created, changed by another client, and changed back.
+fn events() -> String {
+    let event = |version: &str| {
+        let metadata = json!({"name": "new", "uid": "u", "resourceVersion": version});
+        let pool = json!({"name": "p", "generation": 1, "resourceSliceCount": 1});
+        json!({"type": "MODIFIED", "object": {"metadata": metadata, "spec": {"driver": "d", "pool": pool}}})
+    };
+    format!("{}\n{}\n{}\n", event("7"), event("8"), event("7"))
+}
+
 async fn create(api: &Api) {
     let header = SliceHeader::default();
     let taints = HashMap::new();
-    let device = EncodedDevice::new(PublishedDevice::new("gpu-0").attribute("model", "m"), None).unwrap();
+    let device = PublishedDevice::new("gpu-0").attribute("model", "m");
+    let text = encoded(&device);
+    let (facts, _) = DeviceFacts::of(device).unwrap();
+    let devices = SliceDevices::new(Row { texts: &[&text], facts: &[facts], taints: &[], first: 0 });
     let object = SliceObject {
         version: api.version(),
         target: Err("new-".to_owned()),
@@ -132,11 +150,11 @@ async fn create(api: &Api) {
         count: 1,
         node: Some("n"),
         header: &header,
-        devices: &[device],
+        devices: &devices,
         taints: &taints,
     };
     let (stored, _) = api.create(&object).await.unwrap();
-    assert_eq!((stored.name.as_str(), &*stored.devices), ("new", &["gpu-0".into()][..]));
+    assert_eq!((stored.name.as_str(), stored.devices.names().collect::<Vec<_>>()), ("new", vec!["gpu-0"]));
 }
 
 #[tokio::test]
@@ -167,4 +185,28 @@ async fn v1beta1_is_sent_as_json() {
     let log = log.lock().unwrap();
     let [(_, slice)] = log.as_slice() else { panic!("{log:?}") };
     assert_eq!(slice["spec"]["devices"][0]["basic"]["attributes"]["model"], json!({"string": "m"}));
+}
+
+/// The watch repeats every write, with all devices of the slice.
+#[tokio::test]
+async fn an_event_that_repeats_a_write_is_an_echo_and_no_other_is() {
+    let (api, _) = writable(&[protobuf::MEDIA_TYPE], DraVersion::V1);
+    let next = async || {
+        let mut watch = api.watch("6", Duration::from_secs(5)).await.unwrap();
+        let mut seen = Vec::new();
+        while let Some(event) = watch.next().await.unwrap() {
+            seen.push(match event {
+                Event::Echo(version) => format!("echo {version}"),
+                Event::Applied(slice) => slice.resource_version.clone(),
+                other => panic!("{other:?}"),
+            });
+        }
+        seen
+    };
+    assert_eq!(next().await, ["7", "8", "7"], "nothing was written");
+    create(&api).await;
+    assert_eq!(next().await, ["echo 7", "8", "7"], "an echo comes once");
+    create(&api).await;
+    api.list(&Freshness::Now).await.unwrap_err();
+    assert_eq!(next().await, ["7", "8", "7"], "after a list, events are decoded");
 }

@@ -1,5 +1,7 @@
 //! The events of a watch: one JSON object per line.
 
+use std::sync::Arc;
+
 use drakkar_client::{ApiError, DraVersion, Server};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
@@ -7,6 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::super::stored::StoredSlice;
+use super::echoes::Echoes;
 
 /// The longest line: larger than any object that an API server stores.
 const MAX_LINE: usize = 16 * 1024 * 1024;
@@ -20,6 +23,8 @@ pub(in super::super) enum Event {
     Deleted(Box<StoredSlice>),
     /// There were no other events up to this resource version.
     Bookmark(String),
+    /// A slice was written by this process, with this resource version. Its state is that of the answer to the write.
+    Echo(String),
     /// The server ends the watch.
     Error { code: u16, message: String },
 }
@@ -29,6 +34,7 @@ pub(in super::super) struct WatchStream {
     body: Body,
     version: DraVersion,
     server: Server,
+    echoes: Arc<Echoes>,
     buffer: Vec<u8>,
     /// The length of the part of the buffer that is known to have no line break.
     searched: usize,
@@ -52,6 +58,21 @@ struct BookmarkMetadata {
     resource_version: String,
 }
 
+/// The metadata of a slice, by which an echo is recognized without a look at its devices.
+#[derive(Deserialize)]
+struct Written {
+    metadata: WrittenMetadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenMetadata {
+    #[serde(default)]
+    uid: String,
+    #[serde(default)]
+    resource_version: String,
+}
+
 #[derive(Deserialize)]
 struct ErrorObject {
     #[serde(default)]
@@ -61,8 +82,8 @@ struct ErrorObject {
 }
 
 impl WatchStream {
-    pub(super) fn new(body: Body, version: DraVersion, server: Server) -> Self {
-        Self { body, version, server, buffer: Vec::new(), searched: 0 }
+    pub(super) fn new(body: Body, version: DraVersion, server: Server, echoes: Arc<Echoes>) -> Self {
+        Self { body, version, server, echoes, buffer: Vec::new(), searched: 0 }
     }
 
     /// Returns the next event, or `None` at the end of the watch.
@@ -70,7 +91,7 @@ impl WatchStream {
         loop {
             if let Some(end) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
                 let end = self.searched + end;
-                let event = read(&self.buffer[..end], self.version).map_err(ApiError::Decode);
+                let event = read(&self.buffer[..end], self.version, &self.echoes).map_err(ApiError::Decode);
                 self.buffer.drain(..=end);
                 self.searched = 0;
                 return event.map(Some);
@@ -92,12 +113,22 @@ impl WatchStream {
     }
 }
 
-fn read(line: &[u8], version: DraVersion) -> Result<Event, serde_json::Error> {
+fn read(line: &[u8], version: DraVersion, echoes: &Echoes) -> Result<Event, serde_json::Error> {
     let Line { r#type, object } = serde_json::from_slice(line)?;
     let object = object.get().as_bytes();
     Ok(match r#type.as_str() {
-        "ADDED" | "MODIFIED" => Event::Applied(Box::new(StoredSlice::read(object, version)?)),
-        "DELETED" => Event::Deleted(Box::new(StoredSlice::read(object, version)?)),
+        "ADDED" | "MODIFIED" => {
+            let Written { metadata } = serde_json::from_slice(object)?;
+            if echoes.take(&metadata.uid, &metadata.resource_version) {
+                return Ok(Event::Echo(metadata.resource_version));
+            }
+            Event::Applied(Box::new(StoredSlice::read(object, version)?))
+        }
+        "DELETED" => {
+            let slice = StoredSlice::read(object, version)?;
+            echoes.forget(&slice.uid);
+            Event::Deleted(Box::new(slice))
+        }
         "BOOKMARK" => Event::Bookmark(serde_json::from_slice::<BookmarkObject>(object)?.metadata.resource_version),
         _ => {
             let ErrorObject { code, message } = serde_json::from_slice(object)?;

@@ -8,19 +8,18 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::*;
-use crate::desired::ValidatedPool;
 use crate::resources::{Pool, PoolSlice, PublishedDevice};
 use crate::validate::ValidationContext;
 
 /// Slices with one device each, whose attribute has this value.
 fn desired(contents: &[i64], generation: i64) -> DesiredPool {
     let slices = contents.iter().enumerate().map(|(index, content)| PoolSlice {
-        devices: vec![PublishedDevice::new(format!("d{index}")).attribute("content", *content)],
+        devices: vec![PublishedDevice::new(format!("d{index}")).attribute("content", *content)].into(),
         ..PoolSlice::default()
     });
     let pool = Pool { slices: slices.collect(), generation, ..Pool::default() };
     let context = ValidationContext { driver: "gpu.example.com", is_on_node: true, is_single_pool: false };
-    ValidatedPool::new("pool", pool, context, None).unwrap().split(|_| None, 0).unwrap()
+    DesiredPool::new("pool", pool, None, context, None).unwrap()
 }
 
 /// A slice that the API server stores.
@@ -152,8 +151,7 @@ fn taint_times_that_differ_by_more_than_a_second_are_written(
     };
     let device = PublishedDevice { taints: taint(ours), ..PublishedDevice::new("d0") };
     let context = ValidationContext { driver: "d", is_on_node: true, is_single_pool: false };
-    let desired =
-        ValidatedPool::new("pool", Pool::default().device(device), context, None).unwrap().split(|_| None, 0).unwrap();
+    let desired = DesiredPool::new("pool", Pool::default().device(device), None, context, None).unwrap();
     let object = json!({
         "metadata": {"name": named(0, "a"), "uid": "u", "resourceVersion": "1"},
         "spec": {"driver": "d", "pool": {"name": "pool", "generation": 1, "resourceSliceCount": 1},

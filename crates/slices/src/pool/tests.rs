@@ -14,10 +14,14 @@ use crate::validate::ValidationContext;
 const CONTEXT: ValidationContext<'static> =
     ValidationContext { driver: "gpu.example.com", is_on_node: true, is_single_pool: false };
 
-fn validated(devices: usize, attribute: i64) -> ValidatedPool {
+fn validated(devices: usize, attribute: i64) -> Arc<DesiredPool> {
     let device = |number| PublishedDevice::new(format!("d{number}")).attribute("a", attribute).taint("k", "", "None");
     let pool = Pool { devices_per_slice: Some(1), ..Pool::default().devices((0..devices).map(device)) };
-    ValidatedPool::new("pool", pool, CONTEXT, None).unwrap()
+    desired(pool)
+}
+
+fn desired(pool: Pool) -> Arc<DesiredPool> {
+    Arc::new(DesiredPool::new("pool", pool, None, CONTEXT, None).unwrap())
 }
 
 fn stored(index: usize, uid: &str, version: u64, generation: i64) -> StoredSlice {
@@ -126,7 +130,7 @@ async fn an_invalid_version_is_the_error_again_after_other_errors_have_passed() 
 #[tokio::test(start_paused = true)]
 async fn a_slice_that_never_lost_fields_says_nothing_about_the_others() {
     let mut state = dropped();
-    let other = validated(1, 7).split(|_| None, 0).unwrap().slices[0].digest;
+    let other = validated(1, 7).slices[0].digest;
     state.record_kept(other);
     assert_eq!((state.is_pending(), state.plan_writes(1).unwrap().len()), (false, 0));
 }
@@ -220,6 +224,6 @@ async fn taint_times_are_remembered_as_long_as_the_taint_is_desired() {
     state.set_desired(Some(validated(1, 2))).unwrap();
     assert_eq!(state.taints()["d0"].len(), 1);
     let healthy = Pool::default().device(PublishedDevice::new("d0"));
-    state.set_desired(Some(ValidatedPool::new("pool", healthy, CONTEXT, None).unwrap())).unwrap();
+    state.set_desired(Some(desired(healthy))).unwrap();
     assert!(state.taints().is_empty());
 }

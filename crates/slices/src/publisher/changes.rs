@@ -69,7 +69,7 @@ impl PublisherTask {
         }
         if let Listing::First { published } = before {
             self.join_election();
-            self.set_desired(published);
+            self.set_desired(published, true);
         }
     }
 

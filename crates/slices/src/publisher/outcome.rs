@@ -1,12 +1,13 @@
 //! Outcomes of writes: what is recorded, what is reported, and when to retry.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use drakkar_client::Backoff;
 use tokio::time::Instant;
 
 use super::super::PublishError;
-use super::super::overview::{self, Counts, Summary};
+use super::super::overview::{self, Counts, StoredPool, Summary};
 use super::super::pending::PublishStatus;
 use super::super::pool::PoolState;
 use super::super::write::{Permission, WriteOutcome, explain};
@@ -102,6 +103,7 @@ impl PublisherTask {
             // Permanent.
             PublishError::Invalid { .. }
             | PublishError::OtherPool { .. }
+            | PublishError::UnknownPool { .. }
             | PublishError::Stopped
             | PublishError::Panicked(_)
             | PublishError::Encode { .. } => None,
@@ -159,6 +161,7 @@ impl PublisherTask {
             counts,
             last_error: self.last_error,
             failures: self.failures.map(|failures| (failures.since, failures.tries)),
+            stored: Arc::new(self.pools.iter().map(|(name, state)| (name.clone(), stored(state))).collect()),
         };
         if status == PublishStatus::Published && self.logged != Some(summary.counts) {
             let Counts { pools, devices, slices, .. } = summary.counts;
@@ -166,5 +169,14 @@ impl PublisherTask {
             self.logged = Some(summary.counts);
         }
         self.pending.report(status, summary);
+    }
+}
+
+/// Returns what the API server stores of a pool.
+fn stored(state: &PoolState) -> StoredPool {
+    StoredPool {
+        slices: state.stored.len(),
+        generation: state.stored.iter().map(|slice| slice.generation).max().unwrap_or(0),
+        problem: state.error().map(overview::kind),
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod failures;
+mod updates;
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -19,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::time::advance;
 
 use super::super::pending::PublishStatus;
-use super::super::resources::PublishedDevice;
+use super::super::resources::{DriverResources, PublishedDevice};
 use super::*;
 
 /// An API server with slices. A watch sends the events before it began, and is silent then.
@@ -134,7 +135,7 @@ impl Server {
 /// A running task.
 struct Running {
     handle: ResourcePublisher,
-    pending: Arc<PendingPublish>,
+    overview: Overview,
     /// The number of times that the task was polled.
     polls: Arc<AtomicUsize>,
     directory: tempfile::TempDir,
@@ -155,8 +156,9 @@ impl Running {
             .generations_file(directory.path().join(crate::GENERATIONS_FILE));
         let pending = Arc::new(PendingPublish::default());
         let handle = ResourcePublisher::new(pending.clone(), None);
-        let (index, _) = watch::channel(None);
-        let mut task = Box::pin(run(DraClient::new(server.client()), config, observer, pending.clone(), index));
+        let (index, published) = watch::channel(None);
+        let overview = Overview::new(pending.clone(), published);
+        let mut task = Box::pin(run(DraClient::new(server.client()), config, observer, pending, index));
         let polls = Arc::new(AtomicUsize::new(0));
         let counter = polls.clone();
         let counted = poll_fn(move |context| {
@@ -164,7 +166,7 @@ impl Running {
             task.as_mut().poll(context)
         });
         let task = AbortOnDropHandle::new(tokio::spawn(counted));
-        Self { handle, pending, polls, directory, _task: task }
+        Self { handle, overview, polls, directory, _task: task }
     }
 
     async fn publish(&self, pool: Pool) {

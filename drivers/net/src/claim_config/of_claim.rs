@@ -47,14 +47,13 @@ impl ClaimConfig {
 /// Returns the path of parameters in the object that has them. The scheduler copies the entries of classes and of the claim
 /// into one list, in order, so that their place among those of the same source is their place in the class or claim.
 fn path_of(claim: &Claim, source: ParameterSource, value: &serde_json::Value) -> String {
-    let status = claim.object().status.as_ref().and_then(|status| status.allocation.as_ref()?.devices.as_ref());
-    let entries = status.and_then(|devices| devices.config.as_deref()).unwrap_or_default();
+    let entries: Vec<_> = claim.configurations().collect();
     let is_this = |entry: &DeviceAllocationConfiguration| {
         entry.opaque.as_ref().is_some_and(|opaque| std::ptr::eq(&raw const opaque.parameters.0, value))
     };
-    let Some(position) = entries.iter().position(is_this) else { return "opaque.parameters".to_owned() };
-    let entry = &entries[position];
-    let is_before = |other: &&DeviceAllocationConfiguration| match source {
+    let Some(position) = entries.iter().position(|entry| is_this(entry)) else { return "opaque.parameters".to_owned() };
+    let entry = entries[position];
+    let is_before = |other: &&&DeviceAllocationConfiguration| match source {
         ParameterSource::Class => other.source == entry.source && other.requests == entry.requests,
         ParameterSource::Claim => other.source == entry.source,
     };

@@ -122,7 +122,7 @@ fn a_shared_interface_has_a_capacity_of_which_each_claim_takes_one() {
     let plan = plan(&inventory, "- match: {names: [eth0]}\n  share: {kind: macvlan, max: 8}\n- match: {names: [eth1]}");
     let resources = plan.resources("node-1");
     resources.validate().unwrap();
-    let devices = &resources.pools["node-1"].devices;
+    let devices: Vec<_> = resources.pools["node-1"].devices.iter().collect();
     assert!(devices[0].allow_multiple_allocations && !devices[1].allow_multiple_allocations);
     let shares = &devices[0].capacity[SHARES];
     let policy = shares.request_policy.as_ref().unwrap();

@@ -110,7 +110,7 @@ impl Cluster {
     pub(crate) fn devices(&self) -> Vec<String> {
         let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         let pool = published.last().and_then(|resources| resources.pools.get("node-1"));
-        pool.iter().flat_map(|pool| &pool.devices).map(|device| device.name.clone()).collect()
+        pool.iter().flat_map(|pool| &pool.devices).map(|device| device.name).collect()
     }
 
     pub(crate) fn publications(&self) -> usize {

@@ -4,6 +4,7 @@ use drakkar_net::DRIVER_NAME;
 use drakkar_node::assert_eventually;
 use serde_json::json;
 
+use crate::promtool::check_metrics;
 use crate::support::{Bench, in_pod, metadata, talk};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -113,6 +114,7 @@ async fn metrics_and_readiness_follow_the_runtime() {
     ] {
         assert!(metrics.contains(line), "{line} is not in {metrics}");
     }
+    check_metrics(metrics.split_once("\r\n\r\n").unwrap().1);
     bench.node.nri().unwrap().stop().await.unwrap();
     assert_eventually!(bench.page("/readyz").await.contains("the container runtime is not connected"));
     bench.node.nri().unwrap().start().unwrap();

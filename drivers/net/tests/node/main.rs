@@ -6,10 +6,17 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
+mod dashboard;
 mod examples;
 mod faults;
 mod file;
+#[path = "../../../../crates/cli/tests/it/soak/growth.rs"]
+mod growth;
 mod guide;
+mod health;
 mod life;
 mod program;
+#[path = "../../../../crates/plugin/tests/it/prometheus/promtool.rs"]
+mod promtool;
+mod soak;
 mod support;

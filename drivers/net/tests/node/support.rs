@@ -70,6 +70,13 @@ impl Host {
         self.connection.lock().unwrap().link_by_name(name).unwrap()
     }
 
+    /// Changes an interface of the host.
+    pub fn change(&self, name: &str, change: &LinkChange<'_>) {
+        let mut connection = self.connection.lock().unwrap();
+        let link = connection.link_by_name(name).unwrap().unwrap();
+        connection.change_link(&link, change).unwrap();
+    }
+
     /// Connects a cable to another host, which has an address. Returns the hardware address of that host.
     pub fn connect_host(&self, cable: &str, address: &str) -> String {
         let mut connection = self.connection.lock().unwrap();
@@ -203,7 +210,7 @@ impl Bench {
     /// Returns a page of the driver's HTTP endpoint.
     pub async fn page(&self, path: &str) -> String {
         let address = self.driver.as_ref().unwrap().helper().http_address().unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         let read = move || {
             let mut stream = TcpStream::connect(address).unwrap();
             stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();

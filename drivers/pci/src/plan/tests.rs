@@ -685,7 +685,7 @@ mod held {
         bench.simulation.remove_device("0000:65:00.0".parse().unwrap()).unwrap();
         assert_eq!(taint(bench.plan()), Some(Taint::Gone));
         let resources = bench.plan().resources("node-1");
-        let taint_of_slice = resources.pools["node-1"].devices[0].taints[0].clone();
+        let taint_of_slice = resources.pools["node-1"].devices.get(0).unwrap().taints[0].clone();
         assert_eq!((taint_of_slice.key.as_str(), taint_of_slice.effect.as_str()), (GONE, "NoExecute"));
         let description: Description = serde_saphyr::from_str(ONE_GPU).unwrap();
         bench.simulation.add_device(&description.devices[0]).unwrap();

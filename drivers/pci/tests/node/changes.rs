@@ -4,6 +4,7 @@ use drakkar_node::assert_eventually;
 use drakkar_pci::{GONE, UNSELECTED};
 use drakkar_sysfs::simulation::Device;
 
+use crate::promtool::check_metrics;
 use crate::support::{Bench, RULES, by};
 
 const GPU: &str = "pci-0000-65-00-0";
@@ -51,6 +52,7 @@ async fn a_new_configuration_is_published_and_an_invalid_one_is_not() {
     let bench = Bench::start().await;
     assert_eventually!(bench.device(GPU).await.is_some());
     assert_eq!(bench.metric("drakkar_pci_config_valid ").await.as_deref(), Some("1"));
+    check_metrics(&bench.metrics().await);
     bench.write_config("kind: Nonsense\n");
     assert_eventually!(bench.metric("drakkar_pci_config_valid ").await.as_deref() == Some("0"));
     assert!(bench.device(GPU).await.is_some(), "the old configuration stays in use");

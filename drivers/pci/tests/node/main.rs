@@ -7,5 +7,7 @@ mod example;
 mod faults;
 mod guide;
 mod life;
+#[path = "../../../../crates/plugin/tests/it/prometheus/promtool.rs"]
+mod promtool;
 mod restart;
 mod support;

@@ -149,8 +149,13 @@ impl Bench {
 
     /// Returns a metric of the driver.
     pub async fn metric(&self, name: &str) -> Option<String> {
+        self.metrics().await.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
+    }
+
+    /// Returns all metrics of the driver.
+    pub async fn metrics(&self) -> String {
         let address = self.driver.as_ref().unwrap().http_address().unwrap();
-        let text = tokio::task::spawn_blocking(move || {
+        let response = tokio::task::spawn_blocking(move || {
             use std::io::{Read as _, Write as _};
             let mut stream = std::net::TcpStream::connect(address).unwrap();
             stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -161,7 +166,7 @@ impl Bench {
         })
         .await
         .unwrap();
-        text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
+        response.split_once("\r\n\r\n").unwrap().1.to_owned()
     }
 }
 

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use super::TestEnv;
 
-const MANIFEST: &str = include_str!("../../../../drivers/net/manifests/drakkar-net.yaml");
+const MANIFEST: &str = include_str!("../../../../deploy/manifests/net.yaml");
 
 /// The image that `cargo xtask e2e test` builds.
 const IMAGE: &str = "localhost/drakkar-net:e2e";
 
 /// The name of the driver.
 pub(crate) const NET_DRIVER: &str = "net.drakkar.dev";
-/// The namespace of its pods, and the name of its cluster-scoped objects.
+/// The namespace of its pods, and the name of its objects.
 const NAMESPACE: &str = "drakkar-net";
 
 /// The interface that claims share.
@@ -40,7 +40,7 @@ pub(crate) struct NetDriver {
 }
 
 impl NetDriver {
-    /// Makes interfaces on the node, deploys the driver by its own manifest, and waits until they are published.
+    /// Makes interfaces on the node, deploys the driver by `deploy/manifests/net.yaml`, and waits until they are published.
     pub(crate) async fn deploy(env: &TestEnv, interfaces: usize) -> Self {
         remove_interfaces(&env.cluster);
         let mut script = "set -e\nip link add e2ebridge type bridge\nip link set e2ebridge up\n".to_owned();
@@ -59,7 +59,6 @@ impl NetDriver {
         let driver = Self { before: moved_interfaces(&env.cluster) };
         assert_eq!(driver.before.len(), interfaces);
         driver.apply(env, "1").await;
-        env.kubectl(&["apply", "-f", "-"], &drakkar_node::device_class(NET_DRIVER).to_string()).unwrap();
         env.eventually("all interfaces are published", async || {
             (published(env).await.len() == interfaces + 1).then_some(())
         })
@@ -71,7 +70,7 @@ impl NetDriver {
     /// driver.
     pub(crate) async fn apply(&self, env: &TestEnv, revision: &str) {
         env.kubectl(&["apply", "-f", "-"], &manifest(revision)).unwrap();
-        let path = format!("/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/driver");
+        let path = format!("/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/{NAMESPACE}");
         env.eventually("the network driver is rolled out", async || {
             let set = env.get(&path).await?;
             let status = &set["status"];
@@ -128,7 +127,7 @@ impl NetDriver {
     pub(crate) async fn clean_up(self, env: &TestEnv) {
         self.all_back(env).await;
         for path in [
-            format!("/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/driver"),
+            format!("/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/{NAMESPACE}"),
             format!("/api/v1/namespaces/{NAMESPACE}"),
             format!("/apis/resource.k8s.io/v1/deviceclasses/{NET_DRIVER}"),
         ] {
@@ -152,19 +151,18 @@ impl NetDriver {
     }
 }
 
-/// The driver's own manifest with the image and the configuration of this test.
+/// The manifest with the image and the configuration of this test.
 fn manifest(revision: &str) -> String {
     let config = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "config", "namespace": NAMESPACE},
+        "metadata": {"name": NAMESPACE, "namespace": NAMESPACE},
         "data": {"config.yaml": CONFIG},
     });
     let documents = MANIFEST
         .split("\n---\n")
         .map(|document| if document.contains("kind: ConfigMap") { config.to_string() } else { document.to_owned() });
     let manifest = documents.collect::<Vec<_>>().join("\n---\n");
-    let image = format!("{IMAGE}\n          imagePullPolicy: Never");
-    let changed = manifest.replace("registry.example/drakkar-net:0.1.0", &image);
+    let changed = manifest.replace("registry.example/drakkar-net:0.1.0", IMAGE);
     assert_ne!(changed, manifest, "the manifest has the expected image");
     changed.replace(
         "          env:\n",

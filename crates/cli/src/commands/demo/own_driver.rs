@@ -9,7 +9,7 @@ use super::print::{
     Progress, counted, in_container, print_indented, print_line, report_kept_files, report_leftovers, yaml,
 };
 use super::waiting::{missing_devices, missing_of_pod, missing_registration, wait_for, wait_for_pod};
-use super::{driver_log, dry_run, keep};
+use super::{driver_log, dry_run, edits, keep};
 use crate::exit::{Code, Failure};
 
 const POD: &str = include_str!("own-pod.yaml");
@@ -62,7 +62,7 @@ async fn with_driver(node: &Node, keep_running: bool, progress: &mut Progress) -
     } else {
         let running = wait_for(pod.running(), async || missing_of_pod(&pod).await);
         wait_for_pod(node, &pod, &driver, running).await?;
-        in_containers(&pod, progress).await?;
+        in_containers(node, &pod, progress).await?;
     }
     if let Some(status) = node.claim("demo").await?.and_then(|claim| claim.status).and_then(|status| status.devices) {
         print_line("    The device status that the driver reported to the API server:")?;
@@ -82,9 +82,10 @@ async fn with_driver(node: &Node, keep_running: bool, progress: &mut Progress) -
     report_kept_files(&leftovers.of_driver)
 }
 
-/// Shows the device's metadata in the containers.
-async fn in_containers(pod: &PodHandle<'_>, progress: &mut Progress) -> Result<(), Failure> {
+/// Shows the device and its metadata in the containers.
+async fn in_containers(node: &Node, pod: &PodHandle<'_>, progress: &mut Progress) -> Result<(), Failure> {
     progress.complete("The driver has prepared the claim; the containers are running")?;
+    edits::print_of(node, "demo").await?;
     if !in_container(pod, "with", &["list"]).await? {
         print_line("    A driver that uses drakkar-plugin writes metadata files if you set")?;
         print_line("    --enable-device-metadata or ENABLE_DEVICE_METADATA=true.")?;

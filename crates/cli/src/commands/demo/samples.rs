@@ -105,8 +105,9 @@ async fn in_containers(pod: &PodHandle<'_>, progress: &mut Progress) -> Result<(
     print_line("    The GPU driver wrote its metadata when it prepared the claim:")?;
     in_container(pod, "train", &["list"]).await?;
     in_container(pod, "train", &["get", "gpus/gpu", "pciBusID"]).await?;
-    print_line("    The other container has only the file of its own request. The network")?;
-    print_line("    driver writes it a moment later, when the network is set up:")?;
+    // Whether it has been written is a race, which the demo shows.
+    print_line("    The other container has only the file of its own request, which the")?;
+    print_line("    network driver writes once the network is set up:")?;
     in_container(pod, "serve", &["list"]).await?;
 
     progress.restart_clock();

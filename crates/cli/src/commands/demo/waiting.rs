@@ -105,7 +105,7 @@ pub(super) async fn missing_of_pod(pod: &PodHandle<'_>) -> Result<String, NodeEr
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-    use drakkar_node::{ClaimSpec, Container, Pod, device_class};
+    use drakkar_node::{ClaimSpec, Container, Pod, assert_eventually, device_class};
 
     use super::*;
 
@@ -121,5 +121,17 @@ mod tests {
 
         node.create(device_class("gpu.example.com")).await.unwrap();
         assert!(hopeless(&node, &pod, "gpu.example.com").await.unwrap().is_none());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_socket_that_nobody_serves_is_named_with_its_error() {
+        let node = Node::builder().start().await.unwrap();
+        assert!(missing_registration(&node).await.unwrap().contains("has no registration socket in"));
+        let socket = node.kubelet_root().join("plugins_registry/gone.example.com-reg.sock");
+        drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+        let refused = format!("the kubelet cannot register the driver at {}: ", socket.display());
+        assert_eventually!(missing_registration(&node).await.unwrap().starts_with(&refused));
+        let text = missing_registration(&node).await.unwrap();
+        assert!(text.to_lowercase().contains("refused"), "{text}");
     }
 }

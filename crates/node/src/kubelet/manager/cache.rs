@@ -1,16 +1,16 @@
 //! The kubelet's cache of claims: the pods that use them, their devices, and whether they are prepared. All but the last is
-//! kept in a state file.
+//! kept in a state file, in the format of Kubernetes' kubelet: tools for nodes read it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde::{Deserialize, Serialize};
+use drakkar_kubelet_api::checkpoint::{self, ClaimState, DriverState};
 
 use crate::kubelet::checkpoint::{CheckpointError, StateFile};
 use crate::kubelet::claim::{ClaimId, Device};
 
 /// A claim that pods of a node use.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CachedClaim {
     /// The claim.
     pub claim: ClaimId,
@@ -19,10 +19,8 @@ pub struct CachedClaim {
     /// The drivers that it has devices of, and the devices that each has prepared.
     pub drivers: BTreeMap<String, Vec<Device>>,
     /// Whether this kubelet has prepared it. A restarted kubelet does not rely on its predecessor.
-    #[serde(skip)]
     pub prepared: bool,
     /// Whether it is being unprepared.
-    #[serde(skip)]
     pub unpreparing: bool,
 }
 
@@ -48,8 +46,11 @@ pub(super) struct Locked<'a> {
 
 impl Cache {
     pub(super) fn restore(file: StateFile) -> Result<Self, CheckpointError> {
-        let claims: Vec<CachedClaim> = file.read()?.unwrap_or_default();
-        let claims = claims.into_iter().map(|entry| (key(&entry.claim), entry)).collect();
+        let claims = match file.read_bytes()? {
+            Some(bytes) => checkpoint::decode(&bytes).map_err(|error| file.corrupt(error.to_string()))?,
+            None => Vec::new(),
+        };
+        let claims = claims.into_iter().map(CachedClaim::from).map(|entry| (key(&entry.claim), entry)).collect();
         Ok(Self { claims: Mutex::new(claims), file })
     }
 
@@ -63,6 +64,35 @@ impl Locked<'_> {
     pub(super) fn save(&self) -> Result<(), CheckpointError> {
         let mut claims: Vec<&CachedClaim> = self.claims.values().collect();
         claims.sort_by(|a, b| a.claim.cmp(&b.claim));
-        self.file.write(&claims)
+        let states: Vec<ClaimState> = claims.into_iter().map(ClaimState::from).collect();
+        let bytes = checkpoint::encode(&states).map_err(|error| self.file.failed("encode")(error.into()))?;
+        self.file.write_bytes(&bytes)
+    }
+}
+
+impl From<ClaimState> for CachedClaim {
+    fn from(state: ClaimState) -> Self {
+        let devices = |state: DriverState| state.devices.into_iter().map(Device::from).collect();
+        Self {
+            claim: ClaimId { namespace: state.namespace, name: state.claim_name, uid: state.claim_uid },
+            pods: state.pod_uids,
+            drivers: state.driver_state.into_iter().map(|(driver, state)| (driver, devices(state))).collect(),
+            prepared: false,
+            unpreparing: false,
+        }
+    }
+}
+
+impl From<&CachedClaim> for ClaimState {
+    fn from(claim: &CachedClaim) -> Self {
+        let state =
+            |devices: &[Device]| DriverState { devices: devices.iter().map(checkpoint::Device::from).collect() };
+        Self {
+            claim_uid: claim.claim.uid.clone(),
+            claim_name: claim.claim.name.clone(),
+            namespace: claim.claim.namespace.clone(),
+            pod_uids: claim.pods.clone(),
+            driver_state: claim.drivers.iter().map(|(driver, devices)| (driver.clone(), state(devices))).collect(),
+        }
     }
 }

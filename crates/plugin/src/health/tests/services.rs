@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::server::Routes;
 use drakkar_metadata::name::DriverName;
 use tokio::time::Instant;
 use tonic::Code;
-use tonic::service::Routes;
 use tonic::transport::{Channel, Endpoint};
 
 use super::double::*;
@@ -22,9 +22,9 @@ fn serve(path: &Path, routes: Routes) -> Server {
 
 fn routes(hub: &Arc<HealthHub>) -> Routes {
     use drakkar_kubelet_api::{health_v1, health_v1alpha1};
-    Routes::new(health_v1::dra_resource_health_server::DraResourceHealthServer::new(HealthV1(hub.clone()))).add_service(
-        health_v1alpha1::dra_resource_health_server::DraResourceHealthServer::new(HealthV1alpha1(hub.clone())),
-    )
+    Routes::default()
+        .with(health_v1::dra_resource_health_server::DraResourceHealthServer::new(HealthV1(hub.clone())))
+        .with(health_v1alpha1::dra_resource_health_server::DraResourceHealthServer::new(HealthV1alpha1(hub.clone())))
 }
 
 async fn connect(path: &Path) -> Channel {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::server::Routes;
 use drakkar_kubelet_api::dra_v1::dra_plugin_client::DraPluginClient;
 use drakkar_kubelet_api::dra_v1::dra_plugin_server::{DraPlugin, DraPluginServer};
 use drakkar_kubelet_api::dra_v1::{
@@ -22,7 +23,6 @@ use drakkar_kubelet_api::health_v1::{NodeWatchResourcesRequest, NodeWatchResourc
 use futures::Stream;
 use futures::stream;
 use tokio::sync::Notify;
-use tonic::service::Routes;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
@@ -44,7 +44,7 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn routes(&self) -> Routes {
-        Routes::new(DraPluginServer::new(self.clone())).add_service(DraResourceHealthServer::new(self.clone()))
+        Routes::default().with(DraPluginServer::new(self.clone())).with(DraResourceHealthServer::new(self.clone()))
     }
 }
 

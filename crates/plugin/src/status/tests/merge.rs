@@ -2,6 +2,7 @@
 
 use rstest::rstest;
 
+use super::super::known::KnownClaims;
 use super::super::merge::{Merged, merge};
 use super::*;
 
@@ -13,7 +14,7 @@ fn claim(managers: &[(&str, Value)], entries: impl Into<Value>) -> Value {
     });
     let result = |device: &str, more: Value| entry(device, &more);
     json!({
-        "metadata": {"managedFields": managed.collect::<Value>()},
+        "metadata": {"resourceVersion": "7", "managedFields": managed.collect::<Value>()},
         "status": {
             "allocation": {"devices": {"results": [
                 result("gpu-0", json!({"request": "a"})),
@@ -51,7 +52,12 @@ fn merged(claim: &Value, devices: impl IntoIterator<Item = DeviceStatus>) -> Mer
     for report in &mut reports {
         report.time = "2026-02-03T04:05:06Z".to_owned();
     }
-    merge(claim, DRIVER, MANAGER, &reports)
+    let merged = merge(claim, DRIVER, MANAGER, &reports);
+    let known = KnownClaims::new(|_| true);
+    known.insert_applied(&claim_ref(1).uid, claim, DRIVER, MANAGER, false);
+    let known = known.get(&claim_ref(1).uid).unwrap().claim;
+    assert_eq!(merge(&known, DRIVER, MANAGER, &reports), merged, "what is known of the claim is enough");
+    merged
 }
 
 fn gpu(number: u8) -> DeviceStatus {

@@ -10,7 +10,7 @@ struct Scenario {
     legal: &'static [Option<&'static str>],
 }
 
-const SCENARIOS: [(&str, Scenario); 6] = [
+const SCENARIOS: [(&str, Scenario); 7] = [
     (
         "prepare",
         Scenario {
@@ -70,6 +70,17 @@ const SCENARIOS: [(&str, Scenario); 6] = [
         Scenario {
             before: |store, claim| drop(store.prepare(claim, None, two_requests(), &uses(), vec![]).unwrap()),
             call: |store, claim| store.unprepare(claim),
+            legal: &[None, Some("first")],
+        },
+    ),
+    (
+        "prepare and unprepare by one process",
+        Scenario {
+            before: |_, _| {},
+            call: |store, claim| {
+                store.prepare(claim, None, two_requests(), &uses(), vec![])?;
+                store.unprepare(claim)
+            },
             legal: &[None, Some("first")],
         },
     ),

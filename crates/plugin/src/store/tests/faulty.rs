@@ -73,6 +73,9 @@ impl Files for FaultyFiles {
     fn create(&self, parent: &Directory, name: Entry<'_>) -> io::Result<File> {
         self.call(|| SystemFiles.create(parent, name))
     }
+    fn check_mode(&self, file: &File) -> io::Result<()> {
+        self.call(|| SystemFiles.check_mode(file))
+    }
     fn open_for_update(&self, parent: &Directory, name: Entry<'_>) -> io::Result<File> {
         self.call(|| SystemFiles.open_for_update(parent, name))
     }

@@ -11,7 +11,7 @@ use crate::support::{Cluster, POOL, TestDriver};
 /// Slices with one device each, with this number.
 fn chosen(numbers: &[i64]) -> DriverResources {
     let slice = |number: &i64| PoolSlice {
-        devices: vec![PublishedDevice::new(format!("d{number}")).attribute("number", *number)],
+        devices: vec![PublishedDevice::new(format!("d{number}")).attribute("number", *number)].into(),
         ..PoolSlice::default()
     };
     resources(Pool { slices: numbers.iter().map(slice).collect(), ..Pool::default() })

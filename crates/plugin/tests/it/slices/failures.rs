@@ -189,7 +189,7 @@ async fn failed_writes_are_retried_without_duplicates(#[case] fault: Fault) {
 
     cluster.proxy.fail("update", "resourceslices", fault, Times::Next(1));
     let mut more = gpus(300);
-    more.devices.iter_mut().for_each(|device| *device = gpu(&device.name).attribute("model", "m2"));
+    more.devices = more.devices.iter().map(|device| gpu(&device.name).attribute("model", "m2")).collect();
     publish(&helper, resources(more)).await;
     let slices = cluster.slices().await;
     assert_eq!(slices.len(), 3);

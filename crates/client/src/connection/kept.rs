@@ -1,0 +1,289 @@
+//! Requests over HTTP/1.1 connections that are kept between requests.
+//!
+//! A prepare waits for one small GET. `kube`'s client sends it through a buffer, a pool and a task per connection: three tasks
+//! that wake each other, and twice the processor time of the request itself. Here the task of the caller drives the connection.
+//!
+//! A kept connection may have been closed by the server meanwhile, which is noticed when it is used next. Then another one is
+//! used, and a GET that got no answer on a kept connection is sent again on a new one; any other request may have been carried
+//! out, so its error is returned. Connections that nobody has used for [`MAX_IDLE_TIME`] are closed.
+
+#[cfg(test)]
+mod tests;
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use http::header::{self, HeaderMap, HeaderValue};
+use http::response::Parts;
+use http::uri::PathAndQuery;
+use http::{Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::rt::{Read, Write};
+use kube::client::{Body, ConfigExt as _};
+use tokio::task::AbortHandle;
+use tower::util::{BoxCloneSyncService, ServiceExt as _};
+use tower::{BoxError, Service, ServiceBuilder, service_fn};
+
+/// The number of connections that are kept.
+const MAX_IDLE: usize = 64;
+/// How long a connection is kept without a request.
+const MAX_IDLE_TIME: Duration = Duration::from_secs(60);
+/// How long credentials are used before the client's configuration is asked again; it reads rotated tokens once a minute.
+const CREDENTIALS_LIFETIME: Duration = Duration::from_secs(1);
+
+/// A stream to the server, encrypted or not.
+type Stream = Pin<Box<dyn Io>>;
+/// Adds the headers with which the client authenticates itself to a request, and answers with them.
+type Authentication = BoxCloneSyncService<Request<Body>, Response<()>, BoxError>;
+
+/// What a connection of `hyper` reads from and writes to.
+trait Io: Read + Write + Send {}
+impl<T: Read + Write + Send> Io for T {}
+
+/// A client that sends requests over kept connections.
+pub(crate) struct KeptConnections {
+    connect: BoxCloneSyncService<Uri, Stream, BoxError>,
+    server: Uri,
+    host: HeaderValue,
+    /// The path of the server's URL, before the path of each request.
+    base_path: String,
+    authentication: Authentication,
+    credentials: Mutex<Option<(HeaderMap, Instant)>>,
+    pool: Arc<Mutex<Pool>>,
+}
+
+/// The connections without a request in progress.
+#[derive(Default)]
+struct Pool {
+    idle: Vec<Idle>,
+    /// The task that closes connections which nobody uses; it ends with the last one.
+    closing: Option<AbortHandle>,
+}
+
+struct Idle {
+    connection: Connection,
+    since: Instant,
+}
+
+/// A connection and its two ends in `hyper`.
+struct Connection {
+    sender: http1::SendRequest<Full<Bytes>>,
+    driver: http1::Connection<Stream, Full<Bytes>>,
+}
+
+impl KeptConnections {
+    /// Creates a client for the server of a configuration, whose connections are made by `connector`.
+    pub(super) fn new<C, S>(config: &kube::Config, connector: C) -> Result<Self, kube::Error>
+    where
+        C: Service<Uri, Response = S, Error = BoxError> + Clone + Send + Sync + 'static,
+        C::Future: Send,
+        S: Read + Write + Send + 'static,
+    {
+        let connect = connector.map_response(|stream| Box::pin(stream) as Stream);
+        let authentication = ServiceBuilder::new()
+            .option_layer(config.auth_layer()?)
+            .layer(config.extra_headers_layer()?)
+            .service(service_fn(|request: Request<Body>| async {
+                let mut headers = Response::new(());
+                *headers.headers_mut() = request.into_parts().0.headers;
+                Ok::<_, BoxError>(headers)
+            }));
+        let server = config.cluster_url.clone();
+        let host = server.authority().map_or("", |authority| authority.as_str());
+        // A URL's authority has only characters that a header may have.
+        let host = HeaderValue::from_str(host).unwrap_or_else(|_| HeaderValue::from_static(""));
+        Ok(Self {
+            connect: BoxCloneSyncService::new(connect),
+            host,
+            base_path: server.path().trim_end_matches('/').to_owned(),
+            server,
+            authentication: BoxCloneSyncService::new(authentication),
+            credentials: Mutex::default(),
+            pool: Arc::default(),
+        })
+    }
+
+    /// Sends a request and reads the answer, up to `max_bytes`.
+    pub(crate) async fn exchange(&self, request: Request<Body>, max_bytes: usize) -> Result<(Parts, Bytes), BoxError> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await?.to_bytes();
+        let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let uri: Uri =
+            if self.base_path.is_empty() { head.uri } else { format!("{}{path}", self.base_path).parse()? };
+        let headers = self.headers(head.headers).await?;
+
+        if let Some(kept) = self.take_idle() {
+            let request = request_of(&head.method, &uri, &headers, &body);
+            match self.exchange_on(kept, request, max_bytes).await {
+                // Closed by the server at the same moment.
+                Err(error) if head.method == Method::GET && is_without_answer(&error) => {}
+                Err(error) if is_unsent(&error) => {}
+                answer => return self.checked(answer),
+            }
+        }
+        let connection = self.connect().await?;
+        self.checked(self.exchange_on(connection, request_of(&head.method, &uri, &headers, &body), max_bytes).await)
+    }
+
+    /// Forgets credentials that the server has refused.
+    fn checked(&self, answer: Result<(Parts, Bytes), BoxError>) -> Result<(Parts, Bytes), BoxError> {
+        if answer.as_ref().is_ok_and(|(head, _)| head.status == StatusCode::UNAUTHORIZED) {
+            *lock(&self.credentials) = None;
+        }
+        answer
+    }
+
+    async fn exchange_on(
+        &self,
+        mut connection: Connection,
+        request: Request<Full<Bytes>>,
+        max_bytes: usize,
+    ) -> Result<(Parts, Bytes), BoxError> {
+        let (head, body) = connection.send(request).await?.into_parts();
+        let body = connection.read(body, max_bytes).await?;
+        if connection.poll_is_usable() {
+            self.keep(connection);
+        }
+        Ok((head, body))
+    }
+
+    async fn connect(&self) -> Result<Connection, BoxError> {
+        let stream = self.connect.clone().oneshot(self.server.clone()).await?;
+        let (sender, driver) = http1::handshake(stream).await?;
+        Ok(Connection { sender, driver })
+    }
+
+    /// Returns the headers of a request, with those of the server and of the client's credentials.
+    async fn headers(&self, own: HeaderMap) -> Result<HeaderMap, BoxError> {
+        let known = lock(&self.credentials)
+            .as_ref()
+            .and_then(|(known, since)| (since.elapsed() < CREDENTIALS_LIFETIME).then(|| known.clone()));
+        let mut headers = match known {
+            Some(known) => known,
+            None => {
+                let fresh = self.authentication.clone().oneshot(Request::new(Body::empty())).await?;
+                let mut fresh = fresh.into_parts().0.headers;
+                fresh.insert(header::HOST, self.host.clone());
+                // So that a clone has room for the request's own headers.
+                fresh.reserve(4);
+                *lock(&self.credentials) = Some((fresh.clone(), Instant::now()));
+                fresh
+            }
+        };
+        headers.extend(own);
+        Ok(headers)
+    }
+
+    /// Returns the connection that was used last, if it is still open.
+    fn take_idle(&self) -> Option<Connection> {
+        loop {
+            let mut connection = lock(&self.pool).idle.pop()?.connection;
+            if connection.poll_is_usable() {
+                return Some(connection);
+            }
+        }
+    }
+
+    fn keep(&self, connection: Connection) {
+        let mut pool = lock(&self.pool);
+        if pool.idle.len() < MAX_IDLE {
+            pool.idle.push(Idle { connection, since: Instant::now() });
+        }
+        if pool.closing.is_none() {
+            pool.closing = Some(tokio::spawn(close_unused(Arc::downgrade(&self.pool))).abort_handle());
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if let Some(closing) = &self.closing {
+            closing.abort();
+        }
+    }
+}
+
+fn request_of(method: &Method, uri: &Uri, headers: &HeaderMap, body: &Bytes) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::new(body.clone()));
+    *request.method_mut() = method.clone();
+    *request.uri_mut() = uri.clone();
+    *request.headers_mut() = headers.clone();
+    request
+}
+
+/// Closes connections that nobody has used for a while. Ends when none is left.
+async fn close_unused(pool: Weak<Mutex<Pool>>) {
+    loop {
+        tokio::time::sleep(MAX_IDLE_TIME / 2).await;
+        let Some(pool) = pool.upgrade() else { return };
+        let mut pool = lock(&pool);
+        pool.idle.retain(|idle| idle.since.elapsed() < MAX_IDLE_TIME);
+        if pool.idle.is_empty() {
+            pool.closing = None;
+            return;
+        }
+    }
+}
+
+impl Connection {
+    /// Sends a request, and returns when the head of the answer has arrived.
+    async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, BoxError> {
+        let Self { sender, driver } = self;
+        Ok(drive(driver, sender.send_request(request)).await?)
+    }
+
+    /// Reads the body of an answer.
+    async fn read(&mut self, body: Incoming, max_bytes: usize) -> Result<Bytes, BoxError> {
+        Ok(drive(&mut self.driver, Limited::new(body, max_bytes).collect()).await?.to_bytes())
+    }
+
+    /// Whether another request can be sent. Makes no system call unless the kernel has reported something.
+    fn poll_is_usable(&mut self) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        let is_open = Pin::new(&mut self.driver).poll(&mut context).is_pending();
+        is_open && self.sender.is_ready()
+    }
+}
+
+/// Waits for something that needs the connection to make progress.
+async fn drive<T>(driver: &mut http1::Connection<Stream, Full<Bytes>>, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    let mut is_closed = false;
+    poll_fn(|context| {
+        if let Poll::Ready(done) = work.as_mut().poll(context) {
+            return Poll::Ready(done);
+        }
+        // An error of the connection is also that of the request.
+        is_closed = is_closed || Pin::new(&mut *driver).poll(context).is_ready();
+        work.as_mut().poll(context)
+    })
+    .await
+}
+
+/// Whether the server closed the connection before it began to answer.
+fn is_without_answer(error: &BoxError) -> bool {
+    let error = error.downcast_ref::<hyper::Error>();
+    error.is_some_and(|error| {
+        error.is_incomplete_message() || error.is_canceled() || error.is_closed() || is_reset(error)
+    })
+}
+
+/// Whether nothing of the request was sent.
+fn is_unsent(error: &BoxError) -> bool {
+    error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled)
+}
+
+fn is_reset(error: &hyper::Error) -> bool {
+    let kind = crate::send_error::io_cause(error).map(std::io::Error::kind);
+    matches!(kind, Some(std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while it holds one of these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

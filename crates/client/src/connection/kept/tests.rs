@@ -1,0 +1,172 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::{ApiError, DraClient};
+
+use super::*;
+
+/// What a server does with a request.
+#[derive(Clone, Copy)]
+enum Reaction {
+    Answer(&'static str),
+    /// Answers, and closes the connection without having said so.
+    AnswerAndClose(&'static str),
+    /// Closes the connection without an answer.
+    Close,
+}
+
+use Reaction::{Answer, AnswerAndClose, Close};
+
+/// A server that reacts to requests in turn.
+struct Server {
+    url: String,
+    connections: Arc<AtomicUsize>,
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    async fn start(reactions: &'static [Reaction]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let connections = Arc::new(AtomicUsize::new(0));
+        let requests = Arc::new(Mutex::default());
+        let server = Self { url, connections: connections.clone(), requests: requests.clone() };
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                connections.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(serve(stream, reactions, requests.clone()));
+            }
+        });
+        server
+    }
+
+    fn client(&self, path: &str) -> DraClient {
+        let mut config = kube::Config::new(format!("{}{path}", self.url).parse().unwrap());
+        config.root_cert = Some(Vec::new());
+        config.auth_info.token = Some("secret".to_owned().into());
+        let (client, kept) = super::super::with_config(config).unwrap();
+        DraClient::new(client).with_kept_connections(kept)
+    }
+
+    fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+async fn serve(mut stream: TcpStream, reactions: &[Reaction], requests: Arc<Mutex<Vec<String>>>) {
+    let mut bytes = Vec::new();
+    loop {
+        let head = loop {
+            if let Some(end) = bytes.windows(4).position(|end| end == b"\r\n\r\n") {
+                break String::from_utf8(bytes.drain(..end + 4).collect()).unwrap();
+            }
+            if stream.read_buf(&mut bytes).await.unwrap() == 0 {
+                return;
+            }
+        };
+        // A test sends at most a few bytes as body, in the same segment.
+        bytes.clear();
+        let reaction = {
+            let mut requests = lock(&requests);
+            requests.push(head);
+            reactions[requests.len() - 1]
+        };
+        match reaction {
+            Answer(answer) | AnswerAndClose(answer) => stream.write_all(answer.as_bytes()).await.unwrap(),
+            Close => {}
+        }
+        if !matches!(reaction, Answer(_)) {
+            return;
+        }
+    }
+}
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n";
+const LARGE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n0123456789ab";
+
+async fn send(client: &DraClient, method: Method) -> Result<String, ApiError> {
+    let body = if method == Method::GET { Vec::new() } else { b"x".to_vec() };
+    let request = client.request(method, "/apis/x?watch=0", "application/json", body)?;
+    let (status, body) = client.exchange(request, 10).await?;
+    assert_eq!(status, StatusCode::OK);
+    Ok(String::from_utf8(body).unwrap())
+}
+
+#[tokio::test]
+async fn requests_share_a_connection_and_have_the_credentials_and_the_path_of_the_server() {
+    let server = Server::start(&[Answer(OK), Answer(CHUNKED), Answer(OK)]).await;
+    let client = server.client("/prefix/");
+    for method in [Method::GET, Method::GET, Method::PATCH] {
+        assert_eq!(send(&client, method).await.unwrap(), "{}");
+    }
+    assert_eq!(server.connections(), 1);
+    let requests = lock(&server.requests).clone();
+    for request in &requests {
+        assert!(request.contains(" /prefix/apis/x?watch=0 HTTP/1.1\r\n"), "{request}");
+        assert!(request.contains("authorization: Bearer secret\r\n"), "{request}");
+        assert!(request.contains("accept: application/json\r\n"), "{request}");
+        assert!(request.contains(&format!("host: {}\r\n", &server.url["http://".len()..])), "{request}");
+    }
+    assert!(requests[2].contains("content-length: 1\r\n"), "{requests:?}");
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_has_closed_is_replaced() {
+    let server = Server::start(&[AnswerAndClose(OK), Answer(OK), AnswerAndClose(OK), Answer(OK)]).await;
+    let client = server.client("");
+    for method in [Method::GET, Method::GET, Method::PATCH, Method::PATCH] {
+        send(&client, method).await.unwrap();
+        // Until the kernel has reported the end of the stream.
+        while client.kept_for_tests().take_idle().is_some_and(|mut kept| {
+            let is_usable = kept.poll_is_usable();
+            client.kept_for_tests().keep(kept);
+            is_usable && server.connections() % 2 == 1 && lock(&server.requests).len() % 2 == 1
+        }) {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(server.connections(), 3);
+}
+
+/// The server closes a connection at the same moment at which a request is sent.
+#[tokio::test]
+async fn a_get_without_an_answer_on_a_kept_connection_is_sent_again_and_a_patch_is_not() {
+    let server = Server::start(&[Answer(OK), Close, Answer(OK), Close, Close]).await;
+    let client = server.client("");
+    send(&client, Method::GET).await.unwrap();
+    send(&client, Method::GET).await.unwrap();
+    assert_eq!((server.connections(), lock(&server.requests).len()), (2, 3));
+    let error = send(&client, Method::PATCH).await.unwrap_err();
+    assert!(matches!(error, ApiError::Send(_)) && error.is_transient(), "{error}");
+    assert_eq!(lock(&server.requests).len(), 4);
+    // On a new connection nothing is sent twice.
+    send(&client, Method::GET).await.unwrap_err();
+    assert_eq!(lock(&server.requests).len(), 5);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_large_is_an_error_and_ends_its_connection() {
+    let server = Server::start(&[Answer(LARGE), Answer(OK)]).await;
+    let client = server.client("");
+    let error = send(&client, Method::GET).await.unwrap_err();
+    assert!(error.to_string().contains("length limit exceeded"), "{error}");
+    send(&client, Method::GET).await.unwrap();
+    assert_eq!(server.connections(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_nobody_uses_are_closed() {
+    let server = Server::start(&[Answer(OK)]).await;
+    let client = server.client("");
+    send(&client, Method::GET).await.unwrap();
+    let kept = client.kept_for_tests();
+    lock(&kept.pool).idle[0].since -= MAX_IDLE_TIME;
+    while lock(&kept.pool).closing.is_some() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(lock(&kept.pool).idle.is_empty());
+}

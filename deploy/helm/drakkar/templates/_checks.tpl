@@ -1,0 +1,14 @@
+{{/* Settings that each are valid, and together are not: the schema cannot say that. Called with a dict of root and driver. */}}
+{{- define "drakkar.check" -}}
+{{- $driver := .driver -}}
+{{- $loopback := or (hasPrefix "127." $driver.http.address) (eq "localhost" $driver.http.address) (eq "[::1]" $driver.http.address) -}}
+{{- if and $loopback (not $driver.hostNetwork) -}}
+{{- fail (printf "%s.http.address is %s, where the kubelet's probes do not reach the pod: set 0.0.0.0 or [::]" $driver.path $driver.http.address) -}}
+{{- end -}}
+{{- if and $loopback .root.Values.monitoring.podMonitor.enabled -}}
+{{- fail (printf "%s.http.address is %s, where Prometheus does not reach it: set 0.0.0.0 and limit who reaches port %d of the nodes, or turn monitoring.podMonitor off" $driver.path $driver.http.address (int $driver.http.port)) -}}
+{{- end -}}
+{{- if and $driver.surge $driver.hostNetwork -}}
+{{- fail (printf "%s has hostNetwork and surge: two instances cannot have one port of the node; set surge to false" $driver.path) -}}
+{{- end -}}
+{{- end -}}
