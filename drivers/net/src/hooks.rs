@@ -12,7 +12,7 @@
 //!
 //! # `CreateContainer`
 //!
-//! A container with the metadata of an interface that is not in its pod is refused: see [`containers`].
+//! A container with the metadata of an interface that is not in its sandbox is refused: see [`containers`].
 //!
 //! # `StopPodSandbox` and `RemovePodSandbox`
 //!
@@ -24,11 +24,14 @@
 //! While the driver is not connected, pods start and stop without it. Pods that were prepared and not attached are attached now,
 //! which opens their gate, and the kubelet's next attempt to create their containers succeeds. A namespace that is gone has given its
 //! interfaces back. A claim whose pod is not among those of the runtime is left alone: its sandbox may not exist yet.
+//!
+//! A connection that is lost closes the gates of sandboxes that the runtime may have discarded: see [`unconfirmed`].
 
 mod containers;
 mod repair;
 #[cfg(test)]
 mod tests;
+mod unconfirmed;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,9 +45,10 @@ use drakkar_nri::{Abandoned, Adjustments, Call, ContainerUpdate, NriPlugin, PodS
 use drakkar_plugin::BoxError;
 use tokio_util::task::TaskTracker;
 
+use self::unconfirmed::Confirmations;
 use crate::attacher::{Attacher, Sandbox};
 use crate::claims::{AttachedClaim, Claims, Patience, base};
-use crate::journal::{Phase, Record};
+use crate::journal::{DeviceRecord, Phase, Record};
 use crate::metadata::{self, reason};
 use crate::metrics::{Hook, Metrics};
 use crate::published::Published;
@@ -70,6 +74,7 @@ struct Inner {
     logged: Mutex<Logged<String>>,
     /// Sandboxes that run and whose interfaces could not be attached, by id.
     repairs: Mutex<BTreeMap<String, Sandbox>>,
+    confirmations: Mutex<Confirmations>,
     tasks: TaskTracker,
 }
 
@@ -141,6 +146,7 @@ impl NriPlugin for Hooks {
         pod: &PodSandbox,
         container: &Container,
     ) -> Result<Adjustments, drakkar_nri::BoxError> {
+        self.confirm(&pod.id);
         self.check_container(pod, container)?;
         Ok(Adjustments::default())
     }
@@ -163,10 +169,18 @@ impl Hooks {
         metrics: Metrics,
     ) -> Self {
         let slots = std::array::from_fn(|_| tokio::sync::Mutex::new(()));
-        let repairs = Mutex::default();
-        let tasks = TaskTracker::new();
-        let logged = Mutex::default();
-        Self(Arc::new(Inner { claims, attacher, published, reports, metrics, slots, logged, repairs, tasks }))
+        Self(Arc::new(Inner {
+            claims,
+            attacher,
+            published,
+            reports,
+            metrics,
+            slots,
+            logged: Mutex::default(),
+            repairs: Mutex::default(),
+            confirmations: Mutex::default(),
+            tasks: TaskTracker::new(),
+        }))
     }
 
     /// Attaches the interfaces of a pod whose sandbox runs.
@@ -174,7 +188,7 @@ impl Hooks {
         let Some(pod_uid) = pod.pod_uid().filter(|uid| self.0.claims.has_interfaces_for(uid)) else { return Ok(()) };
         let start = Instant::now();
         let outcome = match sandbox(pod, pod_uid) {
-            Some(sandbox) => self.attach(&sandbox, &caller).await,
+            Some(sandbox) => self.run_sandbox(&sandbox, &caller).await,
             None => {
                 let message = format!(
                     "pod {}: it uses the host's network, so it cannot have interfaces of its own: remove hostNetwork or the claim",
@@ -190,8 +204,21 @@ impl Hooks {
         outcome
     }
 
+    /// Attaches the interfaces of a pod for the runtime, which may be gone before it has the answer.
+    async fn run_sandbox(&self, sandbox: &Sandbox, caller: &Caller) -> Result<(), HookError> {
+        self.expect_confirmation(sandbox);
+        let outcome = self.attach(sandbox, caller).await;
+        match (caller.abandonment)() {
+            _ if outcome.is_err() => self.confirm(&sandbox.id),
+            Some(Abandoned::Disconnected) => self.hold_back(sandbox).await,
+            Some(Abandoned::Deadline) | None => {}
+        }
+        outcome
+    }
+
     /// Brings back the interfaces that are in a sandbox.
     async fn end(&self, hook: Hook, pod: &PodSandbox) {
+        self.confirm(&pod.id);
         self.repairs().remove(&pod.id);
         if !self.0.claims.is_in_use(&pod.id) {
             return;
@@ -218,6 +245,11 @@ impl Hooks {
 
     async fn try_attach(&self, sandbox: &Sandbox, caller: &Caller) -> Result<(), HookError> {
         let attached = self.attach_interfaces(sandbox.clone(), caller.clone()).await?;
+        if (caller.abandonment)() == Some(Abandoned::Disconnected) {
+            // The pod may go on without an answer, and then it needs its interfaces; or the runtime has discarded the sandbox. Which
+            // of them, its next list says, and then the gate is opened.
+            return Ok(());
+        }
         for claim in attached.iter().filter(|claim| claim.is_new) {
             self.publish(&claim.record, sandbox).await?;
         }
@@ -226,7 +258,6 @@ impl Hooks {
             Some(Abandoned::Deadline) => {
                 Err(HookError::new("Timeout", format!("pod {}: the runtime no longer waits", sandbox.pod)))
             }
-            // The pod may go on without an answer, and then it needs its interfaces.
             Some(Abandoned::Disconnected) | None => Ok(()),
         }
     }
@@ -316,16 +347,20 @@ impl Hooks {
         if now.as_ref().is_none_or(is_attached) {
             return;
         }
-        let with_interface = record.devices.iter().filter(|device| device.interface().is_some());
-        let mut requests: Vec<&str> = with_interface.clone().map(|device| base(&device.request)).collect();
+        self.close_gate(record).await;
+        let statuses = with_interface(record).map(|device| metadata::status(device).not_ready(why, message));
+        self.0.reports.report(&record.claim, statuses.collect());
+    }
+
+    /// Takes back what containers see of a claim. The caller has its slot.
+    async fn close_gate(&self, record: &Record) {
+        let mut requests: Vec<&str> = with_interface(record).map(|device| base(&device.request)).collect();
         requests.dedup();
         for request in requests {
             if let Err(error) = self.0.reports.withdraw(&record.claim, request).await {
                 tracing::error!(claim = %record.claim, request, %error, "metadata not withdrawn");
             }
         }
-        let statuses = with_interface.map(|device| metadata::status(device).not_ready(why, message));
-        self.0.reports.report(&record.claim, statuses.collect());
     }
 
     /// Tells those who publish devices that claims have changed. They read interfaces again, which the runtime does not wait for.
@@ -345,6 +380,15 @@ impl Hooks {
         // The map is whole after every operation on it, also if a thread panicked.
         self.0.repairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn confirmations(&self) -> MutexGuard<'_, Confirmations> {
+        // As with repairs.
+        self.0.confirmations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn with_interface(record: &Record) -> impl Iterator<Item = &DeviceRecord> {
+    record.devices.iter().filter(|device| device.interface().is_some())
 }
 
 /// Returns the sandbox of a pod. `None`: it uses the host's network.

@@ -205,14 +205,15 @@ async fn start_reporting(
     // It is made if the start has succeeded.
     let Some((hooks, metrics)) = made else { return Err(RunError::Recover("the driver was not made".into())) };
     let nri = plugin.start(Arc::new(hooks.clone()))?;
-    let connection = follow_connection(nri.state(), helper.handles().clone(), metrics);
+    let connection = follow_connection(nri.state(), helper.handles().clone(), hooks.clone(), metrics);
     Ok(Running { helper, nri, hooks, _connection: AbortOnDropHandle::new(tokio::spawn(connection)) })
 }
 
-/// Shows whether the runtime is connected, in metrics and readiness.
+/// Shows whether the runtime is connected, in metrics and readiness, and to the hooks when it no longer is.
 async fn follow_connection(
     mut state: tokio::sync::watch::Receiver<drakkar_nri::State>,
     handles: Handles,
+    hooks: Hooks,
     metrics: Metrics,
 ) {
     loop {
@@ -224,8 +225,12 @@ async fn follow_connection(
                 Some(format!("the container runtime is not connected{reason}"))
             }
         };
-        metrics.connected(not_ready.is_none());
+        let is_connected = not_ready.is_none();
+        metrics.connected(is_connected);
         handles.set_not_ready(not_ready);
+        if !is_connected {
+            hooks.disconnected();
+        }
         if state.changed().await.is_err() {
             return;
         }

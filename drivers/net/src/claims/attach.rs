@@ -80,20 +80,31 @@ impl Claims {
 
     /// Notes that the metadata files have the interfaces of a claim in a sandbox. Returns whether they still are there.
     pub(crate) fn mark_published(&self, uid: &ClaimUid, sandbox_id: &str) -> Result<bool, ClaimsError> {
+        Ok(self.set_published(uid, sandbox_id, true)?.is_some())
+    }
+
+    /// Notes that the metadata files are about to lose the interfaces of a claim in a sandbox. Returns whether they have them.
+    pub(crate) fn mark_held_back(&self, uid: &ClaimUid, sandbox_id: &str) -> Result<bool, ClaimsError> {
+        Ok(self.set_published(uid, sandbox_id, false)? == Some(true))
+    }
+
+    /// Notes whether the metadata files have the interfaces of a claim in a sandbox. Returns whether that is a change; `None` if they
+    /// are not there.
+    fn set_published(&self, uid: &ClaimUid, sandbox_id: &str, value: bool) -> Result<Option<bool>, ClaimsError> {
         let _turn = self.turn_of(uid, &format!("claim {uid}"))?;
-        let Some(mut record) = self.record(uid).filter(|record| record.is_in(sandbox_id)) else { return Ok(false) };
+        let Some(mut record) = self.record(uid).filter(|record| record.is_in(sandbox_id)) else { return Ok(None) };
         let interfaces = record.devices.iter_mut().filter_map(|device| device.interface_mut());
         let mut is_changed = false;
         for interface in interfaces {
             if let Phase::Attached { is_published, .. } = &mut interface.phase {
-                is_changed |= !*is_published;
-                *is_published = true;
+                is_changed |= *is_published != value;
+                *is_published = value;
             }
         }
         if is_changed {
             self.write(&record)?;
         }
-        Ok(true)
+        Ok(Some(is_changed))
     }
 
     /// Returns the sandboxes with interfaces that are neither on the host nor in a pod, except those that a call works on.

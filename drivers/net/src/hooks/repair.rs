@@ -14,6 +14,8 @@ impl Hooks {
     /// Begins to repair what has happened while the runtime was not connected. The runtime does not wait for it: a repair
     /// can take longer than it would, and a call for the same claim waits for its turn.
     pub(super) fn begin_repair(&self, pods: &[PodSandbox], containers: &[Container]) {
+        // Before what is complete is looked for: a gate that is closed from now on is seen there, or opened by who closes it.
+        self.confirm_listed(pods);
         for sandbox in self.running(pods, containers) {
             self.repairs().insert(sandbox.id.clone(), sandbox);
         }

@@ -208,9 +208,57 @@ async fn an_attach_that_the_runtime_gave_up_is_taken_back_and_one_that_lost_its_
         fixture.prepare("a", "pod", 1, "{}");
         let caller = Caller { deadline: None, abandonment: Arc::new(move || Some(abandoned)) };
         let outcome = fixture.hooks.run(&pod(&fixture.node, "pod", "s1"), caller).await;
-        assert_eq!((outcome.is_ok(), fixture.is_attached("a"), fixture.is_open("a", 1)), (is_kept, is_kept, is_kept));
+        assert_eq!((outcome.is_ok(), fixture.is_attached("a")), (is_kept, is_kept));
         assert_eq!(fixture.node.is_as_it_was(), !is_kept);
+        assert!(!fixture.is_open("a", 1), "the runtime may have discarded the sandbox");
     }
+}
+
+#[tokio::test]
+async fn the_gate_of_a_sandbox_is_closed_while_the_runtime_is_gone_unless_it_is_known_to_have_it() {
+    let fixture = Fixture::new();
+    let mut listed = Vec::new();
+    for (number, name) in (1..).zip(["listed", "discarded", "with-container"]) {
+        fixture.prepare(name, name, number, "{}");
+        let sandbox = pod(&fixture.node, name, &format!("s{number}"));
+        fixture.run(&sandbox).await.unwrap();
+        assert!(fixture.is_open(name, number));
+        listed.push(sandbox);
+    }
+    fixture.hooks.confirm("s3");
+    fixture.hooks.disconnected();
+    fixture.settle().await;
+    let open = |fixture: &Fixture| {
+        [fixture.is_open("listed", 1), fixture.is_open("discarded", 2), fixture.is_open("with-container", 3)]
+    };
+    assert_eq!(open(&fixture), [false, false, true]);
+    assert!(fixture.is_attached("listed") && fixture.is_attached("discarded"), "interfaces stay");
+
+    listed.remove(1);
+    fixture.hooks.begin_repair(&listed, &[container("s3")]);
+    fixture.settle().await;
+    assert_eq!(open(&fixture), [true, false, true]);
+    fixture.hooks.disconnected();
+    fixture.settle().await;
+    assert_eq!(open(&fixture), [true, false, true], "the runtime had them when it was there last");
+
+    listed.push(pod(&fixture.node, "discarded", "s4"));
+    fixture.hooks.begin_repair(&listed, &[]);
+    fixture.settle().await;
+    assert_eq!(open(&fixture), [true, true, true]);
+    assert_eq!(fixture.node.place(2).namespace, Some(PathBuf::from("/var/run/netns/s4")));
+}
+
+#[tokio::test]
+async fn a_gate_that_is_closed_while_the_runtime_lists_its_sandbox_is_opened_again() {
+    let fixture = Fixture::new();
+    fixture.prepare("a", "pod", 1, "{}");
+    let sandbox = pod(&fixture.node, "pod", "s1");
+    fixture.run(&sandbox).await.unwrap();
+    // The list comes after the loss was noticed and before its gates are closed.
+    fixture.hooks.confirm_listed(std::slice::from_ref(&sandbox));
+    fixture.hooks.hold_back(&super::sandbox(&sandbox, "pod").unwrap()).await;
+    assert!(fixture.is_open("a", 1) && fixture.hooks.repairs().is_empty());
 }
 
 #[tokio::test]
@@ -323,12 +371,22 @@ async fn a_container_with_the_metadata_of_another_pods_interface_is_refused() {
     let refusal =
         |pod: &PodSandbox, container: &Container| fixture.hooks.check_container(pod, container).unwrap_err().message;
     let ours = of("a", DRIVER_NAME);
-    assert!(refusal(&first, &ours).contains("claim a has interfaces that are not in the pod yet"));
+    assert!(refusal(&first, &ours).contains("claim a has interfaces that are not in the sandbox yet"));
     fixture.run(&first).await.unwrap();
     fixture.hooks.check_container(&first, &ours).unwrap();
     let message = refusal(&second, &ours);
     assert!(message.contains("pod default/other: container main: claim a has interfaces in another pod"), "{message}");
     assert!(refusal(&first, &of("b", DRIVER_NAME)).contains("claim b is not prepared"));
+    let from_template = |driver: &str| {
+        with(&format!(
+            "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/net/net/{driver}-metadata.json"
+        ))
+    };
+    fixture.hooks.check_container(&first, &from_template(DRIVER_NAME)).unwrap();
+    let next = pod(&fixture.node, "pod", "s3");
+    let message = refusal(&next, &from_template(DRIVER_NAME));
+    assert!(message.contains("claim net of the pod has interfaces that are not in the sandbox yet"), "{message}");
+    fixture.hooks.check_container(&next, &from_template("gpu.example.com")).unwrap();
     for other in [of("a", "gpu.example.com"), with("/data"), Container::default()] {
         fixture.hooks.check_container(&second, &other).unwrap();
     }
