@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -51,6 +52,8 @@ type recorder struct {
 	mount  string
 	fail   string
 	sleep  time.Duration
+	// connected is set when the runtime has configured the plugin.
+	connected atomic.Bool
 }
 
 // runNRIStub runs a plugin until the runtime closes its connection.
@@ -69,7 +72,12 @@ func runNRIStub(args []string, out io.Writer) error {
 		return err
 	}
 	nrilog.Set(quiet{})
-	options := []stub.Option{stub.WithOnClose(func() { plugin.print(&nriEvent{Event: "Closed"}) })}
+	closed := make(chan struct{})
+	onClose := sync.OnceFunc(func() {
+		plugin.print(&nriEvent{Event: "Closed"})
+		close(closed)
+	})
+	options := []stub.Option{stub.WithOnClose(onClose)}
 	if os.Getenv(api.PluginNameEnvVar) == "" {
 		options = append(options, stub.WithPluginName(*name), stub.WithPluginIdx(*index))
 	}
@@ -80,7 +88,12 @@ func runNRIStub(args []string, out io.Writer) error {
 	if plugin.stub, err = stub.New(plugin, options...); err != nil {
 		return err
 	}
-	return plugin.stub.Run(context.Background())
+	err = plugin.stub.Run(context.Background())
+	// The library returns and reports the end of its connection at the same time, in any order.
+	if plugin.connected.Load() {
+		<-closed
+	}
+	return err
 }
 
 func (r *recorder) print(event *nriEvent) {
@@ -127,6 +140,7 @@ func (r *recorder) record(event string, pod *api.PodSandbox, container *api.Cont
 }
 
 func (r *recorder) Configure(_ context.Context, config, runtime, version string) (api.EventMask, error) {
+	r.connected.Store(true)
 	r.print(&nriEvent{Event: "Configure", Config: config, Runtime: runtime, Version: version})
 	return 0, nil
 }
