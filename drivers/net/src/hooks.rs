@@ -74,6 +74,8 @@ struct Inner {
     logged: Mutex<Logged<String>>,
     /// Sandboxes that run and whose interfaces could not be attached, by id.
     repairs: Mutex<BTreeMap<String, Sandbox>>,
+    /// Held by a repair from its first sandbox to its last.
+    repairing: tokio::sync::Mutex<()>,
     confirmations: Mutex<Confirmations>,
     tasks: TaskTracker,
 }
@@ -178,6 +180,7 @@ impl Hooks {
             slots,
             logged: Mutex::default(),
             repairs: Mutex::default(),
+            repairing: tokio::sync::Mutex::default(),
             confirmations: Mutex::default(),
             tasks: TaskTracker::new(),
         }))

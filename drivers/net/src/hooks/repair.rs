@@ -29,6 +29,8 @@ impl Hooks {
 
     /// Attaches interfaces to running sandboxes that should have them. What fails is tried again by the next call.
     pub(crate) async fn repair(&self) {
+        // One after the other: a sandbox that another repair has finished meanwhile would be taken for one that has stopped.
+        let _repairing = self.0.repairing.lock().await;
         let waiting: Vec<Sandbox> = self.repairs().values().cloned().collect();
         for sandbox in waiting {
             let is_there = self.0.attacher.namespace(&sandbox.namespace).is_some();

@@ -255,10 +255,31 @@ async fn a_gate_that_is_closed_while_the_runtime_lists_its_sandbox_is_opened_aga
     fixture.prepare("a", "pod", 1, "{}");
     let sandbox = pod(&fixture.node, "pod", "s1");
     fixture.run(&sandbox).await.unwrap();
-    // The list comes after the loss was noticed and before its gates are closed.
+    // The list comes while the gate is being closed: the slot of the claim is what that waits for.
+    let slot = fixture.hooks.slot(&claim("a").uid).lock().await;
+    let place = super::sandbox(&sandbox, "pod").unwrap();
+    let mut closing = Box::pin(fixture.hooks.hold_back(&place));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(closing.as_mut().poll(&mut context).is_pending());
     fixture.hooks.confirm_listed(std::slice::from_ref(&sandbox));
-    fixture.hooks.hold_back(&super::sandbox(&sandbox, "pod").unwrap()).await;
+    drop(slot);
+    closing.await;
     assert!(fixture.is_open("a", 1) && fixture.hooks.repairs().is_empty());
+    fixture.hooks.hold_back(&place).await;
+    assert!(fixture.is_open("a", 1), "the runtime has it");
+}
+
+#[tokio::test]
+async fn two_repairs_at_once_leave_a_sandbox_its_interfaces() {
+    let fixture = Fixture::new();
+    fixture.prepare("a", "pod", 1, "{}");
+    let sandbox = pod(&fixture.node, "pod", "s1");
+    // One that the runtime's list has begun, and that of the clock.
+    fixture.hooks.begin_repair(std::slice::from_ref(&sandbox), &[]);
+    tokio::join!(fixture.hooks.repair(), fixture.hooks.repair());
+    fixture.settle().await;
+    assert!(fixture.is_attached("a") && fixture.is_open("a", 1));
+    assert_eq!(fixture.node.place(1).namespace, Some(PathBuf::from("/var/run/netns/s1")));
 }
 
 #[tokio::test]

@@ -61,8 +61,12 @@ impl Hooks {
         });
     }
 
-    /// Closes the gates of a sandbox and leaves its interfaces there. The runtime's next list opens them again.
+    /// Closes the gates of a sandbox, unless the runtime is known to have it, and leaves its interfaces there. The runtime's next list
+    /// opens them again.
     pub(super) async fn hold_back(&self, sandbox: &Sandbox) {
+        if !self.confirmations().unconfirmed.contains_key(&sandbox.id) {
+            return;
+        }
         for record in self.0.claims.in_sandbox(&sandbox.id) {
             let _slot = self.slot(&record.claim.uid).lock().await;
             match self.mark_held_back(&record, sandbox).await {
