@@ -16,11 +16,12 @@ use crate::instance::InstanceLock;
 pub struct BackgroundFailure(tokio::task::JoinError);
 
 /// The task that follows the host, and the lock of the instance. The lock belongs to the driver and not to the task: it is held
-/// for as long as claims are served. Dropping this ends the task.
+/// for as long as claims are served, so this belongs to what runs the driver, which calls [`stop`](Self::stop) last. Dropping it
+/// ends the task and the lock too, but does not wait for the task.
 #[derive(Debug)]
 pub struct Background {
-    _task: AbortOnDropHandle<()>,
-    _lock: InstanceLock,
+    task: AbortOnDropHandle<()>,
+    lock: InstanceLock,
 }
 
 impl Background {
@@ -38,7 +39,15 @@ impl Background {
             // Nobody listens if the driver was started by another program, which has the log.
             let _ = failure.send(error);
         };
-        Self { _task: AbortOnDropHandle::new(tokio::spawn(supervised)), _lock: lock }
+        Self { task: AbortOnDropHandle::new(tokio::spawn(supervised)), lock }
+    }
+
+    /// Ends the task and waits for its end, then unlocks the instance: another one may start afterwards.
+    pub async fn stop(self) {
+        self.task.abort();
+        // It was aborted, or has ended before and said so.
+        let _ = self.task.await;
+        drop(self.lock);
     }
 }
 
@@ -65,8 +74,22 @@ mod tests {
         let error = failure_of(failed).await;
         assert!(error.to_string().contains("a defect"), "{error}");
         assert!(matches!(InstanceLock::acquire(&state), Err(LockError::Held { .. })));
-        drop(background);
+        background.stop().await;
         InstanceLock::acquire(&state).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_stopped_task_has_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let lock = InstanceLock::acquire(&directory.path().join("devices")).unwrap();
+        let held = std::sync::Arc::new(());
+        let of_task = held.clone();
+        let task = async move {
+            let _of_task = of_task;
+            std::future::pending().await
+        };
+        Background::spawn(task, oneshot::channel().0, lock).stop().await;
+        assert_eq!(std::sync::Arc::strong_count(&held), 1);
     }
 
     #[tokio::test]

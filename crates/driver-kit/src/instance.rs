@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// The lock of an instance. It is held until this is dropped or the process ends.
 #[derive(Debug)]
 pub struct InstanceLock {
-    _file: File,
+    file: File,
 }
 
 /// A lock that could not be had.
@@ -43,9 +43,18 @@ impl InstanceLock {
         };
         let file = open().map_err(|source| LockError::File { path: path.clone(), source })?;
         match file.try_lock() {
-            Ok(()) => Ok(Self { _file: file }),
+            Ok(()) => Ok(Self { file }),
             Err(TryLockError::WouldBlock) => Err(LockError::Held { path }),
             Err(TryLockError::Error(source)) => Err(LockError::File { path, source }),
+        }
+    }
+}
+
+/// Closing the file is not enough: a child process that was forked and has not replaced its program yet has the file open too.
+impl Drop for InstanceLock {
+    fn drop(&mut self) {
+        if let Err(error) = self.file.unlock() {
+            tracing::warn!(%error, "unlocking the driver's state failed");
         }
     }
 }
@@ -63,5 +72,17 @@ mod tests {
         assert!(matches!(&error, LockError::Held { path } if path.ends_with("plugin/devices.lock")), "{error}");
         drop(first);
         InstanceLock::acquire(&state).unwrap();
+    }
+
+    #[test]
+    fn a_copy_of_the_file_in_another_process_does_not_keep_the_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path().join("devices");
+        let first = InstanceLock::acquire(&state).unwrap();
+        // As a child has between fork and exec.
+        let copy = first.file.try_clone().unwrap();
+        drop(first);
+        InstanceLock::acquire(&state).unwrap();
+        drop(copy);
     }
 }

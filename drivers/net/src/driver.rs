@@ -13,7 +13,6 @@ mod tests;
 
 use std::sync::Arc;
 
-use drakkar_driver_kit::background::Background;
 use drakkar_plugin::k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
 use drakkar_plugin::{BoxError, Claim, ClaimRef, Device, DeviceStatus, DraPlugin, HealthMonitor};
 use serde_json::json;
@@ -40,8 +39,6 @@ pub(crate) struct NetDriver {
     pub(crate) metrics: Metrics,
     /// What the health of is reported. Tests have none.
     pub(crate) health: Option<Subjects>,
-    /// Follows events and the configuration, and ends with the driver. Tests have none.
-    pub(crate) _background: Option<Background>,
 }
 
 /// Why a claim is refused before anything is reserved.

@@ -145,6 +145,7 @@ pub struct Running {
     helper: Helper,
     nri: drakkar_nri::Handle,
     hooks: Hooks,
+    background: Background,
     _connection: AbortOnDropHandle<()>,
 }
 
@@ -159,16 +160,17 @@ impl Running {
         &self.nri
     }
 
-    /// Stops the driver: the kubelet is no longer served, then the runtime.
+    /// Stops the driver: the kubelet is no longer served, then the runtime. Another one may start afterwards.
     pub async fn stop(self) -> Result<(), StopError> {
         let stopped = self.helper.stop().await;
         self.nri.stop().await;
         self.hooks.finish().await;
+        self.background.stop().await;
         stopped
     }
 
     async fn run_until_signal(self, failed: oneshot::Receiver<BackgroundFailure>) -> Result<(), BoxError> {
-        let Self { helper, nri, hooks, _connection } = self;
+        let Self { helper, nri, hooks, background, _connection } = self;
         let outcome = tokio::select! {
             stopped = helper.run_until_signal() => stopped.map_err(BoxError::from),
             // A process that serves claims without following the host any more must not look healthy.
@@ -176,6 +178,7 @@ impl Running {
         };
         nri.stop().await;
         hooks.finish().await;
+        background.stop().await;
         outcome
     }
 }
@@ -197,16 +200,19 @@ async fn start_reporting(
     let builder = builder.serialize(false).device_metadata(true).deferred_metadata(DeferredMetadata::Gate);
     let mut made = None;
     let helper = builder.start_with(|handles| {
-        let (driver, hooks, metrics) = opened.make(handles, failure)?;
-        made = Some((hooks, metrics));
+        let (driver, hooks, metrics, background) = opened.make(handles, failure)?;
+        made = Some((hooks, metrics, background));
         Ok(driver)
     });
     let helper = helper.await?;
     // It is made if the start has succeeded.
-    let Some((hooks, metrics)) = made else { return Err(RunError::Recover("the driver was not made".into())) };
+    let Some((hooks, metrics, background)) = made else {
+        return Err(RunError::Recover("the driver was not made".into()));
+    };
     let nri = plugin.start(Arc::new(hooks.clone()))?;
     let connection = follow_connection(nri.state(), helper.handles().clone(), hooks.clone(), metrics);
-    Ok(Running { helper, nri, hooks, _connection: AbortOnDropHandle::new(tokio::spawn(connection)) })
+    let connection = AbortOnDropHandle::new(tokio::spawn(connection));
+    Ok(Running { helper, nri, hooks, background, _connection: connection })
 }
 
 /// Shows whether the runtime is connected, in metrics and readiness, and to the hooks when it no longer is.
@@ -298,7 +304,7 @@ impl Opened {
         self,
         handles: Handles,
         failure: oneshot::Sender<BackgroundFailure>,
-    ) -> Result<(NetDriver, Hooks, Metrics), BoxError> {
+    ) -> Result<(NetDriver, Hooks, Metrics, Background), BoxError> {
         let node =
             handles.node_name().ok_or("the name of the node is missing: set --node-name or NODE_NAME")?.to_owned();
         let metrics = Metrics::register(&handles);
@@ -342,9 +348,8 @@ impl Opened {
             rdma_nodes: self.rdma_nodes,
             metrics: metrics.clone(),
             health: Some(health),
-            _background: Some(background),
         };
-        Ok((driver, hooks, metrics))
+        Ok((driver, hooks, metrics, background))
     }
 }
 

@@ -9,7 +9,6 @@ mod tests;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use drakkar_driver_kit::background::Background;
 use drakkar_metadata::name::ClaimUid;
 use drakkar_plugin::{BoxError, Claim, ClaimRef, Device, DeviceStatus, DraPlugin, Handles, HealthMonitor};
 use drakkar_sysfs::{PciAddress, virtual_function};
@@ -31,8 +30,6 @@ pub(crate) struct PciDriver {
     pub(crate) manager: Arc<DeviceManager>,
     pub(crate) handles: Handles,
     pub(crate) node: String,
-    /// Follows events and the configuration, and ends with the driver.
-    pub(crate) _background: Background,
 }
 
 /// A device that was allocated to a claim, and how the claim wants it.

@@ -36,7 +36,7 @@ pub use self::prepare::{
     Retry,
 };
 pub use self::protect::Refusal;
-pub use self::run::{Options, RunError, run, start};
+pub use self::run::{Options, RunError, Running, run, start};
 pub use self::select::{Choice, FormerDrivers};
 pub use self::source::{Source, SourceError};
 pub use self::survey::survey;

@@ -16,7 +16,7 @@ use drakkar_driver_kit::config::watch::ConfigFile;
 use drakkar_driver_kit::instance::{InstanceLock, LockError};
 use drakkar_metadata::name::DriverName;
 use drakkar_plugin::attributes::NumaForm;
-use drakkar_plugin::{BoxError, Handles, Helper, PluginBuilder, StartError};
+use drakkar_plugin::{BoxError, Handles, Helper, PluginBuilder, StartError, StopError};
 use drakkar_sysfs::{ScanError, Uevent, UeventError};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -87,6 +87,9 @@ pub enum RunError {
     /// The framework did not start.
     #[error(transparent)]
     Plugin(#[from] StartError),
+    /// The framework has started without a driver, which is a defect.
+    #[error("the driver was not made")]
+    NotMade,
 }
 
 /// Why the driver could not be made.
@@ -102,11 +105,7 @@ enum MakeError {
 pub async fn run(builder: PluginBuilder, options: Options) -> ExitCode {
     let (failure, failed) = oneshot::channel();
     let outcome = match start_reporting(builder, options, failure).await {
-        Ok(helper) => tokio::select! {
-            stopped = helper.run_until_signal() => stopped.map_err(BoxError::from),
-            // A process that serves claims without following the host any more must not look healthy.
-            error = failure_of(failed) => Err(error.into()),
-        },
+        Ok(running) => running.run_until_signal(failed).await,
         Err(error) => Err(error.into()),
     };
     match outcome {
@@ -119,8 +118,40 @@ pub async fn run(builder: PluginBuilder, options: Options) -> ExitCode {
 }
 
 /// Starts the driver with the builder of a plugin, whose name must be [`DRIVER_NAME`].
-pub async fn start(builder: PluginBuilder, options: Options) -> Result<Helper, RunError> {
+pub async fn start(builder: PluginBuilder, options: Options) -> Result<Running, RunError> {
     start_reporting(builder, options, oneshot::channel().0).await
+}
+
+/// A driver that runs.
+#[derive(Debug)]
+pub struct Running {
+    helper: Helper,
+    background: Background,
+}
+
+impl Running {
+    /// Returns the framework's part.
+    pub fn helper(&self) -> &Helper {
+        &self.helper
+    }
+
+    /// Stops the driver: the kubelet is no longer served. Another one may start afterwards.
+    pub async fn stop(self) -> Result<(), StopError> {
+        let stopped = self.helper.stop().await;
+        self.background.stop().await;
+        stopped
+    }
+
+    async fn run_until_signal(self, failed: oneshot::Receiver<BackgroundFailure>) -> Result<(), BoxError> {
+        let Self { helper, background } = self;
+        let outcome = tokio::select! {
+            stopped = helper.run_until_signal() => stopped.map_err(BoxError::from),
+            // A process that serves claims without following the host any more must not look healthy.
+            error = failure_of(failed) => return Err(error.into()),
+        };
+        background.stop().await;
+        outcome
+    }
 }
 
 /// Starts the driver, which sends a failure of its background task.
@@ -128,11 +159,20 @@ async fn start_reporting(
     builder: PluginBuilder,
     options: Options,
     failure: oneshot::Sender<BackgroundFailure>,
-) -> Result<Helper, RunError> {
+) -> Result<Running, RunError> {
     let opened = tokio::task::spawn_blocking(move || Opened::new(options)).await??;
     // The manager keeps calls for the same devices apart, and those for different ones need not wait for each other.
     let builder = builder.serialize(false);
-    Ok(builder.start_with(move |handles| opened.make(handles, failure).map_err(BoxError::from)).await?)
+    let mut made = None;
+    let helper = builder.start_with(|handles| {
+        let (driver, background) = opened.make(handles, failure)?;
+        made = Some(background);
+        Ok(driver)
+    });
+    let helper = helper.await?;
+    // It is made if the start has succeeded.
+    let Some(background) = made else { return Err(RunError::NotMade) };
+    Ok(Running { helper, background })
 }
 
 /// What is opened before the framework starts.
@@ -165,7 +205,11 @@ impl Opened {
     }
 
     /// Makes the driver: publishes the devices, and follows the host from then on.
-    fn make(self, handles: Handles, failure: oneshot::Sender<BackgroundFailure>) -> Result<PciDriver, MakeError> {
+    fn make(
+        self,
+        handles: Handles,
+        failure: oneshot::Sender<BackgroundFailure>,
+    ) -> Result<(PciDriver, Background), MakeError> {
         let node = handles.node_name().ok_or(MakeError::NoNode)?.to_owned();
         let metrics = Metrics::register(&handles);
         let manager = self.manager.clone();
@@ -190,7 +234,7 @@ impl Opened {
         let unfinished = Unfinished::new(self.manager.clone(), devices.clone());
         let following = Following { devices: devices.clone(), unfinished, events, file: self.file, metrics };
         let background = Background::spawn(following.run(), failure, self.lock);
-        Ok(PciDriver { devices, manager: self.manager, handles, node, _background: background })
+        Ok((PciDriver { devices, manager: self.manager, handles, node }, background))
     }
 }
 

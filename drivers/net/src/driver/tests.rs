@@ -72,7 +72,6 @@ impl Fixture {
             rdma_nodes: Arc::new(rdma_nodes.unwrap()),
             metrics: Metrics::default(),
             health: None,
-            _background: None,
         };
         Self { node, directory, devices, statuses, driver }
     }

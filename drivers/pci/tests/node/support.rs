@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use drakkar_node::{ClaimSpec, Container, Node, Pod, PodHandle};
-use drakkar_pci::{DRIVER_NAME, Options, Source};
+use drakkar_pci::{DRIVER_NAME, Options, Running, Source};
+use drakkar_plugin::PluginBuilder;
 use drakkar_plugin::attributes::NumaForm;
 use drakkar_plugin::k8s_openapi::api::resource::v1::Device;
-use drakkar_plugin::{Helper, PluginBuilder};
 use drakkar_sysfs::PciAddress;
 use drakkar_sysfs::simulation::{Description, Simulation};
 use serde_json::Value;
@@ -46,7 +46,7 @@ pub const RULES: &str = "
 pub struct Bench {
     pub node: Node,
     pub simulation: Simulation,
-    pub driver: Option<Helper>,
+    pub driver: Option<Running>,
     write_timeout: Duration,
     directory: tempfile::TempDir,
 }
@@ -154,7 +154,7 @@ impl Bench {
 
     /// Returns all metrics of the driver.
     pub async fn metrics(&self) -> String {
-        let address = self.driver.as_ref().unwrap().http_address().unwrap();
+        let address = self.driver.as_ref().unwrap().helper().http_address().unwrap();
         let response = tokio::task::spawn_blocking(move || {
             use std::io::{Read as _, Write as _};
             let mut stream = std::net::TcpStream::connect(address).unwrap();
