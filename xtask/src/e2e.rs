@@ -122,7 +122,7 @@ pub(crate) fn soak(minutes: &str) -> Result<()> {
 const IMAGES: [&str; 4] = ["e2e-driver", "drakkar-net", "drakkar-pci", "drakkar"];
 
 /// The tests that run in parallel on the cluster.
-const PARALLEL: [&str; 14] = [
+const PARALLEL: [&str; 16] = [
     "--skip",
     "chart::",
     "--skip",
@@ -133,6 +133,8 @@ const PARALLEL: [&str; 14] = [
     "node::",
     "--skip",
     "load::",
+    "--skip",
+    "pod_start::",
     "--skip",
     "soak::",
     "--test-threads",

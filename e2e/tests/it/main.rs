@@ -16,5 +16,6 @@ mod load;
 mod metadata;
 mod network;
 mod node;
+mod pod_start;
 mod soak;
 mod support;
