@@ -39,6 +39,7 @@ pub struct MetadataDevice {
     claim_uid: ClaimUid,
     request: RequestName,
     id: QualifiedName,
+    file_name: String,
 }
 
 /// An error in the names or paths of a metadata device.
@@ -89,9 +90,11 @@ impl MetadataDevice {
     /// If the driver's name starts with a digit, or the claim UID is much longer than those of an API server.
     pub fn new(driver: DriverName, claim_uid: ClaimUid, request: RequestName) -> Result<Self, MetadataSpecError> {
         let id = Self::name(&driver, &claim_uid, &request).map_err(MetadataSpecError::Name)?;
-        let device = Self { driver, claim_uid, request, id };
-        let name = device.file_name();
-        if name.len() > MAX_FILE_NAME { Err(MetadataSpecError::FileName { name }) } else { Ok(device) }
+        let name = [driver.as_str(), INFIX, claim_uid.as_str(), "_", request.as_str(), SUFFIX].concat();
+        if name.len() > MAX_FILE_NAME {
+            return Err(MetadataSpecError::FileName { name });
+        }
+        Ok(Self { driver, claim_uid, request, id, file_name: name })
     }
 
     /// Returns the device whose spec file has this name, or `None` if [`file_name`](Self::file_name) never returns it.
@@ -119,9 +122,8 @@ impl MetadataDevice {
     }
 
     /// Returns the name of the spec file in the CDI directory.
-    pub fn file_name(&self) -> String {
-        let Self { driver, claim_uid, request, .. } = self;
-        format!("{driver}{INFIX}{claim_uid}_{request}{SUFFIX}")
+    pub fn file_name(&self) -> &str {
+        &self.file_name
     }
 
     /// Returns the CDI device ID, which the driver returns to the kubelet for the request's devices.
@@ -182,7 +184,7 @@ impl MetadataDevice {
         Ok(QualifiedName {
             vendor: Vendor::try_from(driver)?,
             class: Class::new(METADATA_CLASS)?,
-            device: DeviceName::new(format!("{claim_uid}_{request}"))?,
+            device: DeviceName::new([claim_uid.as_str(), "_", request.as_str()].concat())?,
         })
     }
 

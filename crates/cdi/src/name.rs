@@ -195,7 +195,7 @@ pub struct QualifiedName {
 impl QualifiedName {
     /// Returns `vendor/class`, the `kind` of the device's spec file.
     pub fn kind(&self) -> String {
-        format!("{}/{}", self.vendor, self.class)
+        [self.vendor.as_str(), "/", self.class.as_str()].concat()
     }
 }
 

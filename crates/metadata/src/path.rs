@@ -136,22 +136,41 @@ pub enum ContainerFile {
 impl ContainerFile {
     /// Returns the absolute path in the container.
     pub fn path(&self) -> PathBuf {
-        let file = |driver: &DriverName| format!("{driver}{FILE_SUFFIX}");
-        match self {
-            Self::Claim { claim, request, driver } => {
-                [KUBERNETES_DIR, CLAIMS_SUBDIR, claim.as_str(), request.as_str(), &file(driver)].iter().collect()
-            }
-            Self::Template { pod_claim, request, driver } => {
-                [KUBERNETES_DIR, TEMPLATES_SUBDIR, pod_claim.as_str(), request.as_str(), &file(driver)].iter().collect()
-            }
+        // The parts are put together at once: a path that grows part by part is allocated several times.
+        let parts: &[&str] = match self {
+            Self::Claim { claim, request, driver } => &[
+                KUBERNETES_DIR,
+                "/",
+                CLAIMS_SUBDIR,
+                "/",
+                claim.as_str(),
+                "/",
+                request.as_str(),
+                "/",
+                driver.as_str(),
+                FILE_SUFFIX,
+            ],
+            Self::Template { pod_claim, request, driver } => &[
+                KUBERNETES_DIR,
+                "/",
+                TEMPLATES_SUBDIR,
+                "/",
+                pod_claim.as_str(),
+                "/",
+                request.as_str(),
+                "/",
+                driver.as_str(),
+                FILE_SUFFIX,
+            ],
             Self::Kep { claim, request, driver } => {
-                [KEP_DIR, claim.as_str(), request.as_str(), &file(driver)].iter().collect()
+                &[KEP_DIR, "/", claim.as_str(), "/", request.as_str(), "/", driver.as_str(), FILE_SUFFIX]
             }
-            Self::Vep10 { driver, claim } => [KEP_DIR, driver.as_str(), claim.as_str(), HOST_FILE].iter().collect(),
+            Self::Vep10 { driver, claim } => &[KEP_DIR, "/", driver.as_str(), "/", claim.as_str(), "/", HOST_FILE],
             Self::EarlyDraft { driver, uid, request } => {
-                [KEP_DIR, &format!("{driver}-{uid}-{request}.json")].iter().collect()
+                &[KEP_DIR, "/", driver.as_str(), "-", uid.as_str(), "-", request.as_str(), ".json"]
             }
-        }
+        };
+        parts.concat().into()
     }
 
     /// Parses a path. It must have exactly the form that [`ContainerFile::path`] returns.
@@ -272,7 +291,7 @@ impl HostFile {
 
 /// Returns the name of a claim's directory on the host: `{namespace}_{claim}`.
 pub fn claim_directory(namespace: &Namespace, claim: &ClaimName) -> Result<String, PathError> {
-    let directory = format!("{namespace}_{claim}");
+    let directory = [namespace.as_str(), "_", claim.as_str()].concat();
     if directory.len() > NAME_MAX {
         let length = directory.len();
         return Err(PathError::TooLong { namespace: namespace.clone(), claim: claim.clone(), length });

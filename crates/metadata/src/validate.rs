@@ -244,11 +244,13 @@ fn device(path: fmt::Arguments<'_>, device: &Device, errors: &mut Errors) {
 }
 
 fn attribute(path: fmt::Arguments<'_>, attribute: &DeviceAttribute, errors: &mut Errors) {
-    let set: Vec<&'static str> = attribute.set_values().map(|value| value.kind()).collect();
-    match set.len() {
+    match attribute.set_values().count() {
         0 => errors.push(path, FieldProblem::NoValue),
         1 => {}
-        _ => errors.push(path, FieldProblem::SeveralValues(set)),
+        _ => {
+            let kinds = attribute.set_values().map(|value| value.kind()).collect();
+            errors.push(path, FieldProblem::SeveralValues(kinds));
+        }
     }
     for (index, text) in attribute.strings.iter().enumerate() {
         errors.length(format_args!("{path}.strings[{index}]"), text, MAX_LIST_STRING);

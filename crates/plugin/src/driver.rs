@@ -235,7 +235,16 @@ impl<T: OfClaim> Batch<T> {
             }
         });
         // Collected first: a lazy stream would hold the closure across an await.
-        stream::iter(works.collect::<Vec<_>>()).buffer_unordered(self.concurrency).collect().await
+        let works: Vec<_> = works.collect();
+        if self.concurrency > 1 && works.len() > 1 {
+            return stream::iter(works).buffer_unordered(self.concurrency).collect().await;
+        }
+        let mut outcomes = Outcomes::with_capacity(works.len());
+        for work in works {
+            let (uid, outcome) = work.await;
+            outcomes.insert(uid, outcome);
+        }
+        outcomes
     }
 }
 

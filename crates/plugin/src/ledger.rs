@@ -63,8 +63,8 @@ impl Conflict {
 #[derive(Debug, Clone)]
 pub(crate) struct Holder {
     claim: ClaimRef,
-    pool: String,
-    device: String,
+    pool: Arc<str>,
+    device: Arc<str>,
     share_id: Option<String>,
     entry_id: u64,
     unpreparer: Unpreparer,
@@ -167,8 +167,11 @@ pub(crate) struct Reservation {
 fn uses(claim: &Claim) -> Vec<DeviceUse> {
     let mut uses: Vec<DeviceUse> = Vec::new();
     for result in claim.results().filter(|result| result.admin_access != Some(true)) {
-        let one =
-            DeviceUse { pool: result.pool.clone(), device: result.device.clone(), share_id: result.share_id.clone() };
+        let one = DeviceUse {
+            pool: result.pool.as_str().into(),
+            device: result.device.as_str().into(),
+            share_id: result.share_id.clone(),
+        };
         if !uses.contains(&one) {
             uses.push(one);
         }

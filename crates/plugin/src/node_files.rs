@@ -117,7 +117,13 @@ impl From<Record> for ClaimRecord {
             pod_claim: record.pod_claim,
             boot: record.boot,
             requests: record.requests.into_iter().map(|(name, of_request)| (name, request(of_request))).collect(),
-            uses: uses.map(|used| UsedDevice { pool: used.pool, name: used.device, share_id: used.share_id }).collect(),
+            uses: uses
+                .map(|used| UsedDevice {
+                    pool: used.pool.to_string(),
+                    name: used.device.to_string(),
+                    share_id: used.share_id,
+                })
+                .collect(),
             has_container_edits: !record.devices.is_empty(),
         }
     }

@@ -27,6 +27,7 @@ mod wait_for_devices;
 pub(crate) mod wire;
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Display as _};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -334,18 +335,21 @@ impl<P: DraPlugin> Service<P> {
             if let Err(error) = response {
                 self.recent.add(operation.as_str(), reference.map(short_name), error);
             }
-            let claim = reference.map(ToString::to_string).unwrap_or_else(|| format!("(uid {uid})"));
+            let claim = fmt::from_fn(|f| match reference {
+                Some(reference) => reference.fmt(f),
+                None => write!(f, "(uid {uid})"),
+            });
             match response {
                 Ok(_) => match operation {
-                    Operation::Prepare => tracing::info!(claim, ?duration, "claim prepared"),
-                    Operation::Unprepare => tracing::info!(claim, ?duration, "claim unprepared"),
+                    Operation::Prepare => tracing::info!(%claim, ?duration, "claim prepared"),
+                    Operation::Unprepare => tracing::info!(%claim, ?duration, "claim unprepared"),
                 },
                 // The author of the claim may control part of the error's text: it must not break the log line.
                 Err(error) => {
                     let error = error.to_string();
                     tracing::warn!(
                         operation = operation.as_str(),
-                        claim,
+                        %claim,
                         ?duration,
                         error = %Printable::whole(&error),
                         "claim operation failed"

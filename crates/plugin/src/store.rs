@@ -50,12 +50,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use drakkar_cdi::QualifiedName;
 use drakkar_client::ClaimRef;
 use drakkar_metadata::name::{ClaimUid, DriverName, PodClaimName, RequestName};
-use drakkar_metadata::path::Layout;
+use drakkar_metadata::path::{HOST_SUBDIR, Layout};
 use drakkar_metadata::{Device, Request, Versions, encode};
 
 pub(crate) use self::directory_name::directory_name;
@@ -115,7 +115,9 @@ pub(crate) struct Store<F> {
     settings: Settings,
     plugin: Directory,
     /// The directory that contains the directories of all claims, once a prepare has opened it.
-    kept_root: Mutex<Option<OpenDirectory>>,
+    kept_root: Mutex<Option<Arc<OpenDirectory>>>,
+    root_path: PathBuf,
+    cdi: OpenDirectory,
     known: KnownFiles,
 }
 
@@ -125,7 +127,10 @@ impl<F: Files> Store<F> {
         let plugin = files
             .open_root(&settings.plugin_directory)
             .map_err(|source| StoreError::Root { path: settings.plugin_directory.clone(), source })?;
-        Ok(Self { files, settings, plugin, kept_root: Mutex::default(), known: KnownFiles::default() })
+        let root_path = settings.plugin_directory.join(HOST_SUBDIR);
+        let path = settings.cdi_directory.clone();
+        let cdi = OpenDirectory { handle: Directory::at(path.clone()), path };
+        Ok(Self { files, settings, plugin, kept_root: Mutex::default(), root_path, cdi, known: KnownFiles::default() })
     }
 
     /// Returns the metadata files of a claim as this process wrote or read them last. Answers from memory.
@@ -149,8 +154,9 @@ impl<F: Files> Store<F> {
         let lock_budget = LockBudget::for_call();
         let call = StoreCall::new(claim, &lock_budget);
         let name = directory_name(&claim.namespace, &claim.name);
-        let plans = self.plan(claim, pod_claim, &self.root_path().join(&name), requests.into().into_owned())?;
-        let record = self.record(claim, pod_claim, &plans, uses, devices);
+        let claim_path = self.root_path().join(&name);
+        let (plans, requests) = self.plan(claim, pod_claim, &claim_path, requests.into().into_owned())?;
+        let record = self.record(claim, pod_claim, requests, uses, devices);
         // Built before anything is written, so that an invalid spec leaves no files.
         self.claim_spec(&record)?;
         let ids = plans.iter().map(|(request, plan)| (request.clone(), plan.device.id().clone())).collect();
@@ -164,7 +170,7 @@ impl<F: Files> Store<F> {
         };
         let written = match written {
             Some(written) => written,
-            None => self.write_claim(call, &self.make_root(call)?, &name, &record, &plans),
+            None => self.write_claim(call, &*self.make_root(call)?, &name, &record, &plans),
         };
         written.map(|()| ids)
     }
@@ -230,7 +236,7 @@ impl<F: Files> Store<F> {
             self.write_record(call, &claim_dir, &record)?;
         }
         // Even if it was not gated: the update that lifted the gate may have failed at this point.
-        self.write_spec(call, &self.cdi(), &device.file_name(), &spec, Presence::Likely)?;
+        self.write_spec(call, self.cdi(), device.file_name(), &spec, Presence::Likely)?;
         Ok(generation)
     }
 
@@ -245,7 +251,7 @@ impl<F: Files> Store<F> {
             prepared.gated = true;
             self.write_record(call, &claim_dir, &record)?;
         }
-        self.remove_spec(call, &self.cdi(), &self.metadata_device(claim, request)?.file_name())
+        self.remove_spec(call, self.cdi(), self.metadata_device(claim, request)?.file_name())
     }
 
     /// Opens the directory of a prepared claim and reads its record.

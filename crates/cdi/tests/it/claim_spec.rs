@@ -46,7 +46,7 @@ fn names_lead_to_the_claim_and_are_never_those_of_metadata() {
     for uid in ["a_container-edits_b", "a_metadata_b_c", UID] {
         let (driver, uid) = ("gpu.example.com".parse().unwrap(), uid.parse().unwrap());
         let metadata = MetadataDevice::new(driver, uid, "gpu".parse().unwrap()).unwrap();
-        assert_eq!(ClaimDevices::from_file_name(&metadata.file_name()), None);
+        assert_eq!(ClaimDevices::from_file_name(metadata.file_name()), None);
         let devices = ClaimDevices::new(metadata.driver().clone(), metadata.claim_uid().clone()).unwrap();
         assert_eq!(ClaimDevices::from_file_name(&devices.file_name()), Some(devices.clone()));
         assert_eq!(MetadataDevice::from_file_name(&devices.file_name()), None);

@@ -84,7 +84,7 @@ proptest! {
         let device = MetadataDevice::new(driver.parse().unwrap(), uid.parse().unwrap(), request.parse().unwrap()).unwrap();
         let name = device.file_name();
         prop_assert!(!name.contains('/') && !name.starts_with('.'));
-        let back = MetadataDevice::from_file_name(&name).unwrap();
+        let back = MetadataDevice::from_file_name(name).unwrap();
         prop_assert_eq!(back.driver().as_str(), driver.as_str());
         prop_assert_eq!(back.claim_uid().as_str(), uid.as_str());
         prop_assert_eq!(back.request().as_str(), request.as_str());

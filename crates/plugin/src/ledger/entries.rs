@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use drakkar_client::ClaimRef;
@@ -17,9 +18,9 @@ use crate::store::{DeviceUse, RecoveredClaim};
 pub(super) struct Entries {
     pub(super) claims: HashMap<ClaimUid, LedgerEntry>,
     /// The claims that hold a device, by pool and device; nearly always one.
-    devices: HashMap<(Box<str>, Box<str>), Vec<ClaimUid>>,
-    /// The claims with a name, by `namespace/name`; nearly always one.
-    names: HashMap<String, Vec<ClaimUid>>,
+    devices: HashMap<(Arc<str>, Arc<str>), Vec<ClaimUid>>,
+    /// The claims with a name; nearly always one.
+    names: HashMap<(Namespace, ClaimName), Vec<ClaimUid>>,
     last_id: u64,
 }
 
@@ -197,8 +198,8 @@ impl Entries {
     }
 }
 
-fn name(claim: &ClaimRef) -> String {
-    format!("{}/{}", claim.namespace, claim.name)
+fn name(claim: &ClaimRef) -> (Namespace, ClaimName) {
+    (claim.namespace.clone(), claim.name.clone())
 }
 
 fn add(uids: &mut Vec<ClaimUid>, uid: &ClaimUid) {
@@ -216,6 +217,6 @@ fn remove_from<K: Hash + Eq>(index: &mut HashMap<K, Vec<ClaimUid>>, key: &K, uid
     }
 }
 
-fn key(used: &DeviceUse) -> (Box<str>, Box<str>) {
-    (used.pool.as_str().into(), used.device.as_str().into())
+fn key(used: &DeviceUse) -> (Arc<str>, Arc<str>) {
+    (used.pool.clone(), used.device.clone())
 }

@@ -14,6 +14,9 @@ use crate::driver::Device;
 /// Checks what a device adds to containers.
 pub(super) fn check(claim: &Claim, device: &Device) -> Result<(), DriverResponseError> {
     let edits = &device.container_edits;
+    if edits.is_empty() {
+        return Ok(());
+    }
     let pool = || device.pool_name.clone();
     let name = || device.device_name.clone();
     let reference = || Box::new(claim.reference().clone());

@@ -1,6 +1,6 @@
 //! Checks the driver's response to a prepare, and turns it into metadata for the store and a response for the kubelet.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use drakkar_cdi::QualifiedName;
 use drakkar_client::ClaimRef;
@@ -62,17 +62,18 @@ pub(crate) struct PreparedDevice {
 
 /// Checks that the kubelet can use the devices and that they are allocated to the claim, and fills in share IDs.
 pub(super) fn check(claim: &Claim, devices: &mut [Device]) -> Result<(), DriverResponseError> {
-    let mut seen: HashSet<(String, String, Option<String>, Vec<String>)> = HashSet::new();
-    for device in devices {
+    for index in 0..devices.len() {
+        let (checked, rest) = devices.split_at_mut(index);
+        let Some(device) = rest.first_mut() else { continue };
         PoolName::new(device.pool_name.as_str())?;
         DeviceName::new(device.device_name.as_str())?;
-        let pool = device.pool_name.clone();
-        let name = device.device_name.clone();
+        let names = || (device.pool_name.clone(), device.device_name.clone());
         if !claim.results().any(|result| is_result_of(device, result)) {
             let mut allocated: Vec<_> =
                 claim.results().map(|result| format!("{}/{}", result.pool, result.device)).collect();
             allocated.dedup();
-            return Err(DriverResponseError::NotAllocated { pool, device: name, allocated: allocated.join(", ") });
+            let (pool, device) = names();
+            return Err(DriverResponseError::NotAllocated { pool, device, allocated: allocated.join(", ") });
         }
         let is_for = |reference: &&String| {
             claim.results().any(|result| {
@@ -84,18 +85,26 @@ pub(super) fn check(claim: &Claim, devices: &mut [Device]) -> Result<(), DriverR
             let mut requests: Vec<_> = results.map(|result| result.request.as_str()).collect();
             requests.dedup();
             let requests = requests.join(", ");
-            return Err(DriverResponseError::NoSuchRequest { pool, device: name, request: request.clone(), requests });
+            let (request, (pool, device)) = (request.clone(), names());
+            return Err(DriverResponseError::NoSuchRequest { pool, device, request, requests });
         }
         for id in &device.cdi_device_ids {
             if let Err(source) = id.parse::<QualifiedName>() {
-                let source = Box::new(source);
-                return Err(DriverResponseError::CdiDevice { pool, device: name, id: id.clone(), source });
+                let (id, source, (pool, device)) = (id.clone(), Box::new(source), names());
+                return Err(DriverResponseError::CdiDevice { pool, device, id, source });
             }
         }
         container_edits::check(claim, device)?;
         device.share_id = share_id(claim, device)?;
-        if !seen.insert((pool.clone(), name.clone(), device.share_id.clone(), device.requests.clone())) {
-            return Err(DriverResponseError::Duplicate { pool, device: name });
+        let is_repeated = checked.iter().any(|other| {
+            other.pool_name == device.pool_name
+                && other.device_name == device.device_name
+                && other.share_id == device.share_id
+                && other.requests == device.requests
+        });
+        if is_repeated {
+            let (pool, device) = (device.pool_name.clone(), device.device_name.clone());
+            return Err(DriverResponseError::Duplicate { pool, device });
         }
     }
     Ok(())

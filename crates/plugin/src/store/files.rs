@@ -7,11 +7,12 @@
 //! A [`Directory`] is open, or a path below an open one, which saves opening and closing it. Nothing below the driver's own
 //! directory is opened through a link: the kernel refuses links anywhere in such a path (`RESOLVE_NO_SYMLINKS`).
 
-use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use rustix::fs::{
     renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
+use smallvec::SmallVec;
 
 use super::lock_budget::LockBudget;
 
@@ -40,35 +42,44 @@ pub(crate) const PLUGIN_DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o750);
 pub(crate) struct Directory {
     /// `None` for a configured path, on which links are followed.
     open: Option<Arc<OwnedFd>>,
-    /// The path below the open directory; empty for that directory itself.
-    below: PathBuf,
-    /// The directory above the open one, and its name there: what is opened is looked up by name, so that it is where others
-    /// find it, also if another directory has taken the place of the open one.
-    by_name: Option<(Arc<OwnedFd>, PathBuf)>,
+    /// The directory above the open one: what is opened is looked up by name, so that it is where others find it, also if
+    /// another directory has taken the place of the open one.
+    parent: Option<Arc<OwnedFd>>,
+    /// The path below the parent if there is one, or else below the open directory.
+    path: PathBuf,
+    /// The number of bytes of `path` before the part that is below the open directory.
+    above: usize,
 }
 
 impl Directory {
     fn open(handle: OwnedFd) -> Self {
-        Self { open: Some(Arc::new(handle)), below: PathBuf::new(), by_name: None }
+        Self { open: Some(Arc::new(handle)), parent: None, path: PathBuf::new(), above: 0 }
     }
 
     /// Returns this directory for keeping it open, as the one that has this name in its parent.
     pub(crate) fn named(self, parent: &Self, name: Entry<'_>) -> Self {
-        let by_name = parent.open.clone().map(|parent| (parent, PathBuf::from(name.0)));
-        Self { by_name, ..self }
+        let Some(parent) = parent.open.clone() else { return self };
+        Self { open: self.open, parent: Some(parent), path: name.0.into(), above: name.0.len() }
     }
 
     /// Returns the directory at a configured path, without opening it: it may be replaced at any time.
     pub(crate) fn at(path: PathBuf) -> Self {
-        Self { open: None, below: path, by_name: None }
+        Self { open: None, parent: None, path, above: 0 }
     }
 
     /// Returns a directory in this one, without opening it. Makes no system call: whether it exists, and is no link, is found
     /// out when something in it is opened.
     pub(crate) fn join(&self, name: Entry<'_>) -> Self {
-        let Self { open, below, by_name } = self;
-        let by_name = by_name.as_ref().map(|(parent, path)| (parent.clone(), path.join(name.0)));
-        Self { open: open.clone(), below: below.join(name.0), by_name }
+        let Self { open, parent, path, above } = self;
+        let joined = join(path, name).as_path().to_owned();
+        // The separator is not part of what is below.
+        let above = above + usize::from(*above > 0 && *above == path.as_os_str().len());
+        Self { open: open.clone(), parent: parent.clone(), path: joined, above }
+    }
+
+    /// Returns the path below the open directory; empty for that directory itself.
+    fn below(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.path.as_os_str().as_bytes()[self.above..]))
     }
 
     fn handle(&self) -> BorrowedFd<'_> {
@@ -76,25 +87,22 @@ impl Directory {
     }
 
     /// Returns the path of an entry, relative to [`Self::handle`].
-    fn entry<'a>(&self, name: Entry<'a>) -> Cow<'a, Path> {
-        if self.below.as_os_str().is_empty() {
-            return Cow::Borrowed(Path::new(name.0));
-        }
-        Cow::Owned(self.below.join(name.0))
+    fn entry(&self, name: Entry<'_>) -> ShortPath {
+        join(self.below(), name)
     }
 
     /// Opens an entry. Follows no link: not at its name, and below an open directory nowhere.
     fn open_entry(&self, name: Entry<'_>, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let (handle, path) = match &self.by_name {
-            Some((parent, path)) => (parent.as_fd(), Cow::Owned(path.join(name.0))),
-            None if self.open.is_none() || self.below.as_os_str().is_empty() => {
-                return openat(self.handle(), &*self.entry(name), flags, mode);
+        let (handle, path) = match &self.parent {
+            Some(parent) => (parent.as_fd(), join(&self.path, name)),
+            None if self.open.is_none() || self.path.as_os_str().is_empty() => {
+                return openat(self.handle(), self.entry(name).as_path(), flags, mode);
             }
             None => (self.handle(), self.entry(name)),
         };
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        match openat2(handle, &*path, flags, mode, resolve) {
+        match openat2(handle, path.as_path(), flags, mode, resolve) {
             // Linux before 5.6, or a seccomp filter that does not know the call.
             Err(Errno::NOSYS | Errno::PERM) => openat(self.walk()?, name.0, flags, mode),
             opened => opened,
@@ -104,16 +112,32 @@ impl Directory {
     /// Opens the directory one component after the other.
     fn walk(&self) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let (handle, path) = match &self.by_name {
-            Some((parent, path)) => (parent.as_fd(), path),
-            None => (self.handle(), &self.below),
-        };
+        let handle = self.parent.as_ref().map_or_else(|| self.handle(), |parent| parent.as_fd());
         let mut at = openat(handle, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        for component in path {
+        for component in &self.path {
             at = openat(&at, component, flags, Mode::empty())?;
         }
         Ok(at)
     }
+}
+
+/// A path that is passed to the kernel: on the stack, unless it is long.
+struct ShortPath(SmallVec<[u8; 192]>);
+
+impl ShortPath {
+    fn as_path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.0))
+    }
+}
+
+/// Returns the path of an entry of a directory.
+fn join(directory: &Path, name: Entry<'_>) -> ShortPath {
+    let mut path = SmallVec::from_slice(directory.as_os_str().as_bytes());
+    if !path.is_empty() && !path.ends_with(b"/") {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name.0.as_bytes());
+    ShortPath(path)
 }
 
 /// The name of a single entry of a directory.
@@ -188,7 +212,7 @@ impl Files for SystemFiles {
     }
 
     fn make_directory(&self, parent: &Directory, name: Entry<'_>) -> io::Result<bool> {
-        Ok(make_directory(parent.handle(), &parent.entry(name), DIRECTORY_MODE)?)
+        Ok(make_directory(parent.handle(), parent.entry(name).as_path(), DIRECTORY_MODE)?)
     }
 
     fn read(&self, parent: &Directory, name: Entry<'_>) -> io::Result<Vec<u8>> {
@@ -243,21 +267,21 @@ impl Files for SystemFiles {
 
     fn rename(&self, parent: &Directory, from: Entry<'_>, to: Entry<'_>) -> io::Result<()> {
         let parent_handle = parent.handle();
-        Ok(renameat(parent_handle, &*parent.entry(from), parent_handle, &*parent.entry(to))?)
+        Ok(renameat(parent_handle, parent.entry(from).as_path(), parent_handle, parent.entry(to).as_path())?)
     }
 
     fn remove_file(&self, parent: &Directory, name: Entry<'_>) -> io::Result<()> {
-        absent_is_fine(unlinkat(parent.handle(), &*parent.entry(name), AtFlags::empty()))
+        absent_is_fine(unlinkat(parent.handle(), parent.entry(name).as_path(), AtFlags::empty()))
     }
 
     fn remove_directory(&self, parent: &Directory, name: Entry<'_>) -> io::Result<()> {
-        absent_is_fine(unlinkat(parent.handle(), &*parent.entry(name), AtFlags::REMOVEDIR))
+        absent_is_fine(unlinkat(parent.handle(), parent.entry(name).as_path(), AtFlags::REMOVEDIR))
     }
 
     fn list(&self, directory: &Directory) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         let opened;
-        let handle = if directory.below.as_os_str().is_empty() {
+        let handle = if directory.below().as_os_str().is_empty() {
             directory.handle()
         } else {
             opened = directory.walk()?;
@@ -276,7 +300,7 @@ impl Files for SystemFiles {
     }
 
     fn exists(&self, parent: &Directory, name: Entry<'_>) -> io::Result<bool> {
-        match statat(parent.handle(), &*parent.entry(name), AtFlags::SYMLINK_NOFOLLOW) {
+        match statat(parent.handle(), parent.entry(name).as_path(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
             Err(errno) => Err(errno.into()),

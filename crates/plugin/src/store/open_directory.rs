@@ -1,8 +1,8 @@
 //! Opens and creates the directories that the store works in, with errors that name the claim and the path.
 
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::{MutexGuard, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use drakkar_client::ClaimRef;
 use drakkar_metadata::name::RequestName;
@@ -26,43 +26,62 @@ impl OpenDirectory {
     }
 }
 
+/// Where something failed: a path, or an entry of a directory, whose path is only put together for an error.
+pub(super) trait Location: Copy {
+    /// Returns the path.
+    fn to_path(self) -> PathBuf;
+}
+
+impl Location for &PathBuf {
+    fn to_path(self) -> PathBuf {
+        self.clone()
+    }
+}
+
+impl Location for (&OpenDirectory, &str) {
+    fn to_path(self) -> PathBuf {
+        self.0.path.join(self.1)
+    }
+}
+
 impl<F: Files> Store<F> {
     /// Returns the path of the directory that contains the directories of all claims.
-    pub(super) fn root_path(&self) -> PathBuf {
-        self.settings.plugin_directory.join(HOST_SUBDIR)
+    pub(super) fn root_path(&self) -> &PathBuf {
+        &self.root_path
     }
 
     /// Opens the directory that contains the directories of all claims, if it exists.
     pub(super) fn open_root(&self, call: StoreCall<'_>) -> Result<Option<OpenDirectory>, StoreError> {
         let path = self.root_path();
-        let opened = self.files.open_directory(&self.plugin, call.entry(HOST_SUBDIR, &path)?);
-        Ok(call.io("open", &path, absent_is_none(opened))?.map(|handle| OpenDirectory { handle, path }))
+        let opened = self.files.open_directory(&self.plugin, call.entry(HOST_SUBDIR, path)?);
+        let opened = call.io("open", path, absent_is_none(opened))?;
+        Ok(opened.map(|handle| OpenDirectory { handle, path: path.clone() }))
     }
 
     /// Opens the directory that contains the directories of all claims, and creates it if necessary. It is kept open for the
     /// next calls.
-    pub(super) fn make_root(&self, call: StoreCall<'_>) -> Result<OpenDirectory, StoreError> {
+    pub(super) fn make_root(&self, call: StoreCall<'_>) -> Result<Arc<OpenDirectory>, StoreError> {
         let path = self.root_path();
-        let name = call.entry(HOST_SUBDIR, &path)?;
+        let name = call.entry(HOST_SUBDIR, path)?;
         let handle = match self.open_root(call)? {
             Some(root) => root.handle,
             None => {
-                call.io("create directory", &path, self.files.make_directory(&self.plugin, name))?;
-                call.io("open", &path, self.files.open_directory(&self.plugin, name))?
+                call.io("create directory", path, self.files.make_directory(&self.plugin, name))?;
+                call.io("open", path, self.files.open_directory(&self.plugin, name))?
             }
         };
-        let root = OpenDirectory { handle: handle.named(&self.plugin, name), path };
+        let root = Arc::new(OpenDirectory { handle: handle.named(&self.plugin, name), path: path.clone() });
         *self.lock_kept_root() = Some(root.clone());
         Ok(root)
     }
 
     /// Returns the directory that contains the directories of all claims, if an earlier call has kept it open. It may be
     /// deleted since.
-    pub(super) fn kept_root(&self) -> Option<OpenDirectory> {
+    pub(super) fn kept_root(&self) -> Option<Arc<OpenDirectory>> {
         self.lock_kept_root().clone()
     }
 
-    fn lock_kept_root(&self) -> MutexGuard<'_, Option<OpenDirectory>> {
+    fn lock_kept_root(&self) -> MutexGuard<'_, Option<Arc<OpenDirectory>>> {
         // Nothing panics while it holds the lock.
         self.kept_root.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -123,9 +142,8 @@ impl<F: Files> Store<F> {
 
     /// Returns the CDI directory. It is never kept open, because it may be deleted and created again at any time; it may not
     /// exist.
-    pub(super) fn cdi(&self) -> OpenDirectory {
-        let path = self.settings.cdi_directory.clone();
-        OpenDirectory { handle: Directory::at(path.clone()), path }
+    pub(super) fn cdi(&self) -> &OpenDirectory {
+        &self.cdi
     }
 }
 
@@ -147,18 +165,23 @@ impl<'a> StoreCall<'a> {
     }
 
     /// Adds the claim, the action and the path to an I/O error.
-    pub(super) fn io<T>(self, action: &'static str, path: &Path, outcome: io::Result<T>) -> Result<T, StoreError> {
+    pub(super) fn io<T>(
+        self,
+        action: &'static str,
+        location: impl Location,
+        outcome: io::Result<T>,
+    ) -> Result<T, StoreError> {
         outcome.map_err(|source| StoreError::Io {
             claim: Box::new(self.claim.clone()),
             action,
-            path: path.to_owned(),
+            path: location.to_path(),
             source,
         })
     }
 
     /// Checks that a name is a single directory entry.
-    pub(super) fn entry<'n>(self, name: &'n str, path: &Path) -> Result<Entry<'n>, StoreError> {
-        self.io("use name", path, Entry::new(name))
+    pub(super) fn entry<'n>(self, name: &'n str, location: impl Location) -> Result<Entry<'n>, StoreError> {
+        self.io("use name", location, Entry::new(name))
     }
 }
 

@@ -13,10 +13,13 @@ use drakkar_metadata::{Metadata, encode};
 use super::directory_name::NAME_MAX;
 use super::documents::{generation_of, is_blank};
 use super::files::Files;
-use super::open_directory::{OpenDirectory, StoreCall};
+use super::open_directory::{Location as _, OpenDirectory, StoreCall};
 use super::record::{DeviceUse, Record, RequestRecord};
 use super::write::{Presence, temporary_name};
 use super::{Delivery, PreparedRequest, Store, StoreError};
+
+/// Something of each request of a claim.
+type ByRequest<T> = BTreeMap<RequestName, T>;
 
 /// The files of one request, computed and checked before anything is written.
 pub(super) struct Plan {
@@ -25,7 +28,6 @@ pub(super) struct Plan {
     /// The validated metadata as generation 1.
     document: Metadata,
     delivery: Delivery,
-    record: RequestRecord,
 }
 
 impl Plan {
@@ -36,19 +38,20 @@ impl Plan {
 }
 
 impl<F: Files> Store<F> {
-    /// Computes and checks the files of all requests, without writing anything.
+    /// Computes and checks the files of all requests, without writing anything. Also returns what the record says of them.
     pub(super) fn plan(
         &self,
         claim: &ClaimRef,
         pod_claim: Option<&PodClaimName>,
         claim_path: &Path,
         requests: Vec<PreparedRequest>,
-    ) -> Result<BTreeMap<RequestName, Plan>, StoreError> {
+    ) -> Result<(ByRequest<Plan>, ByRequest<RequestRecord>), StoreError> {
         let mut plans = BTreeMap::new();
+        let mut records = BTreeMap::new();
         for prepared in requests {
             let device = self.metadata_device(claim, &prepared.request)?;
             // Every name fits with a UID from the API server, which has 36 bytes; another UID may be too long.
-            let temporary = temporary_name(&device.file_name());
+            let temporary = temporary_name(device.file_name());
             if temporary.len() > NAME_MAX {
                 let source = Box::new(MetadataSpecError::FileName { name: temporary });
                 return Err(StoreError::Cdi {
@@ -67,10 +70,11 @@ impl<F: Files> Store<F> {
             let record = RequestRecord { devices: devices.collect(), gated: prepared.delivery == Delivery::Gated };
             // Validated here, so that invalid metadata fails before anything is written.
             let document = self.document(claim, pod_claim, &prepared.request, prepared.references, 1)?;
-            let plan = Plan { device, spec, document, delivery: prepared.delivery, record };
-            plans.insert(prepared.request, plan);
+            let plan = Plan { device, spec, document, delivery: prepared.delivery };
+            plans.insert(prepared.request.clone(), plan);
+            records.insert(prepared.request, record);
         }
-        Ok(plans)
+        Ok((plans, records))
     }
 
     /// Writes the files of a claim into its new directory, and removes them again on failure.
@@ -80,7 +84,7 @@ impl<F: Files> Store<F> {
         root: &OpenDirectory,
         claim_dir: &OpenDirectory,
         record: &Record,
-        plans: &BTreeMap<RequestName, Plan>,
+        plans: &ByRequest<Plan>,
     ) -> Result<(), StoreError> {
         let written = plans
             .iter()
@@ -105,14 +109,14 @@ impl<F: Files> Store<F> {
         call: StoreCall<'_>,
         claim_dir: &OpenDirectory,
         mut record: Record,
-        plans: &BTreeMap<RequestName, Plan>,
+        plans: &ByRequest<Plan>,
         known: &Record,
     ) -> Result<(), StoreError> {
         self.known.take_prepared(&record.claim.uid);
         for (request, plan) in plans {
             let before = known.requests.get(request);
             let is_trusted = known.boot == self.settings.boot
-                && before.is_some_and(|before| before.has_devices_of(&plan.record))
+                && before.zip(record.requests.get(request)).is_some_and(|(before, now)| before.has_devices_of(now))
                 && known.pod_claim == record.pod_claim;
             let Some(request_dir) = self.open_request_directory(call, claim_dir, request)? else {
                 self.write_new_file(call, claim_dir, request, plan)?;
@@ -134,7 +138,7 @@ impl<F: Files> Store<F> {
             }
             if plan.delivery == Delivery::Gated {
                 // Close the gate again before the file is blanked.
-                self.remove_spec(call, &self.cdi(), &plan.device.file_name())?;
+                self.remove_spec(call, self.cdi(), plan.device.file_name())?;
             }
             let next = generation.unwrap_or(0).saturating_add(1);
             self.write_in_place(call, &request_dir, &old, self.initial_bytes(plan, next))?;
@@ -142,12 +146,12 @@ impl<F: Files> Store<F> {
         }
         // Removed before the record is written: while the record names them, recovery finds what a crash leaves.
         for request in known.requests.keys().filter(|request| !plans.contains_key(*request)) {
-            self.remove_spec(call, &self.cdi(), &self.metadata_device(call.claim, request)?.file_name())?;
+            self.remove_spec(call, self.cdi(), self.metadata_device(call.claim, request)?.file_name())?;
             self.remove_request(call, claim_dir, request.as_str())?;
             self.known.removed(&record.claim.uid, request.as_str());
         }
         if record.devices.is_empty() && !known.devices.is_empty() {
-            self.remove_spec(call, &self.cdi(), &self.claim_devices(call.claim)?.file_name())?;
+            self.remove_spec(call, self.cdi(), &self.claim_devices(call.claim)?.file_name())?;
         }
         if record != *known {
             self.write_record(call, claim_dir, &record)?;
@@ -162,7 +166,7 @@ impl<F: Files> Store<F> {
         &self,
         claim: &ClaimRef,
         pod_claim: Option<&PodClaimName>,
-        plans: &BTreeMap<RequestName, Plan>,
+        requests: ByRequest<RequestRecord>,
         uses: &[DeviceUse],
         devices: Vec<drakkar_cdi::Device>,
     ) -> Record {
@@ -170,7 +174,7 @@ impl<F: Files> Store<F> {
             claim: claim.clone(),
             pod_claim: pod_claim.cloned(),
             boot: self.settings.boot.clone(),
-            requests: plans.iter().map(|(request, plan)| (request.clone(), plan.record.clone())).collect(),
+            requests,
             uses: uses.to_vec(),
             devices,
         }
@@ -184,14 +188,14 @@ impl<F: Files> Store<F> {
         presence: Presence,
     ) -> Result<(), StoreError> {
         let Some((name, spec)) = self.claim_spec(record)? else { return Ok(()) };
-        self.write_spec(call, &self.cdi(), &name, &spec, presence)
+        self.write_spec(call, self.cdi(), &name, &spec, presence)
     }
 
     /// Writes the CDI specs of all requests that are not gated.
     pub(super) fn write_specs(
         &self,
         call: StoreCall<'_>,
-        plans: &BTreeMap<RequestName, Plan>,
+        plans: &ByRequest<Plan>,
         record: &Record,
         presence: Presence,
     ) -> Result<(), StoreError> {
@@ -201,7 +205,7 @@ impl<F: Files> Store<F> {
             return Ok(());
         }
         let cdi = self.cdi();
-        ready.try_for_each(|(_, plan)| self.write_spec(call, &cdi, &plan.device.file_name(), &plan.spec, presence))
+        ready.try_for_each(|(_, plan)| self.write_spec(call, cdi, plan.device.file_name(), &plan.spec, presence))
     }
 
     /// Creates the directory and the metadata file of a request.
@@ -213,21 +217,21 @@ impl<F: Files> Store<F> {
         plan: &Plan,
     ) -> Result<(), StoreError> {
         let bytes = self.initial_bytes(plan, 1);
-        let path = claim_dir.path.join(request.as_str());
-        let name = call.entry(request.as_str(), &path)?;
-        let is_new = call.io("create directory", &path, self.files.make_directory(&claim_dir.handle, name))?;
+        let path = (claim_dir, request.as_str());
+        let name = call.entry(request.as_str(), path)?;
+        let is_new = call.io("create directory", path, self.files.make_directory(&claim_dir.handle, name))?;
         let request_dir = if is_new {
-            OpenDirectory { handle: claim_dir.handle.join(name), path }
+            OpenDirectory { handle: claim_dir.handle.join(name), path: path.to_path() }
         } else {
             self.open_existing_request_directory(call, claim_dir, request)?
         };
         // Written without a rename: no spec names the file yet, so no container reads it before it is complete.
-        let path = request_dir.path.join(HOST_FILE);
-        let name = call.entry(HOST_FILE, &path)?;
-        let file = call.io("create", &path, self.files.create(&request_dir.handle, name))?;
-        call.io("set the mode of", &path, self.files.check_mode(&file))?;
+        let path = (&request_dir, HOST_FILE);
+        let name = call.entry(HOST_FILE, path)?;
+        let file = call.io("create", path, self.files.create(&request_dir.handle, name))?;
+        call.io("set the mode of", path, self.files.check_mode(&file))?;
         if !bytes.is_empty() {
-            call.io("write", &path, self.files.write(&file, &bytes))?;
+            call.io("write", path, self.files.write(&file, &bytes))?;
         }
         self.known.written(&call.claim.uid, request, plan.initial_generation(1));
         Ok(())

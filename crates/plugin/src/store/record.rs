@@ -7,6 +7,8 @@
 //! the boot during which it was written.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::sync::Arc;
 
 use drakkar_client::ClaimRef;
 use drakkar_metadata::name::{ClaimName, ClaimUid, Namespace, PodClaimName, RequestName};
@@ -20,8 +22,9 @@ const FORMAT: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DeviceUse {
-    pub(crate) pool: String,
-    pub(crate) device: String,
+    // Shared, because every prepared claim has several copies.
+    pub(crate) pool: Arc<str>,
+    pub(crate) device: Arc<str>,
     /// The share, if several claims can use the device at the same time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) share_id: Option<String>,
@@ -108,10 +111,10 @@ impl Record {
             devices: &self.devices,
         };
         let mut bytes = Vec::with_capacity(1024);
-        // Serializing strings, numbers and lists into memory cannot fail.
+        // Writing strings, numbers and lists into memory cannot fail.
         let _ = serde_json::to_writer(&mut bytes, &written);
         let checksum = crc32fast::hash(&bytes);
-        bytes.extend_from_slice(format!("\n{checksum:08x}\n").as_bytes());
+        let _ = writeln!(bytes, "\n{checksum:08x}");
         bytes
     }
 

@@ -71,7 +71,7 @@ impl<F: Files> Store<F> {
         let mut recovery = Recovery::default();
         let mut all_claims_known = true;
         let lock_budget = LockBudget::for_recovery();
-        let path = self.root_path();
+        let path = self.root_path().clone();
         let root = Entry::new(HOST_SUBDIR).and_then(|name| self.files.open_directory(&self.plugin, name));
         let found = root.and_then(|handle| Ok((self.files.list(&handle)?, handle)));
         let (names, root) = match found {
@@ -116,7 +116,7 @@ impl<F: Files> Store<F> {
 
     /// Returns the claims that are prepared now, by any process, and what could not be read. Changes nothing.
     pub(crate) fn prepared_claims(&self) -> Result<Recovery, StoreError> {
-        let path = self.root_path();
+        let path = self.root_path().clone();
         let root = Entry::new(HOST_SUBDIR).and_then(|name| self.files.open_directory(&self.plugin, name));
         let (names, root) = match root.and_then(|handle| Ok((self.files.list(&handle)?, handle))) {
             Ok((names, handle)) => (names, OpenDirectory { handle, path }),
@@ -223,8 +223,8 @@ impl<F: Files> Store<F> {
             let device = self.metadata_device(&claim, &request)?;
             let cdi = self.cdi();
             let name = device.file_name();
-            let path = cdi.path.join(&name);
-            if !call.io("stat", &path, self.files.exists(&cdi.handle, call.entry(&name, &path)?))? {
+            let path = (cdi, name);
+            if !call.io("stat", path, self.files.exists(&cdi.handle, call.entry(name, path)?))? {
                 return Ok(None);
             }
             let record = adopted.get_or_insert_with(|| Record {
@@ -241,7 +241,11 @@ impl<F: Files> Store<F> {
             let mut devices = Vec::new();
             for reference in metadata.requests {
                 for device in reference.devices {
-                    let used = DeviceUse { pool: device.pool.clone(), device: device.name.clone(), share_id: None };
+                    let used = DeviceUse {
+                        pool: device.pool.as_str().into(),
+                        device: device.name.as_str().into(),
+                        share_id: None,
+                    };
                     if !record.uses.contains(&used) {
                         record.uses.push(used);
                     }
@@ -290,8 +294,8 @@ impl<F: Files> Store<F> {
         if let Some(request_dir) = self.open_request_directory(call, claim_dir, request)? {
             self.finish_update(call, &request_dir)?;
             let leftover = temporary_name(WRITE_AHEAD_FILE);
-            let path = request_dir.path.join(&leftover);
-            call.io("remove", &path, self.files.remove_file(&request_dir.handle, call.entry(&leftover, &path)?))?;
+            let path = (&request_dir, leftover.as_str());
+            call.io("remove", path, self.files.remove_file(&request_dir.handle, call.entry(&leftover, path)?))?;
             let content = self.read_metadata(call, &request_dir)?;
             let generation = generation_of(&content);
             self.known.read(&record.claim.uid, request, generation);
@@ -300,9 +304,9 @@ impl<F: Files> Store<F> {
         }
         if is_ready {
             let spec = self.cdi_spec(&record.claim, record.pod_claim.as_ref(), &claim_dir.path, &device)?;
-            self.write_spec(call, &self.cdi(), &device.file_name(), &spec, Presence::Likely)
+            self.write_spec(call, self.cdi(), device.file_name(), &spec, Presence::Likely)
         } else {
-            self.remove_spec(call, &self.cdi(), &device.file_name())
+            self.remove_spec(call, self.cdi(), device.file_name())
         }
     }
 

@@ -10,7 +10,7 @@ use drakkar_metadata::path::HOST_FILE;
 use super::directory_name::directory_name;
 use super::documents::{generation_of, is_blank, owner_of};
 use super::files::{Directory, Entry, Files};
-use super::open_directory::{OpenDirectory, StoreCall};
+use super::open_directory::{Location as _, OpenDirectory, StoreCall};
 use super::record::{self, Record};
 use super::{Store, StoreError};
 
@@ -47,8 +47,8 @@ impl<F: Files> Store<F> {
     ) -> Result<(), StoreError> {
         content.resize(content.len().max(old.len()), b'\n');
         self.write_atomically(call, request_dir, WRITE_AHEAD_FILE, &content)?;
-        let path = request_dir.path.join(HOST_FILE);
-        let name = call.entry(HOST_FILE, &path)?;
+        let path = (request_dir, HOST_FILE);
+        let name = call.entry(HOST_FILE, path)?;
         let mut is_torn = false;
         let written = self.files.open_for_update(&request_dir.handle, name).and_then(|file| {
             self.files.lock(&file, call.lock_budget)?;
@@ -63,38 +63,38 @@ impl<F: Files> Store<F> {
         });
         if is_torn {
             // Neither the new nor the old content could be written. The copy stays, and the next call completes the update.
-            return call.io("write", &path, written);
+            return call.io("write", path, written);
         }
-        let next_path = request_dir.path.join(WRITE_AHEAD_FILE);
-        let next = call.entry(WRITE_AHEAD_FILE, &next_path)?;
+        let next_path = (request_dir, WRITE_AHEAD_FILE);
+        let next = call.entry(WRITE_AHEAD_FILE, next_path)?;
         let removed = self.files.remove_file(&request_dir.handle, next);
-        call.io("write", &path, written)?;
-        call.io("remove", &next_path, removed)
+        call.io("write", path, written)?;
+        call.io("remove", next_path, removed)
     }
 
     /// Completes an interrupted update.
     pub(super) fn finish_update(&self, call: StoreCall<'_>, request_dir: &OpenDirectory) -> Result<(), StoreError> {
-        let next_path = request_dir.path.join(WRITE_AHEAD_FILE);
-        let next = call.entry(WRITE_AHEAD_FILE, &next_path)?;
+        let next_path = (request_dir, WRITE_AHEAD_FILE);
+        let next = call.entry(WRITE_AHEAD_FILE, next_path)?;
         let content = match self.files.read(&request_dir.handle, next) {
             Ok(content) => content,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return call.io("read", &next_path, Err(error)),
+            Err(error) => return call.io("read", next_path, Err(error)),
         };
         // A copy is renamed to its name when it is complete, so one that cannot be decoded is from another boot.
         if generation_of(&content).is_some() || is_blank(&content) {
-            let path = request_dir.path.join(HOST_FILE);
-            let name = call.entry(HOST_FILE, &path)?;
+            let path = (request_dir, HOST_FILE);
+            let name = call.entry(HOST_FILE, path)?;
             let opened = match self.files.open_for_update(&request_dir.handle, name) {
                 // The file is gone but its copy is not: it was being removed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => self.files.create(&request_dir.handle, name),
                 opened => opened,
             };
-            let file = call.io("open", &path, opened)?;
-            call.io("lock", &path, self.files.lock(&file, call.lock_budget))?;
-            call.io("write", &path, self.files.write(&file, &content))?;
+            let file = call.io("open", path, opened)?;
+            call.io("lock", path, self.files.lock(&file, call.lock_budget))?;
+            call.io("write", path, self.files.write(&file, &content))?;
         }
-        call.io("remove", &next_path, self.files.remove_file(&request_dir.handle, next))
+        call.io("remove", next_path, self.files.remove_file(&request_dir.handle, next))
     }
 
     /// Replaces the record of a claim.
@@ -115,10 +115,10 @@ impl<F: Files> Store<F> {
         claim_dir: &OpenDirectory,
         record: &Record,
     ) -> Result<(), StoreError> {
-        let path = claim_dir.path.join(record::FILE);
-        let name = call.entry(record::FILE, &path)?;
-        let file = call.io("create", &path, self.files.create(&claim_dir.handle, name))?;
-        call.io("write", &path, self.files.write(&file, &record.encode()))
+        let path = (claim_dir, record::FILE);
+        let name = call.entry(record::FILE, path)?;
+        let file = call.io("create", path, self.files.create(&claim_dir.handle, name))?;
+        call.io("write", path, self.files.write(&file, &record.encode()))
     }
 
     /// Reads the record, if there is a valid one for the claim of this directory.
@@ -127,15 +127,15 @@ impl<F: Files> Store<F> {
         call: StoreCall<'_>,
         claim_dir: &OpenDirectory,
     ) -> Result<Option<Record>, StoreError> {
-        let path = claim_dir.path.join(record::FILE);
-        let name = call.entry(record::FILE, &path)?;
+        let path = (claim_dir, record::FILE);
+        let name = call.entry(record::FILE, path)?;
         match self.files.read(&claim_dir.handle, name) {
             Ok(bytes) => Ok(Record::decode(&bytes).filter(|record| {
                 let ClaimRef { namespace, name, .. } = &record.claim;
                 claim_dir.is_named(&directory_name(namespace, name))
             })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => call.io("read", &path, Err(error)),
+            Err(error) => call.io("read", path, Err(error)),
         }
     }
 
@@ -145,16 +145,16 @@ impl<F: Files> Store<F> {
         call: StoreCall<'_>,
         request_dir: &OpenDirectory,
     ) -> Result<Vec<u8>, StoreError> {
-        let path = request_dir.path.join(HOST_FILE);
-        let name = call.entry(HOST_FILE, &path)?;
+        let path = (request_dir, HOST_FILE);
+        let name = call.entry(HOST_FILE, path)?;
         match self.files.read(&request_dir.handle, name) {
             Ok(content) => Ok(content),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 // It must exist so that a container can be created, and an update be written.
-                call.io("create", &path, self.files.create(&request_dir.handle, name))?;
+                call.io("create", path, self.files.create(&request_dir.handle, name))?;
                 Ok(Vec::new())
             }
-            Err(error) => call.io("read", &path, Err(error)),
+            Err(error) => call.io("read", path, Err(error)),
         }
     }
 
@@ -166,10 +166,10 @@ impl<F: Files> Store<F> {
         name: &str,
         content: &[u8],
     ) -> Result<(), StoreError> {
-        let path = directory.path.join(name);
+        let path = (directory, name);
         let temporary_name = temporary_name(name);
-        let name = call.entry(name, &path)?;
-        let temporary = call.entry(&temporary_name, &path)?;
+        let name = call.entry(name, path)?;
+        let temporary = call.entry(&temporary_name, path)?;
         let parent = &directory.handle;
         let written = self.files.create(parent, temporary).or_else(|error| match error.kind() {
             // A leftover of a crash, which no one uses.
@@ -186,7 +186,7 @@ impl<F: Files> Store<F> {
             // The first error is the one to return. A leftover is removed by the next write of this file, or the next start.
             let _ = self.files.remove_file(parent, temporary);
         }
-        call.io("write", &path, written)
+        call.io("write", path, written)
     }
 
     /// Writes a CDI spec; with [`Presence::Likely`] only if it differs from the existing one.
@@ -198,8 +198,8 @@ impl<F: Files> Store<F> {
         spec: &[u8],
         presence: Presence,
     ) -> Result<(), StoreError> {
-        let path = cdi.path.join(name);
-        let entry = call.entry(name, &path)?;
+        let path = (cdi, name);
+        let entry = call.entry(name, path)?;
         if presence == Presence::Likely && self.files.read(&cdi.handle, entry).is_ok_and(|present| present == spec) {
             return Ok(());
         }
@@ -213,8 +213,8 @@ impl<F: Files> Store<F> {
     }
 
     pub(super) fn remove_spec(&self, call: StoreCall<'_>, cdi: &OpenDirectory, name: &str) -> Result<(), StoreError> {
-        let path = cdi.path.join(name);
-        call.io("remove", &path, self.files.remove_file(&cdi.handle, call.entry(name, &path)?))
+        let path = (cdi, name);
+        call.io("remove", path, self.files.remove_file(&cdi.handle, call.entry(name, path)?))
     }
 
     /// Removes the specs of a claim: those in its record or, without a record, those of its files.
@@ -227,15 +227,15 @@ impl<F: Files> Store<F> {
         let cdi = self.cdi();
         if let Some(record) = record {
             if !record.devices.is_empty() {
-                self.remove_spec(call, &cdi, &self.claim_devices(&record.claim)?.file_name())?;
+                self.remove_spec(call, cdi, &self.claim_devices(&record.claim)?.file_name())?;
             }
             return record.requests.keys().try_for_each(|request| {
-                self.remove_spec(call, &cdi, &self.metadata_device(&record.claim, request)?.file_name())
+                self.remove_spec(call, cdi, self.metadata_device(&record.claim, request)?.file_name())
             });
         }
         // A driver whose name is no CDI vendor has no such spec.
         if let Ok(devices) = self.claim_devices(call.claim) {
-            self.remove_spec(call, &cdi, &devices.file_name())?;
+            self.remove_spec(call, cdi, &devices.file_name())?;
         }
         for (request, content) in self.request_files(call, claim_dir)? {
             let owner = match decode(&content) {
@@ -244,7 +244,7 @@ impl<F: Files> Store<F> {
                 Err(_) => Some(call.claim.clone()),
             };
             if let Some(owner) = owner {
-                self.remove_spec(call, &cdi, &self.metadata_device(&owner, &request)?.file_name())?;
+                self.remove_spec(call, cdi, self.metadata_device(&owner, &request)?.file_name())?;
             }
         }
         Ok(())
@@ -258,32 +258,30 @@ impl<F: Files> Store<F> {
         let claim = call.claim;
         let Some(root) = self.kept_root() else { return Ok(Removal::Incomplete) };
         let Some((prepared, requests)) = self.known.take_prepared(&claim.uid) else { return Ok(Removal::Incomplete) };
-        let path = root.path.join(name);
-        let claim_entry = call.entry(name, &path)?;
-        let claim_dir = OpenDirectory { handle: root.handle.join(claim_entry), path };
+        let claim_entry = call.entry(name, (&*root, name))?;
+        let claim_dir = OpenDirectory { handle: root.handle.join(claim_entry), path: root.path.join(name) };
         let mut opened = Vec::with_capacity(requests.len());
         for request in &requests {
-            let path = claim_dir.path.join(request.as_str());
-            let entry = call.entry(request.as_str(), &path)?;
+            let entry = call.entry(request.as_str(), (&claim_dir, request.as_str()))?;
             let Ok(handle) = self.files.open_directory(&claim_dir.handle, entry) else {
                 return Ok(Removal::Incomplete);
             };
-            opened.push((entry, OpenDirectory { handle, path }));
+            opened.push((entry, OpenDirectory { handle, path: claim_dir.path.join(request.as_str()) }));
         }
         let cdi = self.cdi();
         if prepared.has_claim_spec {
-            self.remove_spec(call, &cdi, &self.claim_devices(claim)?.file_name())?;
+            self.remove_spec(call, cdi, &self.claim_devices(claim)?.file_name())?;
         }
         for request in &requests {
-            self.remove_spec(call, &cdi, &self.metadata_device(claim, request)?.file_name())?;
+            self.remove_spec(call, cdi, self.metadata_device(claim, request)?.file_name())?;
         }
-        let path = claim_dir.path.join(record::FILE);
-        let entry = call.entry(record::FILE, &path)?;
-        call.io("remove", &path, self.files.remove_file(&claim_dir.handle, entry))?;
+        let path = (&claim_dir, record::FILE);
+        let entry = call.entry(record::FILE, path)?;
+        call.io("remove", path, self.files.remove_file(&claim_dir.handle, entry))?;
         for (entry, request_dir) in opened {
-            let path = request_dir.path.join(HOST_FILE);
-            let file = call.entry(HOST_FILE, &path)?;
-            call.io("remove", &path, self.files.remove_file(&request_dir.handle, file))?;
+            let path = (&request_dir, HOST_FILE);
+            let file = call.entry(HOST_FILE, path)?;
+            call.io("remove", path, self.files.remove_file(&request_dir.handle, file))?;
             match self.files.remove_directory(&claim_dir.handle, entry) {
                 Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => return Ok(Removal::Incomplete),
                 removed => call.io("remove", &request_dir.path, removed)?,
@@ -313,8 +311,8 @@ impl<F: Files> Store<F> {
         for name in call.io("list", &claim_dir.path, self.files.list(&claim_dir.handle))? {
             let Ok(request) = RequestName::new(name) else { continue };
             let Ok(Some(request_dir)) = self.open_request_directory(call, claim_dir, &request) else { continue };
-            let path = request_dir.path.join(HOST_FILE);
-            let content = self.files.read(&request_dir.handle, call.entry(HOST_FILE, &path)?).unwrap_or_default();
+            let file = call.entry(HOST_FILE, (&request_dir, HOST_FILE))?;
+            let content = self.files.read(&request_dir.handle, file).unwrap_or_default();
             files.push((request, content));
         }
         Ok(files)
@@ -330,9 +328,9 @@ impl<F: Files> Store<F> {
         claim_dir: &OpenDirectory,
         record: Option<&Record>,
     ) -> Result<(), StoreError> {
-        let path = claim_dir.path.join(record::FILE);
-        let entry = call.entry(record::FILE, &path)?;
-        call.io("remove", &path, self.files.remove_file(&claim_dir.handle, entry))?;
+        let path = (claim_dir, record::FILE);
+        let entry = call.entry(record::FILE, path)?;
+        call.io("remove", path, self.files.remove_file(&claim_dir.handle, entry))?;
         for request in record.iter().flat_map(|record| record.requests.keys()) {
             self.remove_request(call, claim_dir, request.as_str())?;
         }
@@ -348,21 +346,21 @@ impl<F: Files> Store<F> {
         claim_dir: &OpenDirectory,
         name: &str,
     ) -> Result<(), StoreError> {
-        let path = claim_dir.path.join(name);
-        let entry = call.entry(name, &path)?;
+        let path = (claim_dir, name);
+        let entry = call.entry(name, path)?;
         match self.files.open_directory(&claim_dir.handle, entry) {
             Ok(handle) => {
-                let request_dir = OpenDirectory { handle, path };
+                let request_dir = OpenDirectory { handle, path: path.to_path() };
                 let remove = |name: &str| {
-                    let path = request_dir.path.join(name);
-                    call.io("remove", &path, self.files.remove_file(&request_dir.handle, call.entry(name, &path)?))
+                    let path = (&request_dir, name);
+                    call.io("remove", path, self.files.remove_file(&request_dir.handle, call.entry(name, path)?))
                 };
                 remove(HOST_FILE)?;
                 self.remove_directory(call, &claim_dir.handle, entry, &request_dir, remove)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             // Not a directory, or a link: removed itself, never followed.
-            Err(_) => call.io("remove", &path, self.files.remove_file(&claim_dir.handle, entry)),
+            Err(_) => call.io("remove", path, self.files.remove_file(&claim_dir.handle, entry)),
         }
     }
 
@@ -388,5 +386,5 @@ impl<F: Files> Store<F> {
 
 /// Returns the name under which a file is written before it is renamed. Runtimes load no files with this extension.
 pub(super) fn temporary_name(name: &str) -> String {
-    format!(".{}.tmp", name.trim_start_matches('.'))
+    [".", name.trim_start_matches('.'), ".tmp"].concat()
 }

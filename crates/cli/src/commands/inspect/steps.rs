@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::ClaimId;
-use crate::commands::doctor::{count, difference};
+use crate::commands::doctor::{count, difference, spec_difference};
 use crate::commands::node::timestamp;
 use crate::node_facts::claims::{ClaimDirectory, FileContent};
 use crate::node_facts::{Checkpoint, DriverFacts, NodeFiles};
@@ -172,6 +172,7 @@ fn checkpoint(claim: &ClaimId, node: &NodeFiles) -> Step {
             )
         }
         (Checkpoint::Missing, _) => Step::skipped(KUBELET, "there is no checkpoint: the kubelet has had no claim yet"),
+        (Checkpoint::Denied(problem), _) => Step::skipped(KUBELET, format!("checkpoint: {problem}; run as root")),
         (Checkpoint::Unreadable(problem), _) => Step::skipped(KUBELET, format!("checkpoint: {problem}")),
         (Checkpoint::Read(_), None) => {
             let other = node
@@ -240,7 +241,7 @@ fn of_driver(claim: &ClaimId, allocated: &[Allocated], driver: &DriverFacts, nod
         steps.push(step);
         let device = MetadataDevice::new(driver.name.clone(), record.claim.uid.clone(), name.clone());
         if let Ok(device) = device {
-            steps.push(spec_step(&place, directory, &device, request.gated, node, &restart));
+            steps.push(spec_step(&place, directory, record, &device, request.gated, node, &restart));
         }
     }
     steps
@@ -278,6 +279,7 @@ fn record_step(
 fn spec_step(
     place: &str,
     directory: &ClaimDirectory,
+    record: &ClaimRecord,
     device: &MetadataDevice,
     is_gated: bool,
     node: &NodeFiles,
@@ -286,7 +288,7 @@ fn spec_step(
     let name = device.file_name();
     let contents = node.cdi.iter().filter_map(|directory| directory.content.as_ref().ok());
     let mut files = contents.flat_map(|content| &content.specs);
-    let file = files.find(|file| file.path.file_name().is_some_and(|found| found == name.as_str()));
+    let file = files.find(|file| file.path.file_name().is_some_and(|found| found == name));
     let Some(file) = file else {
         return match is_gated {
             true => Step::skipped(place, format!("CDI spec {name}: withheld until the driver's first update")),
@@ -298,11 +300,10 @@ fn spec_step(
         Ok(spec) => spec,
         Err(problem) => return Step::differs(place, format!("CDI spec {path}: {problem}"), restart),
     };
-    let wanted = directory.path.join(device.request().as_str()).join(drakkar_metadata::path::HOST_FILE);
-    let mounts = || spec.devices.iter().flat_map(|device| &device.container_edits.mounts);
-    if mounts().any(|mount| std::path::Path::new(&mount.host_path) != wanted) {
-        return Step::differs(place, format!("CDI spec {path}: mounts another file"), restart);
+    if let Some(difference) = spec_difference(spec, device, record, &directory.path) {
+        return Step::differs(place, format!("CDI spec {path}: {difference}"), restart);
     }
-    let targets: Vec<&str> = mounts().map(|mount| &*mount.container_path).collect();
+    let mounts = spec.devices.iter().flat_map(|device| &device.container_edits.mounts);
+    let targets: Vec<&str> = mounts.map(|mount| &*mount.container_path).collect();
     Step::ok(place, format!("CDI spec {path}: mounts it at {}", targets.join(" and ")))
 }

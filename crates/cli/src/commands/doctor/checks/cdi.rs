@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
-use drakkar_cdi::{ClaimDevices, MetadataDevice};
+use drakkar_cdi::{ClaimDevices, DEVICE_CLASS, MetadataDevice, Spec};
+use drakkar_metadata::path::ContainerFile;
 use drakkar_plugin::node_files::ClaimRecord;
 
 use super::kubelet::shell_quoted;
@@ -154,7 +155,7 @@ pub(super) fn records(facts: &Facts) -> Vec<Finding> {
         let specs: Vec<&SpecFile> = specs_of(facts, driver).collect();
         let mut problems = Vec::new();
         for (claim, record) in &claims {
-            problems.extend(missing_specs(driver, claim, record, &specs));
+            problems.extend(specs_of_claim(facts, driver, claim, record, &specs));
         }
         // A directory without a readable record may be that of the spec's claim.
         if driver.files.is_complete() {
@@ -175,7 +176,9 @@ pub(crate) fn specs_of<'a>(facts: &'a Facts, driver: &'a DriverFacts) -> impl It
     specs.filter(move |file| file.owner.as_ref().is_some_and(|owner| owner.driver == driver.name.as_str()))
 }
 
-fn missing_specs(
+/// Checks that the specs of a claim are there, and are those that the record calls for.
+fn specs_of_claim(
+    facts: &Facts,
     driver: &DriverFacts,
     claim: &ClaimDirectory,
     record: &ClaimRecord,
@@ -183,29 +186,19 @@ fn missing_specs(
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     let restart = format!("delete the pod of {}: its next start writes the spec again", driver.name);
-    let mut check = |name: String, request: Option<&str>| {
-        let file = specs.iter().find(|file| file.path.file_name().is_some_and(|found| found == name.as_str()));
-        let Some(file) = file else {
-            let what = request.map_or("its container edits".to_owned(), |request| format!("request {request}"));
+    // Returns the spec of this name, unless runtimes ignore it, which is a finding of its own.
+    let mut spec_of = |name: &str, what: String| {
+        let file = specs.iter().find(|file| file.path.file_name().is_some_and(|found| found == name));
+        if file.is_none() {
             findings.push(Finding::problem(
                 Kind::CdiSpecMissing,
                 format!("claim {}: no CDI spec for {what}, so its pods' containers cannot start", record.claim),
                 restart.clone(),
             ));
-            return;
-        };
-        let Some(request) = request else { return };
-        let wanted = claim.path.join(request).join(drakkar_metadata::path::HOST_FILE);
-        let Ok(spec) = &file.spec else { return };
-        let mut mounts = spec.devices.iter().flat_map(|device| &device.container_edits.mounts);
-        if mounts.any(|mount| Path::new(&mount.host_path) != wanted) {
-            findings.push(Finding::problem(
-                Kind::CdiSpecDiffers,
-                format!("{} mounts another file than {}", file.path.display(), wanted.display()),
-                restart.clone(),
-            ));
         }
+        file.and_then(|file| Some((*file, file.spec.as_ref().ok()?)))
     };
+    let mut differences = Vec::new();
     for (request, prepared) in &record.requests {
         // The spec of a gate that is closed is withheld, and so is one whose file a crash has destroyed.
         let found = claim.requests.iter().find(|found| found.name == request.as_str());
@@ -215,16 +208,77 @@ fn missing_specs(
         if let Ok(device) = device
             && !prepared.gated
             && is_readable
+            && let Some((file, spec)) = spec_of(device.file_name(), format!("request {request}"))
         {
-            check(device.file_name(), Some(request.as_str()));
+            differences.extend(spec_difference(spec, &device, record, &claim.path).map(|difference| (file, difference)));
         }
     }
     if record.has_container_edits
         && let Ok(devices) = ClaimDevices::new(driver.name.clone(), record.claim.uid.clone())
+        && let Some((file, spec)) = spec_of(&devices.file_name(), "its container edits".to_owned())
     {
-        check(devices.file_name(), None);
+        let undefined = passed_edits(facts, driver, record).find(|id| !is_defined(spec, id));
+        differences.extend(undefined.map(|id| (file, format!("does not define {id}, which the kubelet passes on"))));
     }
+    let differing = differences.into_iter().map(|(file, difference)| {
+        Finding::problem(Kind::CdiSpecDiffers, format!("{} {difference}", file.path.display()), restart.clone())
+    });
+    findings.extend(differing);
     findings
+}
+
+/// Returns what the spec of a request's metadata is not, or has beside it: runtimes do all that a spec says.
+pub(crate) fn spec_difference(
+    spec: &Spec,
+    device: &MetadataDevice,
+    record: &ClaimRecord,
+    claim_path: &Path,
+) -> Option<String> {
+    let wanted = claim_path.join(device.request().as_str()).join(drakkar_metadata::path::HOST_FILE);
+    if !is_defined(spec, &device.id().to_string()) {
+        return Some(format!("does not define {}, which the kubelet passes on", device.id()));
+    }
+    let mounts = || spec.devices.iter().flat_map(|device| &device.container_edits.mounts);
+    if mounts().any(|mount| Path::new(&mount.host_path) != wanted) {
+        return Some(format!("mounts another file than {}", wanted.display()));
+    }
+    let is_of_request = |path: &str| match ContainerFile::parse(Path::new(path)) {
+        Ok(ContainerFile::Claim { claim, request, driver } | ContainerFile::Kep { claim, request, driver }) => {
+            (&claim, &request, &driver) == (&record.claim.name, device.request(), device.driver())
+        }
+        Ok(ContainerFile::Template { pod_claim, request, driver }) => {
+            (Some(&pod_claim), &request, &driver) == (record.pod_claim.as_ref(), device.request(), device.driver())
+        }
+        _ => false,
+    };
+    if let Some(other) = mounts().find(|mount| !is_of_request(&mount.container_path)) {
+        return Some(format!("mounts the metadata at another path: {}", other.container_path));
+    }
+    if mounts().next().is_none() {
+        return Some(format!("does not mount {}", wanted.display()));
+    }
+    let is_same = device.spec(&wanted, mounts().map(|mount| &mount.container_path)).is_ok_and(|same| {
+        same.devices == spec.devices && same.container_edits == spec.container_edits
+    });
+    (!is_same).then(|| "has more than read-only mounts of the metadata".to_owned())
+}
+
+fn is_defined(spec: &Spec, id: &str) -> bool {
+    let names = |device: &drakkar_cdi::Device| format!("{}={}", spec.kind, device.name) == id;
+    spec.devices.iter().any(names)
+}
+
+/// Returns the CDI devices with a claim's container edits that the kubelet passes to the runtime.
+fn passed_edits<'a>(
+    facts: &'a Facts,
+    driver: &DriverFacts,
+    record: &ClaimRecord,
+) -> impl Iterator<Item = &'a String> + use<'a> {
+    let known = facts.node.checkpoint.claim(record.claim.uid.as_str());
+    let state = known.and_then(|known| known.driver_state.get(driver.name.as_str()));
+    let ids = state.into_iter().flat_map(|state| &state.devices).flat_map(|device| &device.cdi_device_ids);
+    let kind = format!("{}/{DEVICE_CLASS}=", driver.name);
+    ids.filter(move |id| id.starts_with(&kind))
 }
 
 fn orphaned(driver: &DriverFacts, file: &SpecFile, claims: &[(&ClaimDirectory, &ClaimRecord)]) -> Option<Finding> {
