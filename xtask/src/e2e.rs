@@ -112,9 +112,23 @@ fn with_clean_host(options: Options, work: impl FnOnce() -> Result<()>) -> Resul
 pub(crate) fn soak(minutes: &str) -> Result<()> {
     with_clean_host(Options::default(), || {
         let mut command = test_program("drakkar-e2e", "it", None)?.command(&["--ignored", "soak::", "--nocapture"]);
-        cluster_with_images()?;
+        cluster_with_images(&IMAGES, "debug")?;
         let status = command.env(crate::soak::MINUTES, minutes).status().context("run the soak")?;
         if status.success() { Ok(()) } else { bail!("the soak: {status}") }
+    })
+}
+
+/// Brings the cluster up, measures how long pods with metadata and without take to start, and takes it down. Fails if that leaves
+/// anything on the host.
+pub(crate) fn start_times() -> Result<()> {
+    let status = cargo_command(&["build", "--release", "--package", "drakkar-e2e-driver"]).status();
+    if !status.context("build the driver")?.success() {
+        bail!("the driver cannot be built");
+    }
+    with_clean_host(Options::default(), || {
+        let it = test_program("drakkar-e2e", "it", None)?;
+        cluster_with_images(&["e2e-driver"], "release")?;
+        it.run(&["--ignored", "pod_start::", "--nocapture"])
     })
 }
 
@@ -151,14 +165,14 @@ const API_SERVER_OUTAGE: &str = "disruption::the_api_server_is_unavailable_for_a
 /// own nodes and namespaces, and need nothing but the API server.
 const API_TESTS: [&str; 4] = ["slices::", "status::", "--test-threads", "4"];
 
-/// Returns the running cluster with the images of the programs that were just built.
-fn cluster_with_images() -> Result<Cluster> {
+/// Returns the running cluster with the images of programs that were just built, in a directory of the target directory.
+fn cluster_with_images(programs: &[&str], directory: &str) -> Result<Cluster> {
     let paths = ClusterPaths::of_checkout()?;
     let cluster = Cluster::attach(paths.clone())?;
     let target = paths.cache().parent().context("the target directory")?;
-    for program in IMAGES {
+    for program in programs {
         let tar = paths.cache().join(format!("{program}.tar"));
-        let image = Image::new(format!("localhost/{program}:e2e"), target.join("debug").join(program))?;
+        let image = Image::new(format!("localhost/{program}:e2e"), target.join(directory).join(program))?;
         image.with_busybox()?.write(&tar)?;
         cluster.import(&tar)?;
     }
@@ -168,7 +182,7 @@ fn cluster_with_images() -> Result<Cluster> {
 /// Runs the tests on the running cluster; with a filter only those whose names match.
 pub(crate) fn test(filter: &[&str]) -> Result<()> {
     let it = test_program("drakkar-e2e", "it", None)?;
-    let cluster = cluster_with_images()?;
+    let cluster = cluster_with_images(&IMAGES, "debug")?;
     build_helm(&ClusterPaths::of_checkout()?)?;
     let run_tests = |arguments: &[&str]| it.run(&[&["--ignored"], arguments].concat());
     if !filter.is_empty() {

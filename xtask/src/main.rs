@@ -32,6 +32,8 @@ tasks:
                  run the tests on the running cluster, or only those whose names contain NAME
   e2e older RELEASE
                  the same as e2e with a kubelet of an older release, and the tests that support it
+  e2e start-times
+                 bring the cluster up, start 200 pods in turn with metadata and without, and print how long they took
   e2e unfit      print why the cluster cannot run on this host; nothing if it can
   e2e versions   print the versions of the cluster's components
   e2e check      bring the cluster up, run a pod and take it down; fail if that leaves anything on the host
@@ -70,6 +72,7 @@ fn main() -> Result<()> {
         ["e2e", "versions"] => e2e::versions(),
         ["e2e"] => e2e::all(),
         ["e2e", "test", ref filter @ ..] => e2e::test(filter),
+        ["e2e", "start-times"] => e2e::start_times(),
         ["e2e", "unfit"] => e2e::unfit(),
         ["e2e", "check"] => e2e::check(),
         ["vm", "unfit"] => {
