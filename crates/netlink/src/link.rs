@@ -7,8 +7,8 @@ mod kind;
 
 use std::fmt;
 
-use netlink_packet_core::DefaultNla;
-use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkMessage};
+use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkMessage, Prop};
 use serde::{Deserialize, Serialize};
 
 pub use self::change::LinkChange;
@@ -23,6 +23,8 @@ pub(crate) const RTM_NEWLINK: u16 = 16;
 pub(crate) const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
 const RTM_SETLINK: u16 = 19;
+const RTM_NEWLINKPROP: u16 = 108;
+const RTM_DELLINKPROP: u16 = 109;
 const IFLA_ALT_IFNAME: u16 = 53;
 /// The maximum length of an interface's name in bytes, without the terminating NUL.
 const MAX_NAME: usize = 15;
@@ -182,6 +184,20 @@ impl Connection {
         self.socket.get(format_args!("get interface {name}"), RTM_GETLINK, &encode(&message), decode)
     }
 
+    /// Adds alternative names to an interface. Since Linux 5.5.
+    pub fn add_alt_names<'a>(&mut self, link: impl Into<LinkRef<'a>>, names: &[String]) -> Result<()> {
+        let link = link.into();
+        let operation = format_args!("{link}: add the alternative names {}", names.join(", "));
+        self.socket.change(operation, RTM_NEWLINKPROP, NLM_F_CREATE | NLM_F_EXCL, &encode(&properties(link, names)))
+    }
+
+    /// Deletes alternative names of an interface.
+    pub fn delete_alt_names<'a>(&mut self, link: impl Into<LinkRef<'a>>, names: &[String]) -> Result<()> {
+        let link = link.into();
+        let operation = format_args!("{link}: delete the alternative names {}", names.join(", "));
+        self.socket.change(operation, RTM_DELLINKPROP, 0, &encode(&properties(link, names)))
+    }
+
     /// Deletes an interface. The other end of a veth pair goes with it.
     pub fn delete_link<'a>(&mut self, link: impl Into<LinkRef<'a>>) -> Result<()> {
         let link = link.into();
@@ -196,6 +212,14 @@ fn question(index: u32) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.header.index = index;
     message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+    message
+}
+
+/// A change of the alternative names of an interface.
+fn properties(link: LinkRef<'_>, names: &[String]) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = link.index;
+    message.attributes.push(LinkAttribute::PropList(names.iter().cloned().map(Prop::AltIfName).collect()));
     message
 }
 

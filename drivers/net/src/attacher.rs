@@ -94,7 +94,8 @@ pub(crate) trait Attacher: fmt::Debug + Send + Sync + 'static {
     /// Brings an interface back to the host as it was, from any point at which attaching has stopped.
     fn restore(&self, attachment: &Attachment) -> drakkar_netlink::Result<Restored>;
 
-    /// Takes note of an interface that is in a pod, also since before a restart of the driver: it must not end with the pod's namespace.
+    /// Takes note of an interface that is, or is about to be, in a pod, also since before a restart of the driver: it must not end with
+    /// the pod's namespace. A complete restore ends that.
     fn keep(&self, _attachment: &Attachment) {}
 
     /// Looks for an attached interface in its pod.

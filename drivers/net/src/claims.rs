@@ -56,7 +56,7 @@ pub(crate) struct Claims {
     journal: Journal,
     /// The boot of the machine.
     boot: String,
-    /// The records as they are on disk, or about to be.
+    /// The records as they are on disk, or about to be. While the disk takes nothing, what is brought back is so here first.
     records: Mutex<BTreeMap<ClaimUid, Record>>,
     turns: Turns,
 }

@@ -268,6 +268,14 @@ impl Network {
         self.seam.call(Call::ChangeLink, || self.connection.change_link(link, change))
     }
 
+    pub(crate) fn add_alt_name(&mut self, link: &Link, name: &str) -> Result<()> {
+        self.seam.call(Call::ChangeLink, || self.connection.add_alt_names(link, &[name.to_owned()]))
+    }
+
+    pub(crate) fn delete_alt_names(&mut self, link: &Link, names: &[String]) -> Result<()> {
+        self.seam.call(Call::ChangeLink, || self.connection.delete_alt_names(link, names))
+    }
+
     /// Moves an interface to another namespace, with further changes.
     pub(crate) fn move_link(&mut self, link: &Link, to: &Self, change: &LinkChange<'_>) -> Result<()> {
         self.change_link(link, &LinkChange { namespace: Some(&to.namespace), ..*change })

@@ -4,8 +4,9 @@
 //! the first step of an attach, after any of them, after the pod's namespace is gone, and again after it has succeeded.
 //!
 //! - An interface that was moved is looked for in the pod and on the host, by the claim's mark and by its device. It gets its
-//!   former name, index, MTU, hardware address, master, addresses, state and routes back, and its alias last: as long
-//!   as anything is missing it has the mark.
+//!   former name, alternative names, index, MTU, hardware address, master, addresses, state and routes back, and its alias last: as long
+//!   as anything is missing it has the mark. An alias is the pod's to change, so an interface of another kind or device is never taken
+//!   for it, and a virtual one without the mark is found by its hardware address.
 //! - When a namespace ends, the kernel moves devices to the host under the pod's name, or as `dev{index}` if that is taken, and
 //!   deletes virtual interfaces. The first is repaired, the second is reported as [`Outcome::Lost`].
 //! - An interface on top of another is deleted.
@@ -17,8 +18,8 @@ mod repair;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use drakkar_netlink::Result;
 use drakkar_netlink::rdma::Mode;
+use drakkar_netlink::{LinkChange, Result};
 
 use crate::attach::{Attachment, Identity, is_child};
 use crate::kernel::{Kernel, Network};
@@ -91,10 +92,18 @@ pub fn restore(kernel: &Kernel, attachment: &Attachment) -> Result<Restored> {
         }
         return Ok(Restored::new(Outcome::Deleted));
     };
-    let in_pod = match &mut pod {
+    let mut in_pod = match &mut pod {
         Some(pod) => locate::in_pod(pod, attachment)?,
         None => None,
     };
+    if let (Some(pod), None) = (&mut pod, &in_pod)
+        && locate::former_on_host(&mut host, attachment, former)?.is_none()
+        && let Some(link) = locate::unmarked_in_pod(pod, attachment, former)?
+    {
+        // From here on it is found wherever it is, again.
+        pod.change_link(&link, &LinkChange { alias: Some(&attachment.plan.mark), ..LinkChange::default() })?;
+        in_pod = pod.link(link.index)?;
+    }
     if let (Some(pod), Some(link)) = (&mut pod, in_pod) {
         bring_back::bring_back(&mut host, pod, &link, former)?;
     }

@@ -67,6 +67,20 @@ fn several_changes_are_one_request() {
 }
 
 #[test]
+fn alternative_names_are_added_found_and_deleted() {
+    let Some(mut host) = TestNamespace::new() else { return };
+    let left = host.veth("left", "right");
+    let names = ["storage-network-uplink", "second"].map(str::to_owned);
+    host.connection.add_alt_names(&left, &names).unwrap();
+    assert_eq!(host.link("left").alt_names, names);
+    assert_eq!(host.connection.link_by_name("storage-network-uplink").unwrap().unwrap().index, left.index);
+    let taken = host.connection.add_alt_names(&left, &["right".to_owned()]).unwrap_err();
+    assert!(taken.already_exists() && taken.to_string().contains("add the alternative names right"), "{taken}");
+    host.connection.delete_alt_names(&left, &names[..1]).unwrap();
+    assert_eq!(host.link("left").alt_names, names[1..]);
+}
+
+#[test]
 fn a_bridge_has_its_interfaces_and_loses_them() {
     let Some(mut host) = TestNamespace::new() else { return };
     let left = host.veth("left", "right");

@@ -48,6 +48,9 @@ pub struct Former {
     /// The alias.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
+    /// The alternative names. `None`: it was recorded by an earlier version, which did not read them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alt_names: Option<Vec<String>>,
     /// The MTU.
     pub mtu: u32,
     /// The hardware address.
@@ -81,6 +84,7 @@ impl Former {
         Ok(Self {
             identity: Identity::from(link),
             alias: link.alias.clone(),
+            alt_names: Some(link.alt_names.clone()),
             mtu: link.mtu,
             hardware_address: link.address.clone(),
             is_up: link.is_up,
@@ -88,5 +92,11 @@ impl Former {
             addresses: addresses.iter().map(NewAddress::from).collect(),
             routes: routes.iter().map(NewRoute::from).collect(),
         })
+    }
+
+    /// Returns the alternative names of the interface that it did not have.
+    pub(crate) fn foreign_alt_names(&self, link: &Link) -> Vec<String> {
+        let Some(former) = &self.alt_names else { return Vec::new() };
+        link.alt_names.iter().filter(|name| !former.contains(name)).cloned().collect()
     }
 }

@@ -55,6 +55,12 @@ impl Identity {
             && self.permanent_address == link.permanent_address
     }
 
+    /// Returns whether an interface is of the same kind, and of the same device if there is one. A program in a pod can make
+    /// virtual interfaces that are like another, but none that is like a card.
+    pub(crate) fn is_like(&self, link: &Link) -> bool {
+        self.kind == link.kind.name() && self.device == link.device
+    }
+
     /// Returns whether an interface on the host is this one, as long as nothing has moved or renamed it.
     pub fn is_on_host(&self, link: &Link) -> bool {
         let is_same_place = self.index == link.index && self.kind == link.kind.name() && self.device == link.device;

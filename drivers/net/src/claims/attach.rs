@@ -176,9 +176,10 @@ impl Claims {
         let attachment = inspected.map_err(|cause| attach_error(record, index, sandbox, cause.into()))?;
         let place = Place { sandbox: sandbox.clone(), attachment };
         self.enter(record, index, Phase::Attaching(place.clone()))?;
+        // Before anything is in the pod: what cannot be taken back must not end with the sandbox that the runtime discards.
+        self.attacher.keep(&place.attachment);
         let attached = self.attacher.attach(&place.attachment, patience.deadline);
         let attached = attached.map_err(|error| attach_error(record, index, sandbox, error))?;
-        self.attacher.keep(&place.attachment);
         self.enter(record, index, Phase::Attached { place, interface: attached, is_published: false })?;
         Ok(true)
     }
@@ -221,6 +222,8 @@ impl Claims {
         // interface is brought back at the latest when the claim is unprepared.
         if let Err(error) = self.enter(record, index, Phase::Restoring(place.clone())) {
             tracing::warn!(%error, "journal not written, interface is brought back nevertheless");
+            // It is no longer in the pod, for those who close gates and for those who try again.
+            self.remember(record);
         }
         let problem = match self.attacher.restore(&place.attachment) {
             Ok(restored) if restored.is_complete() => {

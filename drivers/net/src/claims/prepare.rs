@@ -256,7 +256,9 @@ fn choose(
 fn name(set: Option<&InterfaceName>, on_host: &str, names: &BTreeSet<String>) -> Result<String, String> {
     let numbered = |prefix: &str| {
         let mut candidates = (0..100u32).map(|number| format!("{prefix}{number}"));
-        candidates.find(|name| !names.contains(name)).ok_or_else(|| format!("{prefix}99"))
+        // Every pod has some of them, such as the first of `eth%d`.
+        let is_free = |name: &String| InterfaceName::check(name).is_ok() && !names.contains(name);
+        candidates.find(is_free).ok_or_else(|| format!("{prefix}99"))
     };
     match set {
         Some(name) => match name.prefix() {

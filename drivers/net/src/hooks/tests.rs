@@ -300,6 +300,23 @@ async fn a_stop_never_fails_and_what_could_not_be_brought_back_is_tried_again() 
 }
 
 #[tokio::test]
+async fn a_journal_that_cannot_be_written_does_not_keep_the_gate_of_a_stopped_sandbox_open() {
+    let fixture = Fixture::new();
+    fixture.prepare("a", "pod", 1, "{}");
+    let sandbox = pod(&fixture.node, "pod", "s1");
+    fixture.run(&sandbox).await.unwrap();
+    let aside = fixture.node.journal().with_extension("aside");
+    std::fs::rename(fixture.node.journal(), &aside).unwrap();
+    fixture.hooks.end(Hook::Stop, &sandbox).await;
+    assert!(fixture.node.is_as_it_was());
+    assert!(!fixture.is_open("a", 1), "the interface has left the pod");
+    assert_eq!(fixture.condition("eth1").0, ConditionStatus::False);
+    std::fs::rename(&aside, fixture.node.journal()).unwrap();
+    fixture.hooks.retry().await;
+    assert_eq!(phases(&fixture.claims.find(&claim("a").uid).unwrap()), ["prepared"]);
+}
+
+#[tokio::test]
 async fn a_late_stop_leaves_the_next_sandbox_alone() {
     let fixture = Fixture::new();
     fixture.prepare("a", "pod", 1, "{}");

@@ -19,6 +19,11 @@ pub(super) fn bring_back(host: &mut Network, pod: &mut Network, link: &Link, for
     } else {
         free_name(host, former.identity.index)?
     };
+    // The kernel moves nothing whose alternative name is taken at the destination, and a program in the pod can have given it any.
+    let foreign = former.foreign_alt_names(link);
+    if !foreign.is_empty() {
+        pod.delete_alt_names(link, &foreign)?;
+    }
     let index = former.identity.index;
     let is_index_free = host.link(index)?.is_none();
     let address = former.hardware_address.as_ref().filter(|address| link.address.as_ref() != Some(*address));

@@ -7,9 +7,10 @@ use crate::kernel::Network;
 
 /// Finds an interface on the host: by a mark, else by its device, else under its former index and name.
 ///
-/// The first look is at its former index, so that the number of interfaces of a host does not matter where nothing has moved.
+/// A mark counts only on an interface of the same kind and device: a program in a pod can give any interface any alias, and the kernel
+/// brings devices back with the alias of the pod. The first look is at its former index, so that the number of interfaces of a host does not matter where nothing has moved.
 pub(crate) fn on_host(host: &mut Network, mark: Option<&str>, identity: &Identity) -> Result<Option<Link>> {
-    let is_marked = |link: &Link| mark.is_some() && link.alias.as_deref() == mark;
+    let is_marked = |link: &Link| mark.is_some() && link.alias.as_deref() == mark && identity.is_like(link);
     let former = host.link(identity.index)?;
     if let Some(link) = former.as_ref().filter(|link| is_marked(link) || identity.is_on_host(link)) {
         return Ok(Some(link.clone()));
@@ -42,17 +43,26 @@ pub(crate) fn former_on_host(host: &mut Network, attachment: &Attachment, former
     Ok(links.iter().find(is_it).cloned())
 }
 
-/// Finds the interface of an attachment in the pod: by its mark, else by its device.
+/// Finds the interface of an attachment in the pod: by its mark, as on the host, else by its device.
 pub(crate) fn in_pod(pod: &mut Network, attachment: &Attachment) -> Result<Option<Link>> {
     let mark = attachment.plan.mark.as_str();
     let mut links = pod.links()?;
-    let found = links.iter().position(|link| link.alias.as_deref() == Some(mark));
+    let is_like = |link: &Link| attachment.former.as_ref().is_none_or(|former| former.identity.is_like(link));
+    let found = links.iter().position(|link| link.alias.as_deref() == Some(mark) && is_like(link));
     let found = found.or_else(|| {
         let former = attachment.former.as_ref()?;
         let is_it = |link: &Link| former.identity.is_device_of(link) || is_changed_device(attachment, link);
         links.iter().position(is_it)
     });
     Ok(found.map(|index| links.swap_remove(index)))
+}
+
+/// Finds a virtual interface in the pod whose mark was taken away, by its kind and hardware address. For one that is not on the host.
+pub(super) fn unmarked_in_pod(pod: &mut Network, attachment: &Attachment, former: &Former) -> Result<Option<Link>> {
+    let address = attachment.plan.hardware_address.as_ref().or(former.hardware_address.as_ref());
+    let links = pod.links()?.into_iter();
+    let mut found = links.filter(|link| former.identity.is_like(link) && link.address.as_ref() == address);
+    Ok(found.next().filter(|_| address.is_some()))
 }
 
 /// Returns whether an interface is of the same device, with the hardware address that it got for the pod as its permanent one: some

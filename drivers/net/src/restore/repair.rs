@@ -27,6 +27,7 @@ struct Findings {
 pub(super) fn repair(host: &mut Network, link: Link, former: &Former) -> Result<Restored> {
     let mut findings = Findings::default();
     let link = restore_link(host, link, former, &mut findings)?;
+    restore_alt_names(host, &link, former, &mut findings);
     restore_master(host, &link, former, &mut findings)?;
     restore_addresses(host, &link, former, &mut findings)?;
     if link.is_up != former.is_up {
@@ -72,6 +73,22 @@ fn restore_link(host: &mut Network, link: Link, former: &Former, findings: &mut 
         note(host.change_link(&link, change), findings);
     }
     Ok(host.link(link.index)?.unwrap_or(link))
+}
+
+/// Restores the alternative names. The kernel brings an interface back with those of the pod.
+fn restore_alt_names(host: &mut Network, link: &Link, former: &Former, findings: &mut Findings) {
+    let foreign = former.foreign_alt_names(link);
+    if !foreign.is_empty() {
+        note(host.delete_alt_names(link, &foreign), findings);
+    }
+    let missing = former.alt_names.iter().flatten().filter(|name| !link.alt_names.contains(name));
+    for name in missing {
+        match host.add_alt_name(link, name) {
+            // Another interface has it now.
+            Err(error) if error.already_exists() => findings.differences.push(error.to_string()),
+            result => note(result, findings),
+        }
+    }
 }
 
 fn restore_master(host: &mut Network, link: &Link, former: &Former, findings: &mut Findings) -> Result<()> {

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use drakkar_netlink::{BusAddress, LinkChange, NewLink, NewLinkKind};
+use drakkar_netlink::{BusAddress, Child, LinkChange, MacvlanMode, NewLink, NewLinkKind};
 
-use super::machine::{Machine, PATIENCE};
+use super::machine::{Machine, PATIENCE, UP};
 use crate::restore::{Outcome, restore, restore_within};
+
+const DOWN: LinkChange<'static> = LinkChange { up: Some(false), ..UP };
 
 #[test]
 fn an_interface_that_is_back_under_the_pods_name_is_repaired() {
@@ -73,6 +75,40 @@ fn an_interface_that_was_deleted_in_the_pod_is_reported_as_lost() {
     pod.connection().delete_link(&pod.link(&attached.name)).unwrap();
     let Outcome::Lost(text) = machine.restore(&attachment) else { panic!("it is not lost") };
     assert!(text.contains("deleted while it was in the pod"), "{text}");
+}
+
+#[test]
+fn another_interface_that_the_pod_gives_the_mark_stays_in_the_pod() {
+    let Some(machine) = Machine::new() else { return };
+    let before = machine.host.state();
+    let (attachment, attached) = machine.attach(machine.full_plan("fast0", 1), 0);
+    let pod = &machine.pods[0];
+    let kind =
+        NewLinkKind::Child { parent: pod.link("eth0").index, child: Child::Macvlan { mode: MacvlanMode::Bridge } };
+    pod.connection().create_link(&NewLink::new("forged", kind)).unwrap();
+    let mark = attachment.plan.mark.as_str();
+    // A program in the pod with `CAP_NET_ADMIN` reads the alias, and can give it to whatever it makes.
+    pod.change(&attached.name, &LinkChange { alias: Some("mine"), name: Some("renamed"), ..DOWN });
+    pod.change("forged", &LinkChange { alias: Some(mark), ..LinkChange::default() });
+    assert_eq!(machine.restore(&attachment), Outcome::OnHost("fast0".to_owned()));
+    assert_eq!(machine.host.state(), before);
+    assert_eq!(pod.link("forged").alias.as_deref(), Some(mark));
+}
+
+#[test]
+fn alternative_names_that_the_pod_gives_an_interface_do_not_keep_it_there() {
+    let Some(machine) = Machine::new() else { return };
+    let host = machine.host.link("fast0");
+    machine.host.connection().add_alt_names(&host, &["storage-uplink".to_owned()]).unwrap();
+    let before = machine.host.state();
+    let (attachment, attached) = machine.attach(machine.full_plan("fast0", 1), 0);
+    let pod = &machine.pods[0];
+    let link = pod.link(&attached.name);
+    pod.connection().delete_alt_names(&link, &link.alt_names).unwrap();
+    // The kernel moves nothing whose alternative name is taken at the destination.
+    pod.connection().add_alt_names(&link, &["fast1".to_owned(), "left-by-the-pod".to_owned()]).unwrap();
+    assert_eq!(machine.restore(&attachment), Outcome::OnHost("fast0".to_owned()));
+    assert_eq!(machine.host.state(), before);
 }
 
 #[test]

@@ -79,6 +79,8 @@ fn names_in_a_pod_differ() {
     assert_eq!(names(&claims, "c", "p2", &[wanted(1, template)]), ["data0"], "another pod has names of its own");
     let refused = error(&claims, "d", "p1", &[wanted(3, r#"{"interfaceName": "data0"}"#)]);
     assert!(refused.contains("the pod gets another interface with the name data0"), "{refused}");
+    let template = r#"{"interfaceName": "eth%d", "macvlan": {}}"#;
+    assert_eq!(names(&claims, "e", "p3", &[wanted(1, template), wanted(2, template)]), ["eth1", "eth2"]);
 }
 
 #[test]

@@ -100,6 +100,7 @@ impl Attacher for MortalNetwork {
         let former = Former {
             identity: Identity { name: place.name.clone(), ..plan.host.clone() },
             alias: None,
+            alt_names: None,
             mtu: place.mtu,
             hardware_address: None,
             is_up: true,

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use drakkar_driver_kit::files::SystemFiles;
 use drakkar_metadata::name::ClaimUid;
-use drakkar_netlink::{LinkChange, LinkKind};
+use drakkar_netlink::{Errno, LinkChange, LinkKind};
 use drakkar_plugin::{BoxError, ClaimRef};
 use drakkar_sysfs::PciAddress;
 use tempfile::TempDir;
@@ -18,6 +19,7 @@ use crate::attacher::{PodInterface, Sandbox};
 use crate::binder::{Binder, BoundFunction};
 use crate::claims::{Claims, Patience, Wanted};
 use crate::journal::{Phase, Record};
+use crate::kernel::{Call, Faults, Kernel};
 use crate::published::Found;
 
 /// No device here is for user space.
@@ -36,7 +38,11 @@ impl Binder for NoBinder {
 
 /// A driver process on a machine. Another one on the same journal is the process after a restart.
 pub(crate) fn driver(machine: &Machine, journal: &TempDir) -> Claims {
-    let attacher = Arc::new(machine.kernel());
+    driver_on(machine.kernel(), journal)
+}
+
+fn driver_on(kernel: Kernel, journal: &TempDir) -> Claims {
+    let attacher = Arc::new(kernel);
     let files = Arc::new(SystemFiles);
     let claims =
         Claims::open_with(attacher, Arc::new(NoBinder), journal.path().to_owned(), files, Path::new("/proc")).unwrap();
@@ -182,6 +188,43 @@ fn a_virtual_interface_whose_pod_has_ended_comes_back_at_unprepare() {
     claims.unprepare(&claim("a").uid).unwrap();
     assert_eq!(machine.host.state(), before);
     assert_eq!(std::fs::read_dir(journal.path()).unwrap().count(), 0);
+}
+
+/// A kernel that fails from the first address on, until it is repaired.
+#[derive(Debug, Default)]
+struct Breakdown {
+    is_broken: AtomicBool,
+    is_repaired: AtomicBool,
+}
+
+impl Faults for Breakdown {
+    fn before(&self, call: Call) -> Result<(), Errno> {
+        self.is_broken.fetch_or(call == Call::AddAddress, Ordering::SeqCst);
+        let fails = self.is_broken.load(Ordering::SeqCst) && !self.is_repaired.load(Ordering::SeqCst);
+        if fails { Err(Errno::NOBUFS) } else { Ok(()) }
+    }
+
+    fn after(&self, _: Call) -> Result<(), Errno> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_virtual_interface_that_could_not_be_taken_back_is_not_lost_when_the_runtime_ends_the_sandbox() {
+    let Some(mut machine) = Machine::new() else { return };
+    let before = machine.host.state();
+    let journal = tempfile::tempdir().unwrap();
+    let breakdown = Arc::<Breakdown>::default();
+    let claims = driver_on(machine.kernel().with_faults(breakdown.clone()), &journal);
+    let wanted = wanted(&machine, "fast0", r#"{"interfaceName": "net1", "addresses": ["10.1.0.1/24"]}"#);
+    claims.prepare(&claim("a"), &["pod-1".to_owned()], &[wanted]).unwrap();
+    let error = claims.attach(&sandbox(&machine.pods[0], "pod-1"), &PATIENT).unwrap_err();
+    assert!(error.to_string().contains("could not be taken back"), "{error}");
+    assert_eq!(machine.host.find("fast0"), None, "it is in the pod");
+    machine.replace_pod(0);
+    breakdown.is_repaired.store(true, Ordering::SeqCst);
+    claims.unprepare(&claim("a").uid).unwrap();
+    assert_eq!(machine.host.state(), before);
 }
 
 /// Without a driver nothing keeps the pod's namespace, and the kernel deletes a virtual interface with it.
