@@ -54,6 +54,16 @@ const RENDERED: [(&str, &[(&str, usize)]); 4] = [
     ("simulated", &[("DaemonSet", 1), ("ValidatingAdmissionPolicy", 0), ("ConfigMap", 1)]),
 ];
 
+/// Commands that the notes of an installation must have, with values of `ci`: with the files that the pod has.
+const NOTED: [(&str, &str); 3] = [
+    ("net", "/drakkar-net devices --config /config/config.yaml"),
+    ("pci", "/drakkar-pci devices --root /host --config /config/config.yaml"),
+    ("simulated", "/drakkar-pci devices --simulate /config/host.yaml --config /config/config.yaml"),
+];
+
+/// Renders the notes, which `helm template` leaves out, as a value of an object.
+const NOTES: &str = r#"notes: {{ include (print $.Template.BasePath "/NOTES.txt") . | toJson }}"#;
+
 /// `cargo xtask chart`: writes the chart's copy of the alert rules, and the manifests.
 pub(crate) fn write() -> Result<()> {
     let helm = Helm::new()?;
@@ -82,6 +92,10 @@ pub(crate) fn check() -> Result<()> {
                 "ci/{values}-values.yaml renders {found} objects of kind {kind}, not {expected}"
             );
         }
+    }
+    for (values, command) in NOTED {
+        let notes = helm.notes(values)?;
+        ensure!(notes.contains(command), "ci/{values}-values.yaml: expected `{command}` in:\n{notes}");
     }
     for refusal in REFUSALS {
         let Err(error) = helm.render(&["--set-json", refusal.values]) else {
@@ -147,6 +161,17 @@ impl Helm {
             .lines()
             .filter(|line| !line.starts_with("# Source: ") && line.trim() != "app.kubernetes.io/managed-by: Helm");
         Ok(lines.map(|line| format!("{line}\n")).collect())
+    }
+
+    /// Renders the notes of an installation with the values of a file in `ci`.
+    fn notes(&self, values: &str) -> Result<String> {
+        let copy = tempfile::tempdir().context("make a temporary directory")?;
+        let chart = copy.path().join("drakkar");
+        run(Command::new("cp").arg("-r").arg(directory()).arg(&chart))?;
+        fs::write(chart.join("templates/notes.yaml"), NOTES).context("write a template")?;
+        let mut template = self.command();
+        template.args(["template", "drakkar"]).arg(&chart).args([KUBE_VERSION, "--values", &values_file(values)]);
+        Ok(run(template.args(["--show-only", "templates/notes.yaml"]))?)
     }
 
     fn render(&self, arguments: &[&str]) -> Result<String> {

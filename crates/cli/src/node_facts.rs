@@ -54,6 +54,8 @@ pub(crate) struct NodeFiles {
 pub(crate) enum Checkpoint {
     /// The kubelet has had no claim yet, or is not one with DRA.
     Missing,
+    /// This process may not read it, which says nothing about the checkpoint.
+    Denied(String),
     Unreadable(String),
     Read(Vec<ClaimState>),
 }
@@ -62,7 +64,7 @@ impl Checkpoint {
     pub(crate) fn claims(&self) -> &[ClaimState] {
         match self {
             Self::Read(claims) => claims,
-            Self::Missing | Self::Unreadable(_) => &[],
+            Self::Missing | Self::Denied(_) | Self::Unreadable(_) => &[],
         }
     }
 
@@ -137,6 +139,7 @@ fn read_checkpoint(host: &Host, kubelet_dir: &Path) -> Checkpoint {
             Err(error) => Checkpoint::Unreadable(error.to_string()),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Checkpoint::Missing,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Checkpoint::Denied(error.to_string()),
         Err(error) => Checkpoint::Unreadable(error.to_string()),
     }
 }
@@ -333,8 +336,13 @@ pub(crate) async fn connect(options: &ApiOptions) -> Result<(ApiReader, api::Api
         return Err(Api::Off("--no-api".to_owned()));
     }
     ApiReader::connect(options.kubeconfig.as_deref()).await.map_err(|failure| match failure {
-        // Without a flag there need not be one, on a node for example.
-        api::ApiFailure::Config(message) if options.kubeconfig.is_none() => Api::Off(message),
+        // Unless one is named there need not be any, on a node for example.
+        api::ApiFailure::Config(message) if options.kubeconfig.is_none() && !is_named() => Api::Off(message),
         failure => Api::Failed(failure),
     })
+}
+
+/// Whether the environment names a kubeconfig.
+fn is_named() -> bool {
+    std::env::var_os("KUBECONFIG").is_some_and(|path| !path.is_empty())
 }

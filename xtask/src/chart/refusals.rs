@@ -11,7 +11,7 @@ const fn refusal(values: &'static str, message: &'static str) -> Refusal {
     Refusal { values, message }
 }
 
-pub(super) const REFUSALS: [Refusal; 16] = [
+pub(super) const REFUSALS: [Refusal; 20] = [
     refusal("net={}", "no driver is enabled"),
     refusal(r#"net={"enabled":true}"#, "net.image.repository is not set"),
     refusal(r#"nett={"enabled":true}"#, "additional properties 'nett' not allowed"),
@@ -40,5 +40,23 @@ pub(super) const REFUSALS: [Refusal; 16] = [
     refusal(
         r#"extraDrivers={"gpu":{"driverName":"gpu.example.com","image":{"repository":"r"},"hostNetwork":true}}"#,
         "extraDrivers.gpu has hostNetwork and surge",
+    ),
+    // Two drivers of one name would take each other's claims and slices.
+    refusal(
+        r#"extraDrivers={"a":{"driverName":"gpu.example.com","image":{"repository":"r"}},"b":{"driverName":"gpu.example.com","image":{"repository":"r"},"deviceClasses":[]}}"#,
+        "extraDrivers.b has the driver gpu.example.com, and so has extraDrivers.a",
+    ),
+    refusal(
+        r#"net={"enabled":true,"image":{"repository":"r"}},extraDrivers={"a":{"driverName":"net.drakkar.dev","image":{"repository":"r"}}}"#,
+        "extraDrivers.a has the driver net.drakkar.dev, and so has net",
+    ),
+    refusal(
+        r#"extraDrivers={"a":{"driverName":"a.example.com","image":{"repository":"r"},"deviceClasses":[{"name":"gpu"},{"name":"gpu"}]}}"#,
+        "extraDrivers.a has the DeviceClass gpu, and so has extraDrivers.a",
+    ),
+    // The names of both would be cut to the same, and with them their accounts and policies.
+    refusal(
+        r#"fullnameOverride="a-name-of-49-characters-with-which-names-get-long",extraDrivers={"accelerators-1":{"driverName":"a.example.com","image":{"repository":"r"}},"accelerators-2":{"driverName":"b.example.com","image":{"repository":"r"}}}"#,
+        "extraDrivers.accelerators-2 has objects named a-name-of-49-characters-with-which-names-get-long-accelerators",
     ),
 ];

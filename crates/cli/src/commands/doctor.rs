@@ -8,7 +8,7 @@ mod finding;
 mod kind;
 mod report;
 
-pub(crate) use self::checks::difference;
+pub(crate) use self::checks::{difference, spec_difference};
 use self::finding::Status;
 pub(crate) use self::finding::count;
 pub(crate) use self::report::{Mark, write_line};

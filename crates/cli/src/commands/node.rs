@@ -141,7 +141,7 @@ fn prepared(options: &HostOptions) -> Result<(Vec<PreparedClaim>, Vec<String>), 
             problems.push(format!("{}: {error}", driver.path.display()));
         }
     }
-    if let Checkpoint::Unreadable(problem) = &node.checkpoint {
+    if let Checkpoint::Denied(problem) | Checkpoint::Unreadable(problem) = &node.checkpoint {
         problems.push(format!("the kubelet's checkpoint: {problem}"));
     }
     Ok((claims, problems))

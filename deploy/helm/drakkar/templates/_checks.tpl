@@ -12,3 +12,21 @@
 {{- fail (printf "%s has hostNetwork and surge: two instances cannot have one port of the node; set surge to false" $driver.path) -}}
 {{- end -}}
 {{- end -}}
+
+{{/* What only one driver of a release can have. Called with a dict of root and drivers. */}}
+{{- define "drakkar.checkAll" -}}
+{{- $seen := dict -}}
+{{- range $driver := .drivers -}}
+{{- $name := include "drakkar.name" (dict "root" $.root "driver" $driver) -}}
+{{- $own := list (printf "the driver %s" $driver.driverName) (printf "objects named %s (names are cut at 63 characters: shorten fullnameOverride)" $name) -}}
+{{- range $class := $driver.deviceClasses -}}
+{{- $own = append $own (printf "the DeviceClass %s" $class.name) -}}
+{{- end -}}
+{{- range $what := $own -}}
+{{- if hasKey $seen $what -}}
+{{- fail (printf "%s has %s, and so has %s" $driver.path $what (get $seen $what)) -}}
+{{- end -}}
+{{- $_ := set $seen $what $driver.path -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -8,6 +8,7 @@ mod kubelet;
 mod nri;
 mod permissions;
 
+pub(crate) use self::cdi::spec_difference;
 pub(crate) use self::files::difference;
 use super::finding::Finding;
 use crate::node_facts::Facts;

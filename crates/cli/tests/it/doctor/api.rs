@@ -5,8 +5,9 @@ use std::net::{TcpListener, TcpStream};
 
 use drakkar_node::Isolation;
 use drakkar_node::api::{Config, Identity};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::DeviceClass;
-use kube::api::{Api, DeleteParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
 use super::node::{DRIVER, HealthyNode};
@@ -50,6 +51,31 @@ async fn a_kubeconfig_that_does_not_exist() {
     let mut node = HealthyNode::start().await;
     node.use_kubeconfig("not a kubeconfig");
     node.report(&[]).await.assert_only("api-config-invalid", "other.kubeconfig");
+}
+
+/// Without an option: a variable that names a file is no less explicit.
+#[tokio::test]
+async fn a_kubeconfig_of_the_environment_that_does_not_exist() {
+    let node = HealthyNode::start().await;
+    let mut doctor = super::node::command();
+    doctor.args(node.options(&["doctor"])).env("KUBECONFIG", "/nonexistent/kubeconfig");
+    let (code, text) = super::node::run(doctor).await;
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("✗ api-config-invalid: ") && text.contains("/nonexistent/kubeconfig"), "{text}");
+}
+
+/// As the controller manager sets it when a kubelet is dead or cannot reach the API server.
+#[tokio::test]
+async fn a_node_that_is_not_ready() {
+    let node = HealthyNode::start().await;
+    node.node.kill_kubelet().await;
+    let nodes: Api<Node> = Api::all(node.node.client());
+    let message = "Kubelet stopped posting node status.";
+    let ready = json!({"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": message});
+    let status = Patch::Merge(json!({"status": {"conditions": [ready]}}));
+    nodes.patch_status(node.node.name(), &PatchParams::default(), &status).await.unwrap();
+    let report = node.report(&[]).await;
+    report.assert_only("kubelet-unhealthy", "is not ready: NodeStatusUnknown: Kubelet stopped posting node status.");
 }
 
 #[tokio::test]

@@ -5,6 +5,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use serde_json::json;
+
 use super::node::{DRIVER, HealthyNode};
 
 /// Changes a JSON file.
@@ -66,6 +68,44 @@ async fn a_cdi_spec_that_mounts_another_file() {
         spec["devices"][0]["containerEdits"]["mounts"][0]["hostPath"] = "/etc/shadow".into();
     });
     node.report(&[]).await.assert_only("cdi-spec-differs", "mounts another file than ");
+}
+
+/// A spec that runtimes load, and that is not what the driver wrote: the container does not start, or gets something else.
+#[tokio::test]
+async fn a_cdi_spec_that_is_not_that_of_the_request() {
+    type Change<'a> = &'a dyn Fn(&mut serde_json::Value);
+    let node = HealthyNode::start().await;
+    let written = fs::read(node.spec()).unwrap();
+    let edits = |spec: &mut serde_json::Value, name: &str, value: serde_json::Value| {
+        spec["devices"][0]["containerEdits"][name] = value;
+    };
+    let uid = node.node.claim_ref("train").await.unwrap().uid;
+    let id = format!("does not define {DRIVER}/metadata={uid}_gpu, which the kubelet passes on");
+    let changes: [(Change<'_>, &str); 7] = [
+        (&|spec| spec["kind"] = format!("{DRIVER}/other").into(), &id),
+        (&|spec| spec["devices"][0]["name"] = "other".into(), &id),
+        (&|spec| spec["devices"][0]["containerEdits"] = json!({"env": ["A=b"]}), "does not mount "),
+        (
+            &|spec| spec["devices"][0]["containerEdits"]["mounts"][0]["containerPath"] = "/etc/passwd".into(),
+            "mounts the metadata at another path: /etc/passwd",
+        ),
+        (
+            &|spec| spec["devices"][0]["containerEdits"]["mounts"][0]["options"] = json!(["rw", "bind"]),
+            "has more than read-only mounts of the metadata",
+        ),
+        (&|spec| edits(spec, "deviceNodes", json!([{"path": "/dev/kmsg"}])), "has more than read-only mounts"),
+        (&|spec| spec["containerEdits"] = json!({"env": ["LD_PRELOAD=/x"]}), "has more than read-only mounts"),
+    ];
+    for (change, message) in changes {
+        edit(&node.spec(), change);
+        node.report(&[]).await.assert_only("cdi-spec-differs", message);
+        let mut inspect = super::node::command();
+        inspect.args(node.options(&["inspect", "default/train", "--no-api", "-o", "json"]));
+        let (code, text) = super::node::run(inspect).await;
+        assert_eq!((code, text.contains(message)), (1, true), "{message}: {text}");
+        fs::write(node.spec(), &written).unwrap();
+    }
+    assert_eq!(node.report(&[]).await.problems(), Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -177,4 +217,31 @@ async fn a_file_where_the_directory_of_cdi_specs_belongs() {
     fs::write(node.node.cdi_directory(), "").unwrap();
     let report = node.report(&[]).await;
     assert_eq!(report.problems(), ["cdi-dir-unusable", "cdi-spec-missing"], "{report:#?}");
+}
+
+/// What this user may not read says nothing about the node: nobody is told to remove the kubelet's checkpoint.
+#[tokio::test]
+async fn a_user_who_is_not_root_is_told_so() {
+    let node = HealthyNode::start().await;
+    let checkpoint = node.node.kubelet_root().join("dra_manager_state");
+    fs::set_permissions(&checkpoint, Permissions::from_mode(0o000)).unwrap();
+    fs::set_permissions(node.directory(), Permissions::from_mode(0o755)).unwrap();
+    let mut doctor = super::node::command();
+    doctor.args(node.options(&["doctor", "--no-api", "-o", "json"]));
+    let is_root = File::open(&checkpoint).is_ok();
+    if is_root {
+        doctor.uid(65534).gid(65534).current_dir("/");
+    }
+    let text = match doctor.output().await {
+        Ok(output) => String::from_utf8(output.stdout).unwrap(),
+        Err(error) => return println!("skipped: this is root, and nobody cannot run the command: {error}"),
+    };
+    let report: super::node::Report = serde_json::from_str(&text).unwrap();
+    assert_eq!(report.problems(), Vec::<String>::new(), "{report:#?}");
+    let skipped: Vec<&str> = report.with_status("skipped").map(|finding| &*finding.message).collect();
+    let skipped = skipped.join("\n");
+    assert!(skipped.contains("dra_manager_state: Permission denied (os error 13); run as root"), "{skipped}");
+    if is_root {
+        assert!(skipped.contains("drivers: 1 socket in the registry: permission denied; run as root"), "{skipped}");
+    }
 }

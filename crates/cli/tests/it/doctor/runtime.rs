@@ -49,3 +49,18 @@ async fn nri_is_off_in_the_runtime() {
     let report = node.report(&["--nri-socket", "/nonexistent/nri.sock"]).await;
     report.assert_only("nri-disabled", "NRI is off in ");
 }
+
+/// Of the driver of network interfaces it is known without an option that it needs NRI.
+#[tokio::test]
+async fn no_nri_for_the_network_driver() {
+    let node = HealthyNode::start().await;
+    fs::create_dir_all(node.node.kubelet_root().join("plugins/net.drakkar.dev/dra-device-metadata")).unwrap();
+    let report = node.report(&[]).await;
+    assert!(report.problems().contains(&"nri-socket-missing".to_owned()), "{report:#?}");
+    configure(&node, "socket_path", "disable = true\nsocket_path");
+    let report = node.report(&[]).await;
+    assert!(report.problems().contains(&"nri-disabled".to_owned()), "{report:#?}");
+    // Another driver alone does not.
+    let report = node.report(&["--driver", super::node::DRIVER]).await;
+    assert_eq!(report.problems(), Vec::<String>::new(), "{report:#?}");
+}

@@ -91,7 +91,14 @@ pub(super) fn node(facts: &Facts) -> Vec<Finding> {
     let Some(api) = facts.api.facts() else { return Vec::new() };
     let name = &facts.node_name;
     vec![match &api.node {
-        Answer::Got(Some(_)) => Finding::ok(format!("this is node {name}")),
+        Answer::Got(Some(node)) => match not_ready(node) {
+            None => Finding::ok(format!("this is node {name}")),
+            Some(why) => Finding::problem(
+                Kind::KubeletUnhealthy,
+                format!("node {name} is not ready: {why}"),
+                "journalctl -u kubelet; kubectl describe node has all conditions",
+            ),
+        },
         Answer::Got(None) => Finding::problem(
             Kind::NodeNotFound,
             format!("there is no node {name:?}"),
@@ -99,6 +106,14 @@ pub(super) fn node(facts: &Facts) -> Vec<Finding> {
         ),
         Answer::Forbidden(message) | Answer::Failed(message) => Finding::skipped(format!("node {name}: {message}")),
     }]
+}
+
+/// Returns why a node is not ready, as its kubelet says, or the controller manager of a kubelet that says nothing any more.
+fn not_ready(node: &Value) -> Option<String> {
+    let conditions = node.pointer("/status/conditions")?.as_array()?;
+    let ready = conditions.iter().find(|condition| condition["type"] == "Ready")?;
+    let text = |name: &str| ready[name].as_str().unwrap_or_default();
+    (text("status") != "True").then(|| format!("{}: {}", text("reason"), text("message")))
 }
 
 pub(super) fn device_classes(facts: &Facts) -> Vec<Finding> {

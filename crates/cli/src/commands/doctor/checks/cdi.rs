@@ -210,7 +210,8 @@ fn specs_of_claim(
             && is_readable
             && let Some((file, spec)) = spec_of(device.file_name(), format!("request {request}"))
         {
-            differences.extend(spec_difference(spec, &device, record, &claim.path).map(|difference| (file, difference)));
+            differences
+                .extend(spec_difference(spec, &device, record, &claim.path).map(|difference| (file, difference)));
         }
     }
     if record.has_container_edits
@@ -257,9 +258,9 @@ pub(crate) fn spec_difference(
     if mounts().next().is_none() {
         return Some(format!("does not mount {}", wanted.display()));
     }
-    let is_same = device.spec(&wanted, mounts().map(|mount| &mount.container_path)).is_ok_and(|same| {
-        same.devices == spec.devices && same.container_edits == spec.container_edits
-    });
+    let is_same = device
+        .spec(&wanted, mounts().map(|mount| &mount.container_path))
+        .is_ok_and(|same| same.devices == spec.devices && same.container_edits == spec.container_edits);
     (!is_same).then(|| "has more than read-only mounts of the metadata".to_owned())
 }
 

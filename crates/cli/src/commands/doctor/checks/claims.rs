@@ -24,6 +24,9 @@ pub(super) fn checkpoint(facts: &Facts) -> Vec<Finding> {
                 file.display()
             ))];
         }
+        Checkpoint::Denied(problem) => {
+            return vec![Finding::skipped(format!("{}: {problem}; run as root", file.display()))];
+        }
         Checkpoint::Unreadable(problem) => {
             return vec![Finding::problem(
                 Kind::CheckpointUnreadable,

@@ -38,6 +38,14 @@ pub(super) fn kubelet(facts: &Facts) -> Vec<Finding> {
 
 pub(super) fn registration(facts: &Facts) -> Vec<Finding> {
     if facts.node.drivers.is_empty() {
+        let is_denied = |found: &&Registration| found.socket.state == SocketState::Denied;
+        let denied = facts.registry.iter().flatten().filter(is_denied).count();
+        if denied > 0 {
+            let sockets = count(denied, "socket");
+            return vec![Finding::skipped(format!(
+                "drivers: {sockets} in the registry: permission denied; run as root"
+            ))];
+        }
         return vec![Finding::problem(
             Kind::NoDriver,
             "no DRA driver has a socket or a record on this node",

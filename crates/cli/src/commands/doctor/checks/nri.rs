@@ -6,13 +6,17 @@ use crate::node_facts::Facts;
 use crate::node_facts::runtime::{Runtime, Switch};
 use crate::node_facts::sockets::SocketState;
 
+/// The driver of this project that works through NRI. Of other drivers only the user knows.
+const NETWORK_DRIVER: &str = "net.drakkar.dev";
+
 pub(super) fn nri(facts: &Facts) -> Vec<Finding> {
     let socket = &facts.nri.socket;
     let path = socket.path.display();
     if socket.state == SocketState::Accepts {
         return vec![Finding::ok(format!("NRI: {path} accepts connections"))];
     }
-    if !facts.nri.is_needed {
+    let has_network_driver = facts.node.drivers.iter().any(|driver| driver.name.as_str() == NETWORK_DRIVER);
+    if !facts.nri.is_needed && !has_network_driver {
         return vec![Finding::skipped("NRI: if a driver here needs it, give --nri-socket")];
     }
     if let Runtime::Known(config) = &facts.runtime
@@ -39,6 +43,14 @@ pub(super) fn nri(facts: &Facts) -> Vec<Finding> {
         Kind::NriSocketMissing,
         format!("NRI socket {path}: {state}, and a driver needs it"),
         "turn NRI on in the runtime (containerd 2.0 or newer, CRI-O 1.30 or newer), and mount the socket's directory into the \
-         driver's pod",
+         driver's pod; if the socket is elsewhere, give --nri-socket",
     )]
+}
+
+#[cfg(all(test, feature = "net"))]
+mod tests {
+    #[test]
+    fn the_network_driver_is_known_by_its_name() {
+        assert_eq!(super::NETWORK_DRIVER, drakkar_net::DRIVER_NAME);
+    }
 }
