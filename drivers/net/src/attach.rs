@@ -89,6 +89,9 @@ impl Attachment {
     ) -> Result<Self, AttachFailure> {
         let mut host = kernel.host(limits.deadline)?;
         let mut pod = kernel.pod(namespace, limits.deadline)?;
+        if pod.id() == host.id() {
+            return Err(AttachFailure::HostNamespace { path: namespace.to_owned() });
+        }
         let link = place::find_on_host(&mut host, &plan)?;
         // As it is now: its index may have changed since it was published.
         plan.host = Identity::from(&link);
@@ -99,7 +102,7 @@ impl Attachment {
         let name = plan.choose_name(is_taken).ok_or_else(|| AttachFailure::NameTaken { name: plan.name.clone() })?;
         configure::check_addresses(&mut pod, &links, &plan)?;
         let namespace = PodNamespace { path: namespace.to_owned(), id: pod.id() };
-        Ok(Self { plan, name, namespace, former })
+        Ok(Self { plan, name, namespace, index: None, former })
     }
 }
 

@@ -43,6 +43,9 @@ impl fmt::Display for Sandbox {
 pub(crate) struct PodInterface {
     /// Its name.
     pub(crate) name: String,
+    /// Its index. `None`: it was recorded by an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) index: Option<u32>,
     /// Its hardware address. Some kinds have none.
     pub(crate) hardware_address: Option<String>,
     /// Its MTU.
@@ -56,6 +59,7 @@ impl From<Attached> for PodInterface {
         Self {
             addresses: attached.ips(),
             name: attached.name,
+            index: Some(attached.index),
             hardware_address: attached.hardware_address.map(|address| address.to_string()),
             mtu: attached.mtu,
         }

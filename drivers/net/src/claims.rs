@@ -33,6 +33,7 @@ mod turns;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use drakkar_driver_kit::files::{Files, SystemFiles};
 use drakkar_driver_kit::journal::boot_id;
@@ -58,6 +59,8 @@ pub(crate) struct Claims {
     boot: String,
     /// The records as they are on disk, or about to be. While the disk takes nothing, what is brought back is so here first.
     records: Mutex<BTreeMap<ClaimUid, Record>>,
+    /// The claims whose records the disk did not take.
+    unwritten: Mutex<BTreeSet<ClaimUid>>,
     turns: Turns,
 }
 
@@ -92,7 +95,15 @@ impl Claims {
         let made = files.make_directory(&directory);
         made.map_err(|source| ClaimsError::Open { path: directory.clone(), source })?;
         let journal = Journal::new(files, directory);
-        Ok(Self { attacher, binder, journal, boot, records: Mutex::default(), turns: Turns::default() })
+        Ok(Self {
+            attacher,
+            binder,
+            journal,
+            boot,
+            records: Mutex::default(),
+            unwritten: Mutex::default(),
+            turns: Turns::default(),
+        })
     }
 
     /// Returns whether a claim of a pod has interfaces. Does not block.
@@ -180,7 +191,21 @@ impl Claims {
             source,
         })?;
         self.remember(record);
+        self.unwritten().remove(&record.claim.uid);
         Ok(())
+    }
+
+    /// Writes the records that the disk did not take, except those of claims that a call works on.
+    pub(crate) fn write_unwritten(&self) {
+        let unwritten = self.unwritten().clone();
+        for uid in unwritten {
+            let Some(_turn) = self.turns.wait([uid.clone()].into(), Instant::now()) else { continue };
+            // It may be written, or unprepared, by now.
+            let Some(record) = self.record(&uid).filter(|_| self.unwritten().contains(&uid)) else { continue };
+            if let Err(error) = self.write(&record) {
+                tracing::warn!(%error, "journal not written, trying again");
+            }
+        }
     }
 
     fn record(&self, uid: &ClaimUid) -> Option<Record> {
@@ -192,8 +217,15 @@ impl Claims {
         self.records().insert(record.claim.uid.clone(), record.clone());
     }
 
+    /// Keeps a record that the disk does not take for other calls to see, and for [`Self::write_unwritten`].
+    fn remember_unwritten(&self, record: &Record) {
+        self.remember(record);
+        self.unwritten().insert(record.claim.uid.clone());
+    }
+
     fn forget(&self, uid: &ClaimUid) {
         self.records().remove(uid);
+        self.unwritten().remove(uid);
     }
 
     /// Returns the claims that satisfy a condition.
@@ -205,5 +237,10 @@ impl Claims {
     fn records(&self) -> MutexGuard<'_, BTreeMap<ClaimUid, Record>> {
         // The map is whole after every operation on it, also if a thread panicked.
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unwritten(&self) -> MutexGuard<'_, BTreeSet<ClaimUid>> {
+        // As with records.
+        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

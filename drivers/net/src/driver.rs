@@ -21,6 +21,7 @@ use crate::attacher::Attacher;
 use crate::claim_config::ClaimConfig;
 use crate::claims::{Claims, Prepared, Wanted};
 use crate::health::{self, Subjects};
+use crate::hooks::Hooks;
 use crate::journal::{DeviceKind, DeviceRecord, Phase};
 use crate::metadata::{self, reason};
 use crate::metrics::Metrics;
@@ -35,6 +36,7 @@ pub(crate) struct NetDriver {
     pub(crate) attacher: Arc<dyn Attacher>,
     pub(crate) published: Arc<dyn Published>,
     pub(crate) reports: Arc<dyn Reports>,
+    pub(crate) hooks: Hooks,
     pub(crate) rdma_nodes: Arc<RdmaNodes>,
     pub(crate) metrics: Metrics,
     /// What the health of is reported. Tests have none.
@@ -58,6 +60,7 @@ impl DraPlugin for NetDriver {
         let published = self.published.clone();
         let claim = claim.clone();
         let reference = claim.reference().clone();
+        let is_known = claims.find(&reference.uid).is_some();
         let attacher = self.attacher.clone();
         let rdma_nodes = self.rdma_nodes.clone();
         let metrics = self.metrics.clone();
@@ -67,7 +70,12 @@ impl DraPlugin for NetDriver {
             published.claims_changed(claim.results().map(|result| result.device.clone()).collect());
             outcome
         });
-        let Answer { devices, statuses } = work.await??;
+        let outcome = work.await?;
+        // Also after an error: the interfaces of an earlier pod may have left it.
+        if is_known {
+            self.hooks.close_gate_after_prepare(&reference);
+        }
+        let Answer { devices, statuses } = outcome?;
         if !statuses.is_empty() {
             self.reports.report(&reference, statuses);
         }

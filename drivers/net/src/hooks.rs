@@ -345,8 +345,6 @@ impl Hooks {
     async fn withdraw(&self, record: &Record, why: &'static str, message: &str) {
         let _slot = self.slot(&record.claim.uid).lock().await;
         let now = self.0.claims.find(&record.claim.uid);
-        let is_attached =
-            |record: &Record| record.interfaces().any(|interface| matches!(interface.phase, Phase::Attached { .. }));
         if now.as_ref().is_none_or(is_attached) {
             return;
         }
@@ -388,6 +386,11 @@ impl Hooks {
         // As with repairs.
         self.0.confirmations.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns whether interfaces of a claim are in a pod.
+fn is_attached(record: &Record) -> bool {
+    record.interfaces().any(|interface| matches!(interface.phase, Phase::Attached { .. }))
 }
 
 fn with_interface(record: &Record) -> impl Iterator<Item = &DeviceRecord> {

@@ -44,22 +44,25 @@ pub(crate) fn assign(
     if config.addresses.is_none() && config.address_ranges.is_none() {
         return Ok(None);
     }
-    let mut addresses = Vec::new();
-    for address in config.addresses.iter().flatten() {
-        if let Some(holder) = taken.get(&address.addr()) {
-            return Err(AddressError::InUse { address: address.addr(), holder: holder.clone() });
-        }
-        addresses.push(*address);
-    }
-    for address in &addresses {
-        taken.insert(address.addr(), holder.to_owned());
-    }
+    let mut addresses = config.addresses.clone().unwrap_or_default();
+    take(&addresses, holder, taken)?;
     for range in config.address_ranges.iter().flatten() {
         let address = choose(range, seed, taken)?;
         taken.insert(address.addr(), holder.to_owned());
         addresses.push(address);
     }
     Ok(Some(addresses))
+}
+
+/// Takes addresses that are given: those that the claim sets, or that its interface has on the host. All of them or none.
+pub(crate) fn take(addresses: &[IpNet], holder: &str, taken: &mut Taken) -> Result<(), AddressError> {
+    for address in addresses {
+        if let Some(holder) = taken.get(&address.addr()) {
+            return Err(AddressError::InUse { address: address.addr(), holder: holder.clone() });
+        }
+    }
+    taken.extend(addresses.iter().map(|address| (address.addr(), holder.to_owned())));
+    Ok(())
 }
 
 /// Returns an address of a range: the one that follows from the seed, or the next one that is free.

@@ -112,6 +112,7 @@ mod tests {
     fn an_interface_is_described_as_it_is_in_the_pod() {
         let interface = PodInterface {
             name: "data0".to_owned(),
+            index: Some(3),
             hardware_address: Some("02:00:5e:10:00:01".to_owned()),
             mtu: 9000,
             addresses: vec!["192.0.2.7/24".parse().unwrap(), "2001:db8::7/64".parse().unwrap()],

@@ -6,7 +6,7 @@
 //! - An interface that was moved is looked for in the pod and on the host, by the claim's mark and by its device. It gets its
 //!   former name, alternative names, index, MTU, hardware address, master, addresses, state and routes back, and its alias last: as long
 //!   as anything is missing it has the mark. An alias is the pod's to change, so an interface of another kind or device is never taken
-//!   for it, and a virtual one without the mark is found by its hardware address.
+//!   for it, and a virtual one is found by its index in the pod first, without the mark also by its hardware address.
 //! - When a namespace ends, the kernel moves devices to the host under the pod's name, or as `dev{index}` if that is taken, and
 //!   deletes virtual interfaces. The first is repaired, the second is reported as [`Outcome::Lost`].
 //! - An interface on top of another is deleted.
@@ -82,35 +82,47 @@ impl fmt::Display for Restored {
 pub fn restore(kernel: &Kernel, attachment: &Attachment) -> Result<Restored> {
     let mut host = kernel.host(None)?;
     let mut pod = kernel.pod_if_there(&attachment.namespace.path, attachment.namespace.id)?;
+    // What fails here does not keep the interface in the pod.
+    let mut problems = Vec::new();
     if let Some(pod) = &mut pod {
-        restore_rdma(&host, pod, attachment)?;
-        delete_rules(pod, attachment)?;
+        problems.extend(restore_rdma(&host, pod, attachment).err().map(|error| error.to_string()));
+        let rules = attachment.plan.rules.iter();
+        let failed = rules.filter_map(|rule| ignore_missing(pod.delete_rule(rule)).err());
+        problems.extend(failed.map(|error| error.to_string()));
     }
     let Some(former) = &attachment.former else {
         if let Some(pod) = &mut pod {
             delete_child(pod, attachment)?;
         }
-        return Ok(Restored::new(Outcome::Deleted));
+        return Ok(Restored { problems, ..Restored::new(Outcome::Deleted) });
     };
     let mut in_pod = match &mut pod {
         Some(pod) => locate::in_pod(pod, attachment)?,
         None => None,
     };
-    if let (Some(pod), None) = (&mut pod, &in_pod)
-        && locate::former_on_host(&mut host, attachment, former)?.is_none()
-        && let Some(link) = locate::unmarked_in_pod(pod, attachment, former)?
+    let is_certain = in_pod.as_ref().is_some_and(|link| locate::is_certain(attachment, link));
+    if let Some(pod) = &mut pod
+        && !is_certain
     {
-        // From here on it is found wherever it is, again.
-        pod.change_link(&link, &LinkChange { alias: Some(&attachment.plan.mark), ..LinkChange::default() })?;
-        in_pod = pod.link(link.index)?;
+        in_pod = match (locate::former_on_host(&mut host, attachment, former)?, in_pod) {
+            (Some(_), _) => None,
+            (None, Some(link)) => Some(link),
+            (None, None) => locate::unmarked_in_pod(pod, attachment, former)?,
+        };
+        let mark = attachment.plan.mark.as_str();
+        if let Some(link) = in_pod.as_ref().filter(|link| link.alias.as_deref() != Some(mark)) {
+            // From here on it is found wherever it is, again.
+            pod.change_link(link, &LinkChange { alias: Some(mark), ..LinkChange::default() })?;
+            in_pod = pod.link(link.index)?;
+        }
     }
     if let (Some(pod), Some(link)) = (&mut pod, in_pod) {
         bring_back::bring_back(&mut host, pod, &link, former)?;
     }
     if let Some(link) = locate::former_on_host(&mut host, attachment, former)? {
-        return repair::repair(&mut host, link, former);
+        return repair::repair(&mut host, link, former, problems);
     }
-    Ok(Restored::new(missing(kernel, pod.is_some(), &former.identity)))
+    Ok(Restored { problems, ..Restored::new(missing(kernel, pod.is_some(), &former.identity)) })
 }
 
 /// Returns what became of an interface that is neither in the pod nor on the host.
@@ -158,10 +170,6 @@ fn delete_child(pod: &mut Network, attachment: &Attachment) -> Result<()> {
         return Ok(());
     }
     ignore_missing(pod.delete_link(&link))
-}
-
-fn delete_rules(pod: &mut Network, attachment: &Attachment) -> Result<()> {
-    attachment.plan.rules.iter().try_for_each(|rule| ignore_missing(pod.delete_rule(rule)))
 }
 
 /// Moves the RDMA device back, before its interface. The kernel does the same when the namespace ends.

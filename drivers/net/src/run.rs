@@ -345,6 +345,7 @@ impl Opened {
             attacher: self.kernel,
             published: interfaces,
             reports,
+            hooks: hooks.clone(),
             rdma_nodes: self.rdma_nodes,
             metrics: metrics.clone(),
             health: Some(health),

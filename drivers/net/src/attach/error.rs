@@ -43,6 +43,16 @@ pub enum AttachFailure {
     /// The interface is not on the host.
     #[error("{0} is not on the host: it was removed, or is in another network namespace")]
     NotFound(Box<Identity>),
+    /// The runtime says that the pod's network namespace is the one of the host.
+    #[error(
+        "network namespace {} is the host's own, and the interface cannot be in the pod alone: the runtime must give the pod a network \
+         namespace; see its CNI configuration, or remove hostNetwork or the claim",
+        .path.display()
+    )]
+    HostNamespace {
+        /// The path that the runtime gave.
+        path: PathBuf,
+    },
     /// The pod has another interface of that name.
     #[error("the pod already has an interface {name}: choose another interfaceName")]
     NameTaken {
@@ -127,6 +137,7 @@ impl AttachFailure {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::NotFound(_) | Self::Vanished { .. } => "InterfaceNotFound",
+            Self::HostNamespace { .. } => "HostNetwork",
             Self::NameTaken { .. } => "InterfaceNameInUse",
             Self::AddressTaken { .. } => "AddressInUse",
             Self::AddressUndecided { .. } | Self::NotAsked { .. } => "AddressUndecided",

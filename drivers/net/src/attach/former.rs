@@ -23,6 +23,9 @@ pub struct Attachment {
     pub name: String,
     /// The pod's network namespace.
     pub namespace: PodNamespace,
+    /// The index in the pod, once it is known. A program there can give any interface the mark, and none the index of another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
     /// What the interface was. `None` for an interface on top of another, which did not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub former: Option<Former>,

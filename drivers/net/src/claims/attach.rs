@@ -80,19 +80,31 @@ impl Claims {
 
     /// Notes that the metadata files have the interfaces of a claim in a sandbox. Returns whether they still are there.
     pub(crate) fn mark_published(&self, uid: &ClaimUid, sandbox_id: &str) -> Result<bool, ClaimsError> {
-        Ok(self.set_published(uid, sandbox_id, true)?.is_some())
+        let _turn = self.turn_of(uid, &format!("claim {uid}"))?;
+        let Some((record, is_changed)) = self.with_published(uid, sandbox_id, true) else { return Ok(false) };
+        if is_changed {
+            self.write(&record)?;
+        }
+        Ok(true)
     }
 
     /// Notes that the metadata files are about to lose the interfaces of a claim in a sandbox. Returns whether they have them.
+    ///
+    /// A full disk must not keep the gate open: it is noted in memory then, and written by [`Claims::write_unwritten`].
     pub(crate) fn mark_held_back(&self, uid: &ClaimUid, sandbox_id: &str) -> Result<bool, ClaimsError> {
-        Ok(self.set_published(uid, sandbox_id, false)? == Some(true))
+        let _turn = self.turn_of(uid, &format!("claim {uid}"))?;
+        let Some((record, true)) = self.with_published(uid, sandbox_id, false) else { return Ok(false) };
+        if let Err(error) = self.write(&record) {
+            tracing::warn!(%error, "journal not written, metadata is held back nevertheless");
+            self.remember_unwritten(&record);
+        }
+        Ok(true)
     }
 
-    /// Notes whether the metadata files have the interfaces of a claim in a sandbox. Returns whether that is a change; `None` if they
-    /// are not there.
-    fn set_published(&self, uid: &ClaimUid, sandbox_id: &str, value: bool) -> Result<Option<bool>, ClaimsError> {
-        let _turn = self.turn_of(uid, &format!("claim {uid}"))?;
-        let Some(mut record) = self.record(uid).filter(|record| record.is_in(sandbox_id)) else { return Ok(None) };
+    /// Returns the record of a claim with whether the metadata files have its interfaces in a sandbox, and whether that is a change.
+    /// `None` if they are not there.
+    fn with_published(&self, uid: &ClaimUid, sandbox_id: &str, value: bool) -> Option<(Record, bool)> {
+        let mut record = self.record(uid).filter(|record| record.is_in(sandbox_id))?;
         let interfaces = record.devices.iter_mut().filter_map(|device| device.interface_mut());
         let mut is_changed = false;
         for interface in interfaces {
@@ -101,10 +113,7 @@ impl Claims {
                 *is_published = value;
             }
         }
-        if is_changed {
-            self.write(&record)?;
-        }
-        Ok(Some(is_changed))
+        Some((record, is_changed))
     }
 
     /// Returns the sandboxes with interfaces that are neither on the host nor in a pod, except those that a call works on.
@@ -174,12 +183,13 @@ impl Claims {
         }
         let inspected = self.attacher.inspect(plan, &sandbox.namespace, patience.deadline);
         let attachment = inspected.map_err(|cause| attach_error(record, index, sandbox, cause.into()))?;
-        let place = Place { sandbox: sandbox.clone(), attachment };
+        let mut place = Place { sandbox: sandbox.clone(), attachment };
         self.enter(record, index, Phase::Attaching(place.clone()))?;
         // Before anything is in the pod: what cannot be taken back must not end with the sandbox that the runtime discards.
         self.attacher.keep(&place.attachment);
         let attached = self.attacher.attach(&place.attachment, patience.deadline);
         let attached = attached.map_err(|error| attach_error(record, index, sandbox, error))?;
+        place.attachment.index = attached.index;
         self.enter(record, index, Phase::Attached { place, interface: attached, is_published: false })?;
         Ok(true)
     }
@@ -223,7 +233,7 @@ impl Claims {
         if let Err(error) = self.enter(record, index, Phase::Restoring(place.clone())) {
             tracing::warn!(%error, "journal not written, interface is brought back nevertheless");
             // It is no longer in the pod, for those who close gates and for those who try again.
-            self.remember(record);
+            self.remember_unwritten(record);
         }
         let problem = match self.attacher.restore(&place.attachment) {
             Ok(restored) if restored.is_complete() => {

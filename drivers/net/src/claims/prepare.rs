@@ -11,7 +11,7 @@ use drakkar_sysfs::PciAddress;
 use super::{Claims, ClaimsError};
 use crate::attach::{Identity, InterfacePlan, RdmaIdentity};
 use crate::binder::BoundFunction;
-use crate::claim_config::{ClaimConfig, InterfaceName};
+use crate::claim_config::{ClaimConfig, InterfaceName, MAX_ADDRESSES};
 use crate::desired::{Chosen, interface_plan, mark};
 use crate::ipam::{self, Taken};
 use crate::journal::{DeviceKind, DeviceRecord, InterfaceRecord, Phase, Record};
@@ -231,12 +231,36 @@ fn choose(
 ) -> Result<InterfacePlan, ClaimsError> {
     let Wanted { request, device, share_id, config, .. } = wanted;
     let seed = format!("{}/{request}/{device}/{}", claim.uid, share_id.as_deref().unwrap_or_default());
-    let addresses = ipam::assign(config, &claim.to_string(), &seed, taken).map_err(|source| ClaimsError::Address {
+    let address_error = |source| ClaimsError::Address {
         claim: Box::new(claim.clone()),
         request: request.clone(),
         device: device.clone(),
         source,
-    })?;
+    };
+    let holder = claim.to_string();
+    let addresses = match ipam::assign(config, &holder, &seed, taken).map_err(address_error)? {
+        Some(addresses) => addresses,
+        // One on top of the device's own has no addresses on the host.
+        None if config.has_child() => Vec::new(),
+        None => {
+            let addresses = wanted.found.addresses.clone();
+            if addresses.len() > MAX_ADDRESSES {
+                return Err(ClaimsError::Device {
+                    claim: Box::new(claim.clone()),
+                    request: request.clone(),
+                    device: device.clone(),
+                    problem: format!(
+                        "interface {} has {} addresses on the host, which would go along, and a claim can have at most {MAX_ADDRESSES}: \
+                         set addresses or addressRanges, or remove some from the interface",
+                        interface.name,
+                        addresses.len(),
+                    ),
+                });
+            }
+            ipam::take(&addresses, &holder, taken).map_err(address_error)?;
+            addresses
+        }
+    };
     let name = name(config.interface_name.as_ref(), &interface.name, names).map_err(|name| ClaimsError::Name {
         claim: Box::new(claim.clone()),
         request: request.clone(),
@@ -244,10 +268,7 @@ fn choose(
         name,
     })?;
     names.insert(name.clone());
-    // One on top of the device's own has no addresses on the host.
-    let of_host = || if config.has_child() { Vec::new() } else { wanted.found.addresses.clone() };
-    let chosen =
-        Chosen { host: interface, name, addresses: addresses.unwrap_or_else(of_host), rdma: wanted.rdma.clone() };
+    let chosen = Chosen { host: interface, name, addresses, rdma: wanted.rdma.clone() };
     Ok(interface_plan(mark(claim, device, share_id.as_deref()), chosen, config))
 }
 

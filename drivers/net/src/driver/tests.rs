@@ -28,15 +28,17 @@ impl Published for Devices {
     fn claims_changed(&self, _devices: Vec<String>) {}
 }
 
+/// The statuses that are reported, and the requests whose metadata is taken back.
 #[derive(Debug, Default)]
-struct Statuses(Mutex<Vec<DeviceStatus>>);
+struct Statuses(Mutex<Vec<DeviceStatus>>, Mutex<Vec<String>>);
 
 impl Reports for Statuses {
     fn publish<'a>(&'a self, _: &'a ClaimRef, _: &'a str, _: Vec<Device>, _: &'a str) -> Report<'a> {
         Box::pin(async { Ok(()) })
     }
 
-    fn withdraw<'a>(&'a self, _: &'a ClaimRef, _: &'a str) -> Report<'a> {
+    fn withdraw<'a>(&'a self, _: &'a ClaimRef, request: &'a str) -> Report<'a> {
+        self.1.lock().unwrap().push(request.to_owned());
         Box::pin(async { Ok(()) })
     }
 
@@ -64,13 +66,17 @@ impl Fixture {
         let roots = Roots::below(directory.path());
         let driver_name = DRIVER_NAME.parse().unwrap();
         let rdma_nodes = RdmaNodes::open(&roots, driver_name, directory.path().join("cdi"), roots.dev.clone());
+        let claims = Arc::new(node.start());
+        let metrics = Metrics::default();
+        let hooks = Hooks::new(claims.clone(), node.attacher(), devices.clone(), statuses.clone(), metrics.clone());
         let driver = NetDriver {
-            claims: Arc::new(node.start()),
+            claims,
             attacher: node.attacher(),
             published: devices.clone(),
             reports: statuses.clone(),
+            hooks,
             rdma_nodes: Arc::new(rdma_nodes.unwrap()),
-            metrics: Metrics::default(),
+            metrics,
             health: None,
         };
         Self { node, directory, devices, statuses, driver }
@@ -133,6 +139,32 @@ async fn a_claim_in_a_pod_is_confirmed_although_its_interface_is_not_on_the_host
     assert_eq!(fixture.prepare(&claim).await.unwrap(), []);
     assert!(fixture.statuses.0.lock().unwrap().is_empty(), "what the hook has reported stays");
     assert!(!fixture.node.is_as_it_was());
+}
+
+#[tokio::test]
+async fn a_claim_that_is_for_another_pod_now_loses_the_metadata_of_the_first() {
+    let fixture = Fixture::new(found(1));
+    let first = claim(&json!({}), is_unchanged);
+    fixture.prepare(&first).await.unwrap();
+    let sandbox: Sandbox = fixture.node.sandbox("pod", "s1");
+    fixture.driver.claims.attach(&sandbox, &Patience { deadline: None, is_over: &|| false }).unwrap();
+    let withdrawn = || std::mem::take(&mut *fixture.statuses.1.lock().unwrap());
+    fixture.prepare(&first).await.unwrap();
+    fixture.driver.hooks.finish().await;
+    assert!(withdrawn().is_empty(), "its pod has the interface");
+
+    let second = claim(&json!({}), |object| object["status"]["reservedFor"][0]["uid"] = "other".into());
+    fixture.node.kernel.lock().unwrap().is_stuck = true;
+    fixture.prepare(&second).await.unwrap_err();
+    fixture.driver.hooks.finish().await;
+    assert_eq!(withdrawn(), ["net"], "also if the interface cannot be brought back");
+    fixture.node.kernel.lock().unwrap().is_stuck = false;
+    fixture.prepare(&second).await.unwrap();
+    fixture.driver.hooks.finish().await;
+    assert_eq!(withdrawn(), ["net"]);
+    assert!(fixture.node.is_as_it_was());
+    let status = fixture.statuses.0.lock().unwrap().pop().unwrap();
+    assert_eq!(status.conditions[0].reason, "WaitingForSandbox");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use drakkar_nri::PodSandboxExt as _;
 use drakkar_nri::api::{Container, PodSandbox};
 use drakkar_plugin::ClaimRef;
 
-use super::{Caller, Hooks, sandbox};
+use super::{Caller, Hooks, is_attached, sandbox};
 use crate::attacher::Sandbox;
 use crate::journal::{Phase, Record};
 
@@ -15,12 +15,14 @@ impl Hooks {
     /// can take longer than it would, and a call for the same claim waits for its turn.
     pub(super) fn begin_repair(&self, pods: &[PodSandbox], containers: &[Container]) {
         // Before what is complete is looked for: a gate that is closed from now on is seen there, or opened by who closes it.
-        self.confirm_listed(pods);
+        // Also if nobody has noticed that the connection was lost, because the next one came at once.
+        let discarded = self.confirm_listed(pods);
         for sandbox in self.running(pods, containers) {
             self.repairs().insert(sandbox.id.clone(), sandbox);
         }
         let hooks = self.clone();
         self.0.tasks.spawn(async move {
+            hooks.hold_back_all(discarded).await;
             // What is in a namespace that is gone comes first: a pod's next sandbox may need it.
             hooks.retry().await;
             hooks.repair().await;
@@ -44,10 +46,14 @@ impl Hooks {
         }
     }
 
-    /// Brings back what could not be brought back before, and what is in namespaces that are gone.
+    /// Brings back what could not be brought back before, and what is in namespaces that are gone. Writes what the disk did not take.
     pub(crate) async fn retry(&self) {
-        let gone = self.0.claims.clone();
-        let sandboxes = tokio::task::spawn_blocking(move || gone.left_over_sandboxes()).await.unwrap_or_default();
+        let claims = self.0.claims.clone();
+        let work = tokio::task::spawn_blocking(move || {
+            claims.write_unwritten();
+            claims.left_over_sandboxes()
+        });
+        let sandboxes = work.await.unwrap_or_default();
         for id in sandboxes {
             self.detach(&id, crate::metadata::reason::DETACHED, "the pod's network namespace is gone").await;
         }
@@ -61,6 +67,19 @@ impl Hooks {
             let message =
                 "an earlier process of the driver has ended before the interface was attached, or its pod was gone";
             hooks.withdraw_all(records, crate::metadata::reason::DETACHED, message).await;
+        });
+    }
+
+    /// Closes the gate of a claim that was prepared again, if its interfaces are in no pod: an earlier pod had them, or a process that
+    /// has ended. Not at once, but when the kubelet has its answer: until then the framework keeps the claim's files locked.
+    pub(crate) fn close_gate_after_prepare(&self, claim: &ClaimRef) {
+        let hooks = self.clone();
+        let uid = claim.uid.clone();
+        self.0.tasks.spawn(async move {
+            let _slot = hooks.slot(&uid).lock().await;
+            if let Some(record) = hooks.0.claims.find(&uid).filter(|record| !is_attached(record)) {
+                hooks.close_gate(&record).await;
+            }
         });
     }
 

@@ -250,6 +250,26 @@ async fn the_gate_of_a_sandbox_is_closed_while_the_runtime_is_gone_unless_it_is_
 }
 
 #[tokio::test]
+async fn the_gate_of_a_sandbox_that_the_runtime_does_not_list_is_closed_although_nobody_has_noticed_the_loss() {
+    let fixture = Fixture::new();
+    let mut sandboxes = Vec::new();
+    for (number, name) in (1..).zip(["listed", "discarded"]) {
+        fixture.prepare(name, name, number, "{}");
+        let sandbox = pod(&fixture.node, name, &format!("s{number}"));
+        fixture.run(&sandbox).await.unwrap();
+        sandboxes.push(sandbox);
+    }
+    // The connection is back at once, so nobody has seen it missing.
+    fixture.hooks.begin_repair(&sandboxes[..1], &[]);
+    fixture.settle().await;
+    assert_eq!([fixture.is_open("listed", 1), fixture.is_open("discarded", 2)], [true, false]);
+    assert!(fixture.is_attached("discarded"), "its interface stays");
+    fixture.hooks.begin_repair(&sandboxes, &[]);
+    fixture.settle().await;
+    assert!(fixture.is_open("discarded", 2), "the runtime has it");
+}
+
+#[tokio::test]
 async fn a_gate_that_is_closed_while_the_runtime_lists_its_sandbox_is_opened_again() {
     let fixture = Fixture::new();
     fixture.prepare("a", "pod", 1, "{}");
@@ -314,6 +334,26 @@ async fn a_journal_that_cannot_be_written_does_not_keep_the_gate_of_a_stopped_sa
     std::fs::rename(&aside, fixture.node.journal()).unwrap();
     fixture.hooks.retry().await;
     assert_eq!(phases(&fixture.claims.find(&claim("a").uid).unwrap()), ["prepared"]);
+}
+
+#[tokio::test]
+async fn a_journal_that_cannot_be_written_does_not_keep_the_gate_open_when_the_connection_is_lost() {
+    let fixture = Fixture::new();
+    fixture.prepare("a", "pod", 1, "{}");
+    let sandbox = pod(&fixture.node, "pod", "s1");
+    fixture.run(&sandbox).await.unwrap();
+    let aside = fixture.node.journal().with_extension("aside");
+    std::fs::rename(fixture.node.journal(), &aside).unwrap();
+    fixture.hooks.disconnected();
+    fixture.settle().await;
+    assert!(!fixture.is_open("a", 1) && fixture.is_attached("a"));
+    std::fs::rename(&aside, fixture.node.journal()).unwrap();
+    fixture.hooks.retry().await;
+    // The next process opens the gate only if the journal says that it is closed.
+    let fixture = fixture.restart();
+    fixture.hooks.begin_repair(&[sandbox], &[]);
+    fixture.settle().await;
+    assert!(fixture.is_open("a", 1));
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@
 //!
 //! A sandbox is confirmed by the first container in it, or when the runtime lists it. When the connection is lost, the gates of those
 //! that are not confirmed are closed; their interfaces stay where they are. The runtime's next list opens the gates of those that
-//! it knows.
+//! it knows, and closes those of the others: a loss that is followed by a new connection at once may go unnoticed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,14 +37,15 @@ impl Hooks {
         self.confirmations().unconfirmed.remove(sandbox_id);
     }
 
-    /// The runtime knows these sandboxes.
-    pub(super) fn confirm_listed(&self, pods: &[PodSandbox]) {
+    /// The runtime knows these sandboxes. Returns those that it may have discarded: a list comes before the events of its connection.
+    pub(super) fn confirm_listed(&self, pods: &[PodSandbox]) -> Vec<Sandbox> {
         let mut confirmations = self.confirmations();
         confirmations.listed = pods.iter().map(|pod| pod.id.clone()).collect();
         // A sandbox with nothing in it is gone, or is about to be attached by a call whose connection is lost, which is noticed there.
         let claims = &self.0.claims;
         let Confirmations { unconfirmed, listed } = &mut *confirmations;
         unconfirmed.retain(|id, _| !listed.contains(id) && claims.is_in_use(id));
+        unconfirmed.values().cloned().collect()
     }
 
     /// Begins to close the gates of all sandboxes that the runtime may have discarded: it is not connected any more.
@@ -54,11 +55,13 @@ impl Hooks {
             return;
         }
         let hooks = self.clone();
-        self.0.tasks.spawn(async move {
-            for sandbox in unconfirmed {
-                hooks.hold_back(&sandbox).await;
-            }
-        });
+        self.0.tasks.spawn(async move { hooks.hold_back_all(unconfirmed).await });
+    }
+
+    pub(super) async fn hold_back_all(&self, sandboxes: Vec<Sandbox>) {
+        for sandbox in sandboxes {
+            self.hold_back(&sandbox).await;
+        }
     }
 
     /// Closes the gates of a sandbox, unless the runtime is known to have it, and leaves its interfaces there. The runtime's next list

@@ -1,6 +1,6 @@
 //! Finds an interface wherever it is, whatever its name and index are there.
 
-use drakkar_netlink::{Link, Result};
+use drakkar_netlink::{HardwareAddress, Link, Result};
 
 use crate::attach::{Attachment, Former, Identity};
 use crate::kernel::Network;
@@ -43,12 +43,20 @@ pub(crate) fn former_on_host(host: &mut Network, attachment: &Attachment, former
     Ok(links.iter().find(is_it).cloned())
 }
 
-/// Finds the interface of an attachment in the pod: by its mark, as on the host, else by its device.
+/// Finds the interface of an attachment in the pod: by its index there, else by its mark, as on the host, else by its device.
+///
+/// Of several with the mark, it is the one with the hardware address that the interface had in the pod.
 pub(crate) fn in_pod(pod: &mut Network, attachment: &Attachment) -> Result<Option<Link>> {
     let mark = attachment.plan.mark.as_str();
     let mut links = pod.links()?;
     let is_like = |link: &Link| attachment.former.as_ref().is_none_or(|former| former.identity.is_like(link));
-    let found = links.iter().position(|link| link.alias.as_deref() == Some(mark) && is_like(link));
+    let is_marked = |link: &Link| link.alias.as_deref() == Some(mark) && is_like(link);
+    let address = attachment.former.as_ref().and_then(|former| expected_address(attachment, former));
+    let has_index = |link: &Link| attachment.index == Some(link.index) && is_like(link);
+    let has_address = |link: &Link| address.is_some() && link.address.as_ref() == address && is_marked(link);
+    let found = links.iter().position(has_index);
+    let found = found.or_else(|| links.iter().position(has_address));
+    let found = found.or_else(|| links.iter().position(is_marked));
     let found = found.or_else(|| {
         let former = attachment.former.as_ref()?;
         let is_it = |link: &Link| former.identity.is_device_of(link) || is_changed_device(attachment, link);
@@ -57,12 +65,24 @@ pub(crate) fn in_pod(pod: &mut Network, attachment: &Attachment) -> Result<Optio
     Ok(found.map(|index| links.swap_remove(index)))
 }
 
+/// Returns whether an interface that [`in_pod`] has found is the one of the attachment, whatever is on the host. A virtual one with another
+/// alias or index may be one that the pod has made since the interface came back.
+pub(super) fn is_certain(attachment: &Attachment, link: &Link) -> bool {
+    let is_marked = link.alias.as_deref() == Some(&attachment.plan.mark);
+    link.device.is_some() || (is_marked && attachment.index.is_none_or(|index| index == link.index))
+}
+
 /// Finds a virtual interface in the pod whose mark was taken away, by its kind and hardware address. For one that is not on the host.
 pub(super) fn unmarked_in_pod(pod: &mut Network, attachment: &Attachment, former: &Former) -> Result<Option<Link>> {
-    let address = attachment.plan.hardware_address.as_ref().or(former.hardware_address.as_ref());
+    let address = expected_address(attachment, former);
     let links = pod.links()?.into_iter();
     let mut found = links.filter(|link| former.identity.is_like(link) && link.address.as_ref() == address);
     Ok(found.next().filter(|_| address.is_some()))
+}
+
+/// Returns the hardware address that an interface got for the pod.
+fn expected_address<'a>(attachment: &'a Attachment, former: &'a Former) -> Option<&'a HardwareAddress> {
+    attachment.plan.hardware_address.as_ref().or(former.hardware_address.as_ref())
 }
 
 /// Returns whether an interface is of the same device, with the hardware address that it got for the pod as its permanent one: some

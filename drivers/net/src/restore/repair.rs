@@ -4,7 +4,9 @@
 //! hardware address is better than one without addresses. The alias comes last, and only if nothing is left to be tried
 //! again: as long as it has the mark, it is found.
 
-use drakkar_netlink::{Errno, Link, LinkChange, NewAddress, NewRoute, Result};
+use std::time::{Duration, Instant};
+
+use drakkar_netlink::{DadState, Errno, Link, LinkChange, NewAddress, NewRoute, Result};
 
 use crate::attach::Former;
 use crate::kernel::Network;
@@ -13,6 +15,9 @@ use crate::restore::{Outcome, Restored};
 /// The answers with which the kernel refuses a change for good. Trying again does not help.
 const REFUSED: [Errno; 6] =
     [Errno::PERM, Errno::ACCESS, Errno::OPNOTSUPP, Errno::INVAL, Errno::ADDRNOTAVAIL, Errno::NOTUNIQ];
+
+/// The time for duplicate address detection of addresses that routes have as their source. The kernel takes up to two seconds.
+const DAD: Duration = Duration::from_secs(3);
 
 /// What could not be done.
 #[derive(Debug, Default)]
@@ -23,9 +28,9 @@ struct Findings {
     differences: Vec<String>,
 }
 
-/// Repairs an interface on the host.
-pub(super) fn repair(host: &mut Network, link: Link, former: &Former) -> Result<Restored> {
-    let mut findings = Findings::default();
+/// Repairs an interface on the host. What has failed before may succeed later, too.
+pub(super) fn repair(host: &mut Network, link: Link, former: &Former, problems: Vec<String>) -> Result<Restored> {
+    let mut findings = Findings { problems, ..Findings::default() };
     let link = restore_link(host, link, former, &mut findings)?;
     restore_alt_names(host, &link, former, &mut findings);
     restore_master(host, &link, former, &mut findings)?;
@@ -123,13 +128,32 @@ fn restore_routes(host: &mut Network, link: &Link, former: &Former, findings: &m
         return Ok(());
     }
     let present = host.routes_of(link.index)?;
-    for route in &former.routes {
-        let is_present = present.iter().any(|present| {
+    let is_missing = |route: &&NewRoute| {
+        !present.iter().any(|present| {
             (present.destination, present.table, present.gateway, present.metric.unwrap_or(0))
                 == (route.destination, route.table, route.gateway, route.metric.unwrap_or(0))
-        });
-        if !is_present {
-            note(host.add_route(&NewRoute { interface: Some(link.index), ..route.clone() }), findings);
+        })
+    };
+    // First those that others need to reach their routers.
+    let (direct, routed): (Vec<&NewRoute>, Vec<&NewRoute>) =
+        former.routes.iter().filter(is_missing).partition(|route| route.gateway.is_none());
+    let missing: Vec<&NewRoute> = direct.into_iter().chain(routed).collect();
+    // The kernel refuses a source that it has just got back, as it does one that it does not have.
+    let needs_source = missing.iter().any(|route| route.source.is_some_and(|source| source.is_ipv6()));
+    let addresses = if needs_source { host.wait_for_dad(link.index, Instant::now() + DAD)? } else { Vec::new() };
+    let is_tentative = |route: &NewRoute| {
+        let mut tentative = addresses.iter().filter(|address| address.dad == DadState::Tentative);
+        tentative.any(|address| Some(address.address.addr()) == route.source)
+    };
+    for route in missing {
+        match host.add_route(&NewRoute { interface: Some(link.index), ..route.clone() }) {
+            // Without a carrier it stays so.
+            Err(error)
+                if is_tentative(route) && host.link(link.index)?.is_some_and(|link| link.carrier != Some(false)) =>
+            {
+                findings.problems.push(error.to_string());
+            }
+            result => note(result, findings),
         }
     }
     Ok(())

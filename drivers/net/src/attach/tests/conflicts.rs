@@ -33,6 +33,21 @@ fn a_name_that_the_pod_has_is_refused() {
 }
 
 #[test]
+fn a_pod_whose_network_namespace_is_the_hosts_own_is_refused() {
+    let Some(machine) = Machine::new() else { return };
+    let before = machine.host.state();
+    // Another path than the driver's own: what counts is the namespace.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cni-1");
+    std::os::unix::fs::symlink(machine.host.path(), &path).unwrap();
+    let inspected = Attachment::inspect(&machine.kernel(), machine.plan("fast0", "net1"), &path, &Limits::default());
+    let failure = inspected.unwrap_err();
+    let text = failure.to_string();
+    assert!(text.contains(&format!("network namespace {} is the host's own", path.display())), "{text}");
+    assert_eq!((failure.reason(), machine.host.state()), ("HostNetwork", before));
+}
+
+#[test]
 fn an_address_that_another_interface_of_the_pod_has_is_refused() {
     let Some(machine) = Machine::new() else { return };
     machine.pods[0].add_address("eth0", "10.1.0.1/16");

@@ -1,10 +1,14 @@
 //! Interfaces that come back in other ways than by a restore, or not at all.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use drakkar_netlink::{BusAddress, Child, LinkChange, MacvlanMode, NewLink, NewLinkKind};
+use drakkar_netlink::{BusAddress, Child, Errno, LinkChange, MacvlanMode, NewAddress, NewLink, NewLinkKind, NewRoute};
+use rstest::rstest;
 
 use super::machine::{Machine, PATIENCE, UP};
+use crate::attach::{Attachment, InterfacePlan};
+use crate::kernel::{Call, Faults};
 use crate::restore::{Outcome, restore, restore_within};
 
 const DOWN: LinkChange<'static> = LinkChange { up: Some(false), ..UP };
@@ -39,7 +43,7 @@ fn a_virtual_interface_that_died_with_its_namespace_is_reported_as_lost() {
     let Some(mut machine) = Machine::new() else { return };
     let (attachment, _) = machine.attach(machine.full_plan("fast0", 1), 0);
     machine.replace_pod(0);
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     // The kernel deletes it in its own time; the other end tells.
     while machine.switch.find("port-fast0").is_some() {
         assert!(start.elapsed() < PATIENCE);
@@ -93,6 +97,99 @@ fn another_interface_that_the_pod_gives_the_mark_stays_in_the_pod() {
     assert_eq!(machine.restore(&attachment), Outcome::OnHost("fast0".to_owned()));
     assert_eq!(machine.host.state(), before);
     assert_eq!(pod.link("forged").alias.as_deref(), Some(mark));
+}
+
+#[test]
+fn of_several_interfaces_with_the_mark_the_one_with_the_hardware_address_comes_back() {
+    let Some(machine) = Machine::new() else { return };
+    let before = machine.host.state();
+    let pod = &machine.pods[0];
+    let kind = NewLinkKind::Veth { peer: "forged-peer", peer_namespace: None };
+    pod.connection().create_link(&NewLink::new("forged", kind)).unwrap();
+    let (attachment, attached) = machine.attach(machine.full_plan("fast0", 1), 0);
+    assert!(pod.link("forged").index < attached.index, "it is the first that is found");
+    let mark = attachment.plan.mark.as_str();
+    pod.change("forged", &LinkChange { alias: Some(mark), ..LinkChange::default() });
+    // The index in the pod is not known: as after a crash during the attach, or in the journal of an earlier version.
+    assert_eq!(attachment.index, None);
+    assert_eq!(machine.restore(&attachment), Outcome::OnHost("fast0".to_owned()));
+    assert_eq!(machine.host.state(), before);
+    assert_eq!(pod.link("forged").alias.as_deref(), Some(mark));
+    // Once more, as after a crash before the journal was updated.
+    let attachment = Attachment { index: Some(attached.index), ..attachment.clone() };
+    assert_eq!(machine.restore(&attachment), Outcome::OnHost("fast0".to_owned()));
+    assert_eq!(machine.host.state(), before);
+    assert_eq!(pod.link("forged").alias.as_deref(), Some(mark));
+}
+
+/// A kernel that deletes no rules.
+#[derive(Debug)]
+struct KeepsRules;
+
+impl Faults for KeepsRules {
+    fn before(&self, call: Call) -> Result<(), Errno> {
+        if call == Call::DeleteRule { Err(Errno::NOBUFS) } else { Ok(()) }
+    }
+
+    fn after(&self, _: Call) -> Result<(), Errno> {
+        Ok(())
+    }
+}
+
+#[rstest]
+#[case(None, Outcome::OnHost("fast0".to_owned()))]
+#[case(Some(Child::Macvlan { mode: MacvlanMode::Bridge }), Outcome::Deleted)]
+fn a_rule_that_cannot_be_deleted_is_reported_and_does_not_keep_the_interface_in_the_pod(
+    #[case] child: Option<Child>,
+    #[case] expected: Outcome,
+) {
+    let Some(machine) = Machine::new() else { return };
+    let before = (machine.host.state(), machine.pods[0].state());
+    let (attachment, attached) = machine.attach(InterfacePlan { child, ..machine.full_plan("fast0", 1) }, 0);
+    let restored = restore(&machine.kernel().with_faults(Arc::new(KeepsRules)), &attachment).unwrap();
+    assert_eq!((&restored.outcome, restored.is_complete()), (&expected, false));
+    assert!(restored.to_string().contains("DeleteRule"), "{restored}");
+    assert_eq!(machine.pods[0].find(&attached.name), None);
+    assert_eq!(machine.restore(&attachment), expected);
+    assert_eq!((machine.host.state(), machine.pods[0].state()), before);
+}
+
+#[test]
+fn a_route_whose_router_is_behind_another_route_comes_back_at_once() {
+    let Some(machine) = Machine::new() else { return };
+    let index = machine.host.link("fast0").index;
+    let direct = NewRoute::new("10.9.0.0/24".parse().unwrap(), index);
+    // The kernel lists it before the other.
+    let gateway = Some("10.9.0.1".parse().unwrap());
+    let routed = NewRoute { gateway, ..NewRoute::new("10.1.0.0/16".parse().unwrap(), index) };
+    for route in [direct, routed] {
+        machine.host.connection().add_route(&route).unwrap();
+    }
+    let before = machine.host.state();
+    let (attachment, _) = machine.attach(machine.plan("fast0", "net1"), 0);
+    assert_eq!(machine.restore(&attachment), Outcome::OnHost("fast0".to_owned()));
+    assert_eq!(machine.host.state(), before);
+}
+
+#[test]
+fn a_route_from_an_address_that_the_kernel_still_looks_for_comes_back() {
+    let Some(machine) = Machine::new() else { return };
+    let link = machine.host.link("fast0");
+    let mut host = machine.host.connection();
+    let address: NewAddress = NewAddress::new("2001:db8:1::5/64".parse().unwrap());
+    host.add_address(&link, &address).unwrap();
+    host.wait_for_dad(link.index, Instant::now() + PATIENCE).unwrap();
+    let source = Some(address.address.addr());
+    host.add_route(&NewRoute { source, ..NewRoute::new("2001:db8:7::/64".parse().unwrap(), link.index) }).unwrap();
+    let before = machine.host.state();
+    let (attachment, _) = machine.attach(machine.plan("fast0", "net1"), 0);
+    let start = Instant::now();
+    // On a busy machine the kernel can take longer than a restore waits, which is tried again.
+    while !restore(&machine.kernel(), &attachment).unwrap().is_complete() {
+        assert!(start.elapsed() < PATIENCE);
+    }
+    host.wait_for_dad(machine.host.link("fast0").index, Instant::now() + PATIENCE).unwrap();
+    assert_eq!(machine.host.state(), before);
 }
 
 #[test]

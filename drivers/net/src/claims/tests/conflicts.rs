@@ -58,6 +58,43 @@ fn a_static_address_that_another_claim_has_is_refused_and_free_after_it() {
 }
 
 #[test]
+fn an_address_that_comes_along_from_the_host_is_refused_if_another_claim_has_it() {
+    let node = Node::new();
+    let claims = node.start();
+    let fixed = wanted(2, r#"{"addresses": ["192.0.2.7/24"]}"#);
+    let mut bringing = wanted(1, "{}");
+    bringing.found.addresses = vec!["198.51.100.7/24".parse().unwrap(), "192.0.2.7/24".parse().unwrap()];
+    claims.prepare(&claim("b"), &pods(&["p2"]), std::slice::from_ref(&fixed)).unwrap();
+    let refused = error(&claims, "a", "p1", std::slice::from_ref(&bringing));
+    assert!(refused.contains("device eth1: the address 192.0.2.7 is in use by claim default/b"), "{refused}");
+    assert_eq!(claims.held().len(), 1, "a refused claim has nothing");
+    claims.unprepare(&claim("b").uid).unwrap();
+    claims.prepare(&claim("a"), &pods(&["p1"]), &[bringing]).unwrap();
+    let refused = error(&claims, "b", "p2", &[fixed]);
+    assert!(refused.contains("the address 192.0.2.7 is in use by claim default/a"), "{refused}");
+}
+
+#[test]
+fn an_interface_with_more_addresses_than_a_claim_can_have_is_refused_unless_they_stay_on_the_host() {
+    let node = Node::new();
+    let claims = node.start();
+    let with = |count: u8, config: &str| {
+        let mut wanted = wanted(1, config);
+        wanted.found.addresses = (1..=count).map(|last| format!("192.0.2.{last}/24").parse().unwrap()).collect();
+        wanted
+    };
+    let refused = error(&claims, "a", "p1", &[with(17, "{}")]);
+    let expected = "device eth1: interface eth1 has 17 addresses on the host, which would go along, and a claim can have at most 16: set \
+                    addresses or addressRanges";
+    assert!(refused.contains(expected), "{refused}");
+    assert_eq!(claims.held().len(), 0);
+    for allowed in [with(16, "{}"), with(17, r#"{"addresses": []}"#), with(17, r#"{"macvlan": {}}"#)] {
+        claims.prepare(&claim("a"), &pods(&["p1"]), &[allowed]).unwrap();
+        claims.unprepare(&claim("a").uid).unwrap();
+    }
+}
+
+#[test]
 fn a_range_is_shared_by_claims_and_survives_a_restart() {
     let node = Node::new();
     let range = r#"{"addressRanges": [{"subnet": "192.0.2.0/30"}], "macvlan": {}}"#;

@@ -110,7 +110,7 @@ impl Attacher for MortalNetwork {
         };
         let former = plan.child.is_none().then_some(former);
         let namespace = PodNamespace { path: namespace.to_owned(), id };
-        Ok(Attachment { plan: plan.clone(), name: plan.name.clone(), namespace, former })
+        Ok(Attachment { plan: plan.clone(), name: plan.name.clone(), namespace, index: None, former })
     }
 
     fn attach(&self, attachment: &Attachment, _deadline: Option<Instant>) -> Result<PodInterface, AttachError> {
@@ -131,6 +131,7 @@ impl Attacher for MortalNetwork {
         }
         Ok(PodInterface {
             name: name.clone(),
+            index: None,
             hardware_address: Some("02:00:00:00:00:01".to_owned()),
             mtu: kernel.interfaces[&index].mtu,
             addresses: plan.addresses.iter().map(|address| address.address).collect(),
@@ -143,7 +144,7 @@ impl Attacher for MortalNetwork {
     }
 
     fn restore(&self, attachment: &Attachment) -> drakkar_netlink::Result<Restored> {
-        let Attachment { plan, name, namespace, former } = attachment;
+        let Attachment { plan, name, namespace, former, .. } = attachment;
         if self.kernel.lock().unwrap().is_stuck {
             return Ok(Restored::new(Outcome::NotFound));
         }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use drakkar_driver_kit::files::SystemFiles;
 use drakkar_metadata::name::ClaimUid;
-use drakkar_netlink::{Errno, LinkChange, LinkKind};
+use drakkar_netlink::{Errno, LinkChange, LinkKind, NewLink, NewLinkKind};
 use drakkar_plugin::{BoxError, ClaimRef};
 use drakkar_sysfs::PciAddress;
 use tempfile::TempDir;
@@ -188,6 +188,33 @@ fn a_virtual_interface_whose_pod_has_ended_comes_back_at_unprepare() {
     claims.unprepare(&claim("a").uid).unwrap();
     assert_eq!(machine.host.state(), before);
     assert_eq!(std::fs::read_dir(journal.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn an_interface_of_the_same_kind_that_the_pod_gives_mark_and_address_of_the_claims_stays_in_the_pod() {
+    let Some(machine) = Machine::new() else { return };
+    let before = machine.host.state();
+    let pod = &machine.pods[0];
+    // First, so that it is the first that is found.
+    let kind = NewLinkKind::Veth { peer: "forged-peer", peer_namespace: None };
+    pod.connection().create_link(&NewLink::new("forged", kind)).unwrap();
+    let journal = tempfile::tempdir().unwrap();
+    let claims = driver(&machine, &journal);
+    let wanted = wanted(&machine, "fast0", r#"{"interfaceName": "net1"}"#);
+    claims.prepare(&claim("a"), &["pod-1".to_owned()], &[wanted]).unwrap();
+    claims.attach(&sandbox(pod, "pod-1"), &PATIENT).unwrap();
+    let link = pod.link("net1");
+    let other = "02:00:5e:10:00:99".parse().unwrap();
+    let disguise = LinkChange { alias: Some("mine"), address: Some(&other), up: Some(false), ..LinkChange::default() };
+    pod.change("net1", &disguise);
+    let forgery = LinkChange { alias: link.alias.as_deref(), address: link.address.as_ref(), ..LinkChange::default() };
+    pod.change("forged", &forgery);
+    // The process after a restart knows its own, too.
+    drop(claims);
+    let claims = driver(&machine, &journal);
+    claims.unprepare(&claim("a").uid).unwrap();
+    assert_eq!(machine.host.state(), before);
+    assert_eq!(pod.link("forged").alias, link.alias);
 }
 
 /// A kernel that fails from the first address on, until it is repaired.
