@@ -1,5 +1,6 @@
-//! Events about pods. An equal event in a row only increases the count of the last.
+//! Events about pods. One that is equal to a recent event of the pod only increases the count of that.
 
+use std::collections::VecDeque;
 use std::time::SystemTime;
 
 use k8s_openapi::api::core::v1::{Event, Pod};
@@ -9,14 +10,18 @@ use serde_json::json;
 
 use super::status::time;
 
+/// The number of different events of a pod that are known again: more than a pod has containers that fail in turn.
+const MAX_RECENT: usize = 32;
+
 /// The events of one pod.
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    last: Option<LastEvent>,
+    /// The events that were sent last, the newest at the end.
+    recent: VecDeque<RecentEvent>,
 }
 
 #[derive(Debug)]
-struct LastEvent {
+struct RecentEvent {
     name: String,
     reason: &'static str,
     message: String,
@@ -29,28 +34,38 @@ impl Events {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
         let now = time(SystemTime::now());
-        let same = self.last.as_mut().filter(|last| last.reason == reason && last.message == message);
-        let outcome = match same {
-            Some(last) => {
-                last.count += 1;
-                let patch = json!({"count": last.count, "lastTimestamp": now});
-                api.patch(&last.name, &PatchParams::default(), &Patch::Merge(patch)).await
+        let is_same = |recent: &RecentEvent| recent.reason == reason && recent.message == message;
+        let same = self.recent.iter().position(is_same).and_then(|index| self.recent.remove(index));
+        let (sent, outcome) = match same {
+            Some(mut sent) => {
+                sent.count += 1;
+                let patch = json!({"count": sent.count, "lastTimestamp": now});
+                let outcome = api.patch(&sent.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+                (sent, outcome)
             }
             None => {
                 let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
                 let name = format!("{}.{nanos:x}", pod.metadata.name.as_deref().unwrap_or_default());
                 let event = event(pod, node, &name, reason, &message);
-                self.last = Some(LastEvent { name, reason, message: message.clone(), count: 1 });
-                match event {
+                let outcome = match event {
                     Ok(event) => api.create(&PostParams::default(), &event).await,
                     Err(error) => Err(kube::Error::SerdeError(error)),
-                }
+                };
+                (RecentEvent { name, reason, message, count: 1 }, outcome)
             }
         };
-        if let Err(error) = outcome {
-            self.last = None;
-            let pod = pod.metadata.name.as_deref().unwrap_or_default();
-            tracing::warn!(namespace, pod, reason, message, %error, "kubelet: sending an event failed");
+        match outcome {
+            Ok(_) => {
+                if self.recent.len() == MAX_RECENT {
+                    self.recent.pop_front();
+                }
+                self.recent.push_back(sent);
+            }
+            Err(error) => {
+                let pod = pod.metadata.name.as_deref().unwrap_or_default();
+                let RecentEvent { reason, message, .. } = sent;
+                tracing::warn!(namespace, pod, reason, message, %error, "kubelet: sending an event failed");
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::Duration;
 use tonic::Status;
 
-use crate::kubelet::testing::{TestNode, claim, connected, eventually, pod};
+use crate::kubelet::testing::{TIMEOUT, TestNode, claim, connected, eventually, pod};
 
 /// Returns a pod with this restart policy.
 fn with_policy(name: &str, claims: &[&str], policy: &str) -> Value {
@@ -263,6 +263,26 @@ async fn a_container_that_cannot_be_created_waits_with_a_reason_and_is_retried()
     *node.containers.refuse.lock().unwrap() = None;
     node.api.wait_for_phase("p", "Running").await;
     kubelet.stop().await;
+}
+
+#[tokio::test]
+async fn containers_that_fail_in_turn_have_one_event_each_with_a_growing_count() {
+    let node = TestNode::new().await;
+    let _kubelet = node.kubelet().await;
+    let mut pod = with_policy("p", &[], "Never");
+    // Neither has a command.
+    pod["spec"]["containers"] = json!([{"name": "one", "image": "none"}, {"name": "two", "image": "none"}]);
+    node.api.run(&pod, &[]).await;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
+    loop {
+        let events = node.api.events().await;
+        assert!(events.len() <= 2, "{events:?}");
+        if events.len() == 2 && events.iter().all(|(_, _, count)| *count >= 3) {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{events:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test]
