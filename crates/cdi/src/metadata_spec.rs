@@ -17,10 +17,13 @@
 use std::path::{Path, PathBuf};
 
 use drakkar_metadata::name::{ClaimUid, DriverName, RequestName};
+use drakkar_metadata::to_go_json;
+use serde::Serialize;
 
 use crate::name::{Class, DeviceName, NameError, QualifiedName, Vendor};
 use crate::path::{self, PathProblem};
 use crate::spec::{ContainerEdits, Device, Mount, Spec};
+use crate::version::CdiVersion;
 
 /// The class of metadata devices.
 pub const METADATA_CLASS: &str = "metadata";
@@ -31,6 +34,8 @@ const INFIX: &str = "_metadata_";
 const SUFFIX: &str = ".json";
 /// The maximum length of a file's name on Linux in bytes.
 const MAX_FILE_NAME: usize = 255;
+/// The options of each mount.
+const MOUNT_OPTIONS: [&str; 2] = ["ro", "bind"];
 
 /// The CDI device for the metadata of one request of a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -90,11 +95,21 @@ impl MetadataDevice {
     /// If the driver's name starts with a digit, or the claim UID is much longer than those of an API server.
     pub fn new(driver: DriverName, claim_uid: ClaimUid, request: RequestName) -> Result<Self, MetadataSpecError> {
         let id = Self::name(&driver, &claim_uid, &request).map_err(MetadataSpecError::Name)?;
+        let file_name = Self::file_name_of(&driver, &claim_uid, &request)?;
+        Ok(Self { driver, claim_uid, request, id, file_name })
+    }
+
+    /// Returns the name of a request's spec file, the same as [`file_name`](Self::file_name), without building the device.
+    ///
+    /// # Errors
+    /// If the claim UID is much longer than those of an API server.
+    pub fn file_name_of(
+        driver: &DriverName,
+        claim_uid: &ClaimUid,
+        request: &RequestName,
+    ) -> Result<String, MetadataSpecError> {
         let name = [driver.as_str(), INFIX, claim_uid.as_str(), "_", request.as_str(), SUFFIX].concat();
-        if name.len() > MAX_FILE_NAME {
-            return Err(MetadataSpecError::FileName { name });
-        }
-        Ok(Self { driver, claim_uid, request, id, file_name: name })
+        if name.len() > MAX_FILE_NAME { Err(MetadataSpecError::FileName { name }) } else { Ok(name) }
     }
 
     /// Returns the device whose spec file has this name, or `None` if [`file_name`](Self::file_name) never returns it.
@@ -150,34 +165,71 @@ impl MetadataDevice {
         host_path: impl AsRef<Path>,
         container_paths: impl IntoIterator<Item = P>,
     ) -> Result<Spec, MetadataSpecError> {
-        let host_path = self.path("host path", host_path.as_ref(), path::check)?;
-        let mut mounts: Vec<Mount> = Vec::new();
-        for container_path in container_paths {
-            let container_path = self.path("path in the container", container_path.as_ref(), path::check_target)?;
-            if mounts.iter().any(|mount| mount.container_path == container_path) {
-                return Err(MetadataSpecError::SameContainerPath { id: self.id.clone(), path: container_path.into() });
-            }
-            mounts.push(Mount {
-                host_path: host_path.to_owned(),
-                container_path: container_path.to_owned(),
-                options: vec!["ro".to_owned(), "bind".to_owned()],
-                fs_type: String::new(),
-            });
-        }
-        if mounts.is_empty() {
-            return Err(MetadataSpecError::NoContainerPath { id: self.id.clone() });
-        }
+        let container_paths: Vec<P> = container_paths.into_iter().collect();
+        let mounts = self.mounts(host_path.as_ref(), &container_paths)?.into_iter().map(|mount| Mount {
+            host_path: mount.host_path.to_owned(),
+            container_path: mount.container_path.to_owned(),
+            options: mount.options.map(str::to_owned).into(),
+            fs_type: String::new(),
+        });
         let mut spec = Spec {
             kind: self.id.kind(),
             devices: vec![Device {
                 name: self.id.device.to_string(),
-                container_edits: ContainerEdits { mounts, ..ContainerEdits::default() },
+                container_edits: ContainerEdits { mounts: mounts.collect(), ..ContainerEdits::default() },
                 ..Device::default()
             }],
             ..Spec::default()
         };
         spec.cdi_version = spec.minimum_version().to_string();
         Ok(spec)
+    }
+
+    /// Returns the file of [`spec`](Self::spec), without building the spec: for a driver that writes one for each claim.
+    ///
+    /// # Errors
+    /// Those of [`spec`](Self::spec).
+    pub fn spec_json<P: AsRef<Path>>(
+        &self,
+        host_path: impl AsRef<Path>,
+        container_paths: &[P],
+    ) -> Result<Vec<u8>, MetadataSpecError> {
+        let mounts = self.mounts(host_path.as_ref(), container_paths)?;
+        let name = self.id.device.as_str();
+        let version = match name.as_bytes() {
+            [b'0'..=b'9', ..] => CdiVersion::V0_5_0,
+            _ => CdiVersion::V0_3_0,
+        };
+        let file = SpecFile {
+            cdi_version: version.as_str(),
+            kind: &self.id.kind(),
+            devices: [SpecDevice { name, container_edits: SpecEdits { mounts } }],
+            container_edits: SpecEdits { mounts: Vec::new() },
+        };
+        // Serializing fails only for map keys that are not text, or a failing `Serialize`; this has neither.
+        #[allow(clippy::expect_used, reason = "see above")]
+        Ok(to_go_json(&file).expect("a spec always serializes"))
+    }
+
+    /// Returns the mounts of the host file, with checked paths.
+    fn mounts<'a, P: AsRef<Path>>(
+        &self,
+        host_path: &'a Path,
+        container_paths: &'a [P],
+    ) -> Result<Vec<SpecMount<'a>>, MetadataSpecError> {
+        let host_path = self.path("host path", host_path, path::check)?;
+        let mut mounts: Vec<SpecMount<'a>> = Vec::with_capacity(container_paths.len());
+        for container_path in container_paths {
+            let container_path = self.path("path in the container", container_path.as_ref(), path::check_target)?;
+            if mounts.iter().any(|mount| mount.container_path == container_path) {
+                return Err(MetadataSpecError::SameContainerPath { id: self.id.clone(), path: container_path.into() });
+            }
+            mounts.push(SpecMount { host_path, container_path, options: MOUNT_OPTIONS });
+        }
+        if mounts.is_empty() {
+            return Err(MetadataSpecError::NoContainerPath { id: self.id.clone() });
+        }
+        Ok(mounts)
     }
 
     fn name(driver: &DriverName, claim_uid: &ClaimUid, request: &RequestName) -> Result<QualifiedName, NameError> {
@@ -202,4 +254,35 @@ impl MetadataDevice {
             problem,
         })
     }
+}
+
+/// A spec file with nothing but mounts, with the keys of [`Spec`].
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SpecFile<'a> {
+    cdi_version: &'static str,
+    kind: &'a str,
+    devices: [SpecDevice<'a>; 1],
+    container_edits: SpecEdits<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SpecDevice<'a> {
+    name: &'a str,
+    container_edits: SpecEdits<'a>,
+}
+
+#[derive(Serialize)]
+struct SpecEdits<'a> {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    mounts: Vec<SpecMount<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SpecMount<'a> {
+    host_path: &'a str,
+    container_path: &'a str,
+    options: [&'static str; 2],
 }

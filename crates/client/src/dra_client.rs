@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use http::response::Parts;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
 use kube::client::Body;
@@ -125,7 +125,8 @@ impl DraClient {
         content_type: &'static str,
         body: Vec<u8>,
     ) -> Result<Request<Body>, ApiError> {
-        let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, JSON);
+        let accept = HeaderValue::from_static(JSON);
+        let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, accept);
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, content_type);
         }

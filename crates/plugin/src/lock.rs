@@ -44,6 +44,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use sha2::{Digest as _, Sha256};
+use smallvec::SmallVec;
 use tokio::sync::OwnedMutexGuard;
 
 /// The name of the shared file in the driver's directory.
@@ -85,6 +86,9 @@ pub(crate) struct ClaimGuard {
     _claim: OwnedMutexGuard<()>,
     _user: SlotUser,
 }
+
+/// The locks on the claims of a call, nearly always one. Shared by the work for each of them.
+pub(crate) type ClaimGuards = Arc<SmallVec<[ClaimGuard; 1]>>;
 
 /// The lock on driver calls, released on drop.
 #[derive(Debug)]
@@ -142,15 +146,15 @@ impl Locks {
     pub(crate) async fn claims<'a>(
         &self,
         claims: impl IntoIterator<Item = (&'a Namespace, &'a ClaimName)>,
-    ) -> Result<Vec<ClaimGuard>, LockError> {
-        let mut slots: Vec<i64> = claims.into_iter().map(|(namespace, name)| slot(namespace, name)).collect();
+    ) -> Result<ClaimGuards, LockError> {
+        let mut slots: SmallVec<[i64; 1]> = claims.into_iter().map(|(namespace, name)| slot(namespace, name)).collect();
         slots.sort_unstable();
         slots.dedup();
-        let mut guards = Vec::with_capacity(slots.len());
+        let mut guards = SmallVec::with_capacity(slots.len());
         for slot in slots {
             guards.push(self.slot(slot).await?);
         }
-        Ok(guards)
+        Ok(Arc::new(guards))
     }
 
     /// Takes the driver call lock, in the order of arrival within the process. Dropping the future cancels the wait.

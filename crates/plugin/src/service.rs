@@ -37,6 +37,7 @@ use drakkar_metadata::name::{ClaimUid, DriverName, RequestName};
 use drakkar_metadata::show::Printable;
 use drakkar_slices::PublishedAttributes;
 use futures::FutureExt as _;
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
 pub(crate) use self::driver_response::PreparedDevice;
@@ -49,7 +50,7 @@ use crate::disk::Disk;
 use crate::driver::{Device, DraPlugin, Outcomes};
 use crate::error::Panicked;
 use crate::ledger::DeviceLedger;
-use crate::lock::{ClaimGuard, DriverCallGuard, Locks};
+use crate::lock::{ClaimGuards, DriverCallGuard, Locks};
 use crate::metrics::{FileWork, Metrics, Operation, Outcome, UpdateOutcome};
 use crate::recent_errors::RecentErrors;
 use crate::status::{DeviceStatus, StatusReporter};
@@ -113,7 +114,7 @@ tokio::task_local! {
 struct CallLocks {
     /// Held if driver calls are serialized.
     driver_call: Option<DriverCallGuard>,
-    claims: Arc<[ClaimGuard]>,
+    claims: ClaimGuards,
 }
 
 /// A driver and the framework's handling of its claims.
@@ -298,9 +299,9 @@ impl<P: DraPlugin> Service<P> {
         outcomes.map_err(|panic| Arc::new(ClaimError::driver(Panicked::from(&*panic).into())))
     }
 
-    async fn lock_claims(&self, claims: impl Iterator<Item = &ClaimRef>) -> Result<Arc<[ClaimGuard]>, Arc<ClaimError>> {
+    async fn lock_claims(&self, claims: impl Iterator<Item = &ClaimRef>) -> Result<ClaimGuards, Arc<ClaimError>> {
         let guards = self.locks.claims(claims.map(|claim| (&claim.namespace, &claim.name))).await;
-        guards.map(Into::into).map_err(|error| Arc::new(error.into()))
+        guards.map_err(|error| Arc::new(error.into()))
     }
 
     fn concurrency(&self) -> usize {
@@ -358,6 +359,16 @@ impl<P: DraPlugin> Service<P> {
             }
         }
     }
+}
+
+/// Runs futures concurrently. One alone, as in nearly every call of a kubelet, costs nothing beside its own work.
+async fn join_all<F: Future>(mut futures: SmallVec<[F; 1]>) -> SmallVec<[F::Output; 1]> {
+    if futures.len() == 1
+        && let Some(only) = futures.pop()
+    {
+        return SmallVec::from_iter([only.await]);
+    }
+    futures::future::join_all(futures).await.into()
 }
 
 /// Returns a claim as users name it, without its UID.

@@ -62,7 +62,7 @@ pub(crate) use self::directory_name::directory_name;
 use self::documents::{by_reference, generation_of};
 use self::known_files::KnownFiles;
 use self::lock_budget::LockBudget;
-use self::open_directory::{OpenDirectory, StoreCall};
+use self::open_directory::{OpenDirectory, StoreCall, join_path};
 use self::prepare::Plan;
 use self::write::{Presence, Removal};
 pub(crate) use error::StoreError;
@@ -154,7 +154,7 @@ impl<F: Files> Store<F> {
         let lock_budget = LockBudget::for_call();
         let call = StoreCall::new(claim, &lock_budget);
         let name = directory_name(&claim.namespace, &claim.name);
-        let claim_path = self.root_path().join(&name);
+        let claim_path = join_path(self.root_path(), &[&name]);
         let (plans, requests) = self.plan(claim, pod_claim, &claim_path, requests.into().into_owned())?;
         let record = self.record(claim, pod_claim, requests, uses, devices);
         // Built before anything is written, so that an invalid spec leaves no files.
@@ -251,7 +251,7 @@ impl<F: Files> Store<F> {
             prepared.gated = true;
             self.write_record(call, &claim_dir, &record)?;
         }
-        self.remove_spec(call, self.cdi(), self.metadata_device(claim, request)?.file_name())
+        self.remove_spec(call, self.cdi(), &self.metadata_spec_name(claim, request)?)
     }
 
     /// Opens the directory of a prepared claim and reads its record.

@@ -185,5 +185,6 @@ fn there_is_at_least_one_mount_and_targets_are_unique() {
     let error = gpu().spec::<&str>(HOST, []).unwrap_err();
     assert!(matches!(error, MetadataSpecError::NoContainerPath { .. }), "{error}");
     let error = gpu().spec(HOST, [KEP, KUBERNETES, KEP]).unwrap_err();
+    assert_eq!(gpu().spec_json(HOST, &[KEP, KUBERNETES, KEP]).unwrap_err().to_string(), error.to_string());
     assert!(error.to_string().ends_with("-metadata.json\" is repeated"), "{error}");
 }

@@ -92,6 +92,9 @@ proptest! {
         prop_assert_eq!(&device.id().to_string().parse::<QualifiedName>().unwrap(), device.id());
 
         let spec = device.spec("/host/metadata.json", ["/a/x", "/b/x"]).unwrap();
+        prop_assert_eq!(device.spec_json("/host/metadata.json", &["/a/x", "/b/x"]).unwrap(), spec.to_json());
+        let file_name = MetadataDevice::file_name_of(device.driver(), device.claim_uid(), device.request()).unwrap();
+        prop_assert_eq!(file_name, device.file_name());
         prop_assert_eq!(spec.cdi_version.as_str(), if uid.starts_with(|c: char| c.is_ascii_digit()) { "0.5.0" } else { "0.3.0" });
         prop_assert!(validate(&spec).is_ok());
         prop_assert_eq!(validate_strict(&spec).is_ok(), driver == driver.to_lowercase());

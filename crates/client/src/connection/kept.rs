@@ -115,10 +115,16 @@ impl KeptConnections {
         let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let uri: Uri =
             if self.base_path.is_empty() { head.uri } else { format!("{}{path}", self.base_path).parse()? };
-        let headers = self.headers(head.headers).await?;
+        let request = async || {
+            let mut request = Request::new(Full::new(body.clone()));
+            *request.method_mut() = head.method.clone();
+            *request.uri_mut() = uri.clone();
+            *request.headers_mut() = self.headers(&head.headers).await?;
+            Ok::<_, BoxError>(request)
+        };
 
         if let Some(kept) = self.take_idle() {
-            let request = request_of(&head.method, &uri, &headers, &body);
+            let request = request().await?;
             match self.exchange_on(kept, request, max_bytes).await {
                 // Closed by the server at the same moment.
                 Err(error) if head.method == Method::GET && is_without_answer(&error) => {}
@@ -127,7 +133,8 @@ impl KeptConnections {
             }
         }
         let connection = self.connect().await?;
-        self.checked(self.exchange_on(connection, request_of(&head.method, &uri, &headers, &body), max_bytes).await)
+        let request = request().await?;
+        self.checked(self.exchange_on(connection, request, max_bytes).await)
     }
 
     /// Forgets credentials that the server has refused.
@@ -159,7 +166,7 @@ impl KeptConnections {
     }
 
     /// Returns the headers of a request, with those of the server and of the client's credentials.
-    async fn headers(&self, own: HeaderMap) -> Result<HeaderMap, BoxError> {
+    async fn headers(&self, own: &HeaderMap) -> Result<HeaderMap, BoxError> {
         let known = lock(&self.credentials)
             .as_ref()
             .and_then(|(known, since)| (since.elapsed() < CREDENTIALS_LIFETIME).then(|| known.clone()));
@@ -175,7 +182,7 @@ impl KeptConnections {
                 fresh
             }
         };
-        headers.extend(own);
+        headers.extend(own.iter().map(|(name, value)| (name.clone(), value.clone())));
         Ok(headers)
     }
 
@@ -206,14 +213,6 @@ impl Drop for Pool {
             closing.abort();
         }
     }
-}
-
-fn request_of(method: &Method, uri: &Uri, headers: &HeaderMap, body: &Bytes) -> Request<Full<Bytes>> {
-    let mut request = Request::new(Full::new(body.clone()));
-    *request.method_mut() = method.clone();
-    *request.uri_mut() = uri.clone();
-    *request.headers_mut() = headers.clone();
-    request
 }
 
 /// Closes connections that nobody has used for a while. Ends when none is left.

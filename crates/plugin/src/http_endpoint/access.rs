@@ -4,11 +4,12 @@
 //! pods, devices and paths of the node, and the endpoint knows no users. By default they are for clients on the same machine
 //! or in the same pod, which is also where `kubectl port-forward` connects from.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::http::header::HOST;
+use axum::http::uri::Authority;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -36,7 +37,7 @@ impl HttpDetails {
     }
 
     /// Returns why a client does not get the details, if it does not.
-    fn refusal(self, peer: Option<IpAddr>, host: Option<&str>) -> Option<&'static str> {
+    fn refusal<'a>(self, peer: Option<IpAddr>, hosts: impl IntoIterator<Item = &'a str>) -> Option<&'static str> {
         match self {
             Self::All => None,
             Self::None => Some("the driver runs with --http-details=none"),
@@ -44,7 +45,7 @@ impl HttpDetails {
                 "it names claims, pods or settings, and is served to clients on the same machine or in the same pod only: \
                  use kubectl port-forward, or --http-details=all if everybody who reaches this address may see it",
             ),
-            Self::Loopback if !host.is_none_or(is_local) => Some(
+            Self::Loopback if !hosts.into_iter().all(is_local) => Some(
                 "the request has a foreign name in its Host header: use the address or localhost (a web page must not read \
                  this one in your browser)",
             ),
@@ -60,20 +61,25 @@ pub(super) struct Peer(pub(super) IpAddr);
 /// Refuses the requests of clients that may not see details.
 pub(super) async fn check(details: HttpDetails, request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
-    let host = request.headers().get(HOST).map(|host| host.to_str().unwrap_or("invalid"));
-    match details.refusal(peer, host) {
+    let headers = request.headers().get_all(HOST).into_iter().map(|host| host.to_str().unwrap_or("invalid"));
+    let hosts = headers.chain(request.uri().authority().map(Authority::as_str));
+    match details.refusal(peer, hosts) {
         None => next.run(request).await,
         Some(reason) => (StatusCode::FORBIDDEN, format!("403: {reason}\n\n{}", super::pages::LIST)).into_response(),
     }
 }
 
-/// Whether a Host header is an address or `localhost`, which no DNS server can make up.
+/// Whether a Host header, or the authority of a request's URI, is an address or `localhost`, which no DNS server can make up.
 fn is_local(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.rsplit_once(':').map_or(host, |(name, _port)| name),
-    };
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let name = authority.host();
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    let is_local_name = name.eq_ignore_ascii_case("localhost")
+        || name.parse::<Ipv4Addr>().is_ok()
+        || address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());
+    // Nothing before it, and nothing after it but a port.
+    let port = host.strip_prefix(name).map(|rest| rest.strip_prefix(':').unwrap_or(rest));
+    is_local_name && port.is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -104,9 +110,21 @@ mod tests {
             assert!(is_served(HttpDetails::Loopback, "127.0.0.1", Some(host)), "{host}");
         }
         assert!(is_served(HttpDetails::Loopback, "127.0.0.1", None));
-        for host in ["evil.example.com", "evil.example.com:9464", "localhost.example.com", "127.0.0.1.nip.io", "", "["]
-        {
+        let foreign = [
+            "evil.example.com",
+            "evil.example.com:9464",
+            "localhost.example.com",
+            "127.0.0.1.nip.io",
+            "[::1]evil.example.com",
+            "localhost@evil.example.com",
+            "evil.example.com@localhost",
+            "",
+            "[",
+        ];
+        for host in foreign {
             assert!(!is_served(HttpDetails::Loopback, "127.0.0.1", Some(host)), "{host}");
+            let peer = Some(IpAddr::from([127, 0, 0, 1]));
+            assert!(HttpDetails::Loopback.refusal(peer, ["localhost", host]).is_some(), "one of two: {host}");
         }
     }
 }

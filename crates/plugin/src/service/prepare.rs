@@ -1,21 +1,19 @@
 //! Prepares the claims of a call.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use drakkar_client::ClaimRef;
 use drakkar_slices::PublishedAttributes;
-use futures::future::join_all;
 
 use super::container_edits;
 use super::driver_response::{self, DriverResponseError, PreparedDevice};
 use super::error::ClaimError;
-use super::{CallLocks, Responses, Service, fail_all};
+use super::{CallLocks, Responses, Service, fail_all, join_all};
 use crate::claim::Claim;
 use crate::driver::{Batch, Device, DeviceMetadata, DraPlugin};
 use crate::error::BoxError;
 use crate::ledger::{ClaimFiles, Reservation};
-use crate::lock::ClaimGuard;
+use crate::lock::ClaimGuards;
 use crate::metrics::{FileWork, Operation};
 
 impl<P: DraPlugin> Service<P> {
@@ -26,7 +24,7 @@ impl<P: DraPlugin> Service<P> {
         responses: &mut Responses<Vec<PreparedDevice>>,
     ) {
         let mut claims = Vec::with_capacity(references.len());
-        let fetched = join_all(references.iter().map(|reference| self.claims.fetch(reference))).await;
+        let fetched = join_all(references.iter().map(|reference| self.claims.fetch(reference)).collect()).await;
         for (reference, fetched) in references.into_iter().zip(fetched) {
             match fetched {
                 Ok(claim) => claims.push(claim),
@@ -80,7 +78,7 @@ impl<P: DraPlugin> Service<P> {
             let guards = guards.clone();
             async move { (uid.to_string(), self.finish(claim, outcome, reservation, guards).await) }
         });
-        responses.extend(join_all(finished.collect::<Vec<_>>()).await);
+        responses.extend(join_all(finished.collect()).await);
         self.warn_unrequested(Operation::Prepare, &outcomes);
     }
 
@@ -92,7 +90,7 @@ impl<P: DraPlugin> Service<P> {
     async fn unprepare_outdated(
         &self,
         claims: Vec<Claim>,
-        guards: &Arc<[ClaimGuard]>,
+        guards: &ClaimGuards,
         responses: &mut Responses<Vec<PreparedDevice>>,
     ) -> Vec<Claim> {
         let outdated: Vec<ClaimRef> = claims.iter().flat_map(|claim| self.ledger.outdated(claim)).collect();
@@ -157,7 +155,7 @@ impl<P: DraPlugin> Service<P> {
         claim: Claim,
         outcome: Option<Result<Vec<Device>, BoxError>>,
         reservation: Reservation,
-        guards: Arc<[ClaimGuard]>,
+        guards: ClaimGuards,
     ) -> Result<Vec<PreparedDevice>, ClaimError> {
         let mut devices = outcome.ok_or(DriverResponseError::Missing)?.map_err(ClaimError::driver)?;
         driver_response::check(&claim, &mut devices)?;

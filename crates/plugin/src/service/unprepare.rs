@@ -1,19 +1,17 @@
 //! Unprepares claims: for the kubelet, and on the framework's own account where the kubelet does not.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use drakkar_client::ClaimRef;
-use futures::future::join_all;
 use tokio::time::{Instant, timeout_at};
 
 use super::driver_response::DriverResponseError;
 use super::error::ClaimError;
-use super::{Responses, Service, fail_all};
+use super::{Responses, Service, fail_all, join_all};
 use crate::claims::FetchError;
 use crate::driver::{Batch, DraPlugin};
 use crate::ledger::Holder;
-use crate::lock::{ClaimGuard, DriverCallGuard};
+use crate::lock::{ClaimGuards, DriverCallGuard};
 use crate::metrics::{FileWork, Operation};
 
 /// The time limit for locking a claim that is gone. After that it is left for the next attempt.
@@ -35,7 +33,7 @@ impl<P: DraPlugin> Service<P> {
     pub(super) async fn unprepare_locked(
         &self,
         claims: Vec<ClaimRef>,
-        guards: &Arc<[ClaimGuard]>,
+        guards: &ClaimGuards,
         driver_call: Option<DriverCallGuard>,
         responses: &mut Responses<()>,
     ) {
@@ -63,12 +61,12 @@ impl<P: DraPlugin> Service<P> {
                 }
             }
         });
-        responses.extend(join_all(finished.collect::<Vec<_>>()).await);
+        responses.extend(join_all(finished.collect()).await);
         self.warn_unrequested(Operation::Unprepare, &outcomes);
     }
 
     /// Removes the files of a claim, and releases its devices.
-    async fn remove(&self, claim: ClaimRef, guards: Arc<[ClaimGuard]>) -> Result<(), ClaimError> {
+    async fn remove(&self, claim: ClaimRef, guards: ClaimGuards) -> Result<(), ClaimError> {
         let store = self.store.clone();
         let ledger = self.ledger.clone();
         let reporter = self.reporter.clone();

@@ -10,7 +10,7 @@ use drakkar_metadata::{Device, Metadata, ObjectMeta, Request, decode, validate};
 
 use super::directory_name::directory_name;
 use super::files::Files;
-use super::open_directory::OpenDirectory;
+use super::open_directory::{OpenDirectory, join_path};
 use super::record::{Record, RequestRecord};
 use super::{Store, StoreError};
 
@@ -51,6 +51,15 @@ impl<F: Files> Store<F> {
     ) -> Result<MetadataDevice, StoreError> {
         MetadataDevice::new(self.settings.driver.clone(), claim.uid.clone(), request.clone()).map_err(|source| {
             StoreError::Cdi { claim: Box::new(claim.clone()), request: request.clone(), source: source.into() }
+        })
+    }
+
+    /// Returns the name of the CDI spec that mounts the metadata of a request.
+    pub(super) fn metadata_spec_name(&self, claim: &ClaimRef, request: &RequestName) -> Result<String, StoreError> {
+        MetadataDevice::file_name_of(&self.settings.driver, &claim.uid, request).map_err(|source| StoreError::Cdi {
+            claim: Box::new(claim.clone()),
+            request: request.clone(),
+            source: source.into(),
         })
     }
 
@@ -97,14 +106,14 @@ impl<F: Files> Store<F> {
                 ContainerFile::Kep { claim: claim.name.clone(), request: request.clone(), driver: driver.clone() }
             }
         };
-        let host_path = claim_path.join(request.as_str()).join(HOST_FILE);
-        let container_paths = self.settings.layouts.iter().map(|layout| container_path(layout).path());
-        let spec = device.spec(host_path, container_paths).map_err(|source| StoreError::Cdi {
+        let host_path = join_path(claim_path, &[request.as_str(), HOST_FILE]);
+        let container_paths: Vec<_> =
+            self.settings.layouts.iter().map(|layout| container_path(layout).path()).collect();
+        device.spec_json(host_path, &container_paths).map_err(|source| StoreError::Cdi {
             claim: Box::new(claim.clone()),
             request: device.request().clone(),
             source: source.into(),
-        })?;
-        Ok(spec.to_json())
+        })
     }
 }
 

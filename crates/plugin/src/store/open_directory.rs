@@ -1,7 +1,7 @@
 //! Opens and creates the directories that the store works in, with errors that name the claim and the path.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use drakkar_client::ClaimRef;
@@ -40,8 +40,17 @@ impl Location for &PathBuf {
 
 impl Location for (&OpenDirectory, &str) {
     fn to_path(self) -> PathBuf {
-        self.0.path.join(self.1)
+        join_path(&self.0.path, &[self.1])
     }
+}
+
+/// Returns a path with names below it, in one piece of memory.
+pub(super) fn join_path(path: &Path, names: &[&str]) -> PathBuf {
+    let length = names.iter().map(|name| "/".len() + name.len()).sum::<usize>();
+    let mut joined = PathBuf::with_capacity(path.as_os_str().len() + length);
+    joined.push(path);
+    joined.extend(names);
+    joined
 }
 
 impl<F: Files> Store<F> {
@@ -93,7 +102,7 @@ impl<F: Files> Store<F> {
         root: &OpenDirectory,
         name: &str,
     ) -> Result<Option<OpenDirectory>, StoreError> {
-        let path = root.path.join(name);
+        let path = join_path(&root.path, &[name]);
         let opened = self.files.open_directory(&root.handle, call.entry(name, &path)?);
         Ok(call.io("open", &path, absent_is_none(opened))?.map(|handle| OpenDirectory { handle, path }))
     }
@@ -105,7 +114,7 @@ impl<F: Files> Store<F> {
         root: &OpenDirectory,
         name: &str,
     ) -> Result<(OpenDirectory, bool), StoreError> {
-        let path = root.path.join(name);
+        let path = join_path(&root.path, &[name]);
         let entry = call.entry(name, &path)?;
         let is_new = call.io("create directory", &path, self.files.make_directory(&root.handle, entry))?;
         let handle = if is_new {
@@ -123,7 +132,7 @@ impl<F: Files> Store<F> {
         claim_dir: &OpenDirectory,
         request: &RequestName,
     ) -> Result<Option<OpenDirectory>, StoreError> {
-        let path = claim_dir.path.join(request.as_str());
+        let path = join_path(&claim_dir.path, &[request.as_str()]);
         let opened = self.files.open_directory(&claim_dir.handle, call.entry(request.as_str(), &path)?);
         Ok(call.io("open", &path, absent_is_none(opened))?.map(|handle| OpenDirectory { handle, path }))
     }
@@ -135,7 +144,7 @@ impl<F: Files> Store<F> {
         claim_dir: &OpenDirectory,
         request: &RequestName,
     ) -> Result<OpenDirectory, StoreError> {
-        let path = claim_dir.path.join(request.as_str());
+        let path = join_path(&claim_dir.path, &[request.as_str()]);
         let opened = self.files.open_directory(&claim_dir.handle, call.entry(request.as_str(), &path)?);
         Ok(OpenDirectory { handle: call.io("open", &path, opened)?, path })
     }

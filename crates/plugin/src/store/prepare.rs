@@ -146,7 +146,7 @@ impl<F: Files> Store<F> {
         }
         // Removed before the record is written: while the record names them, recovery finds what a crash leaves.
         for request in known.requests.keys().filter(|request| !plans.contains_key(*request)) {
-            self.remove_spec(call, self.cdi(), self.metadata_device(call.claim, request)?.file_name())?;
+            self.remove_spec(call, self.cdi(), &self.metadata_spec_name(call.claim, request)?)?;
             self.remove_request(call, claim_dir, request.as_str())?;
             self.known.removed(&record.claim.uid, request.as_str());
         }

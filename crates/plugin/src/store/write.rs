@@ -10,7 +10,7 @@ use drakkar_metadata::path::HOST_FILE;
 use super::directory_name::directory_name;
 use super::documents::{generation_of, is_blank, owner_of};
 use super::files::{Directory, Entry, Files};
-use super::open_directory::{Location as _, OpenDirectory, StoreCall};
+use super::open_directory::{Location as _, OpenDirectory, StoreCall, join_path};
 use super::record::{self, Record};
 use super::{Store, StoreError};
 
@@ -230,7 +230,7 @@ impl<F: Files> Store<F> {
                 self.remove_spec(call, cdi, &self.claim_devices(&record.claim)?.file_name())?;
             }
             return record.requests.keys().try_for_each(|request| {
-                self.remove_spec(call, cdi, self.metadata_device(&record.claim, request)?.file_name())
+                self.remove_spec(call, cdi, &self.metadata_spec_name(&record.claim, request)?)
             });
         }
         // A driver whose name is no CDI vendor has no such spec.
@@ -244,7 +244,7 @@ impl<F: Files> Store<F> {
                 Err(_) => Some(call.claim.clone()),
             };
             if let Some(owner) = owner {
-                self.remove_spec(call, cdi, self.metadata_device(&owner, &request)?.file_name())?;
+                self.remove_spec(call, cdi, &self.metadata_spec_name(&owner, &request)?)?;
             }
         }
         Ok(())
@@ -259,21 +259,21 @@ impl<F: Files> Store<F> {
         let Some(root) = self.kept_root() else { return Ok(Removal::Incomplete) };
         let Some((prepared, requests)) = self.known.take_prepared(&claim.uid) else { return Ok(Removal::Incomplete) };
         let claim_entry = call.entry(name, (&*root, name))?;
-        let claim_dir = OpenDirectory { handle: root.handle.join(claim_entry), path: root.path.join(name) };
+        let claim_dir = OpenDirectory { handle: root.handle.join(claim_entry), path: join_path(&root.path, &[name]) };
         let mut opened = Vec::with_capacity(requests.len());
         for request in &requests {
             let entry = call.entry(request.as_str(), (&claim_dir, request.as_str()))?;
             let Ok(handle) = self.files.open_directory(&claim_dir.handle, entry) else {
                 return Ok(Removal::Incomplete);
             };
-            opened.push((entry, OpenDirectory { handle, path: claim_dir.path.join(request.as_str()) }));
+            opened.push((entry, OpenDirectory { handle, path: join_path(&claim_dir.path, &[request.as_str()]) }));
         }
         let cdi = self.cdi();
         if prepared.has_claim_spec {
             self.remove_spec(call, cdi, &self.claim_devices(claim)?.file_name())?;
         }
         for request in &requests {
-            self.remove_spec(call, cdi, self.metadata_device(claim, request)?.file_name())?;
+            self.remove_spec(call, cdi, &self.metadata_spec_name(claim, request)?)?;
         }
         let path = (&claim_dir, record::FILE);
         let entry = call.entry(record::FILE, path)?;
