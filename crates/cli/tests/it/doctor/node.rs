@@ -3,9 +3,12 @@
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use drakkar_node::api::Config;
-use drakkar_node::{ClaimSpec, Container, DriverProcess, Isolation, Node, Pod, assert_eventually, device_class};
+use drakkar_node::{
+    ClaimSpec, Container, DriverProcess, Isolation, Node, Pod, Timing, assert_eventually, device_class,
+};
 use serde::Deserialize;
 use snapbox::cmd::cargo_bin;
 
@@ -64,7 +67,9 @@ impl HealthyNode {
     }
 
     pub(crate) async fn start_with(api: Config, isolation: Isolation) -> Self {
-        let node = Node::builder().api(api).isolation(isolation).start().await.unwrap();
+        // A kubelet deletes the slices of a driver that is gone. How soon must not matter to a test that breaks the driver.
+        let timing = Timing { slice_grace: Duration::from_secs(3600), ..Timing::fast() };
+        let node = Node::builder().api(api).isolation(isolation).timing(timing).start().await.unwrap();
         let mut command = Command::new(cargo_bin!("drakkar"));
         command.args(["sample-driver", "gpu", "--enable-device-metadata"]);
         let driver = node.spawn(DRIVER, command).unwrap();
