@@ -219,7 +219,7 @@ async fn a_file_where_the_directory_of_cdi_specs_belongs() {
     assert_eq!(report.problems(), ["cdi-dir-unusable", "cdi-spec-missing"], "{report:#?}");
 }
 
-/// What this user may not read says nothing about the node: nobody is told to remove the kubelet's checkpoint.
+/// What this user may not read says nothing about the node: no finding asks to remove the kubelet's checkpoint.
 #[tokio::test]
 async fn a_user_who_is_not_root_is_told_so() {
     let node = HealthyNode::start().await;
