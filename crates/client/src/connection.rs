@@ -1,10 +1,10 @@
 //! The connection of a driver to its API server.
 //!
-//! Requests with a short answer are sent over [`kept`] connections. Watches use the default client of `kube`, with three
-//! differences:
-//! - It supports no proxies. A driver that needs one creates its own client.
-//! - It does not retry. `kube` would retry after milliseconds, or exactly when the server says, as all other nodes do.
-//! - It probes idle connections. Otherwise a watch would never notice that the other end of its connection is gone.
+//! The configuration, credentials and TLS are those of `kube`; requests are sent over [`kept`] connections instead of by its client.
+//! Other differences:
+//! - There are no proxies. A driver that needs one creates its own client.
+//! - Nothing is retried here. `kube` would retry after milliseconds, or exactly when the server says, as all other nodes do.
+//! - Idle connections are probed. Otherwise a watch would never notice that the other end of its connection is gone.
 
 pub(crate) mod kept;
 mod resolver;
@@ -12,13 +12,9 @@ mod resolver;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http::Request;
-use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
-use kube::client::{Body, ClientBuilder, ConfigExt as _};
+use kube::client::ConfigExt as _;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
-use tower::{BoxError, ServiceBuilder};
 
 use self::kept::KeptConnections;
 use self::resolver::NamingResolver;
@@ -69,8 +65,8 @@ impl DraClient {
             None => kube::Config::infer().await.map_err(|error| ConnectError::NoConfig(Box::new(error)))?,
         };
         let server = Server::from(&config.cluster_url);
-        let (client, kept) = with_config(config).map_err(|error| ConnectError::Client(Box::new(error)))?;
-        Ok(Self::new(client).with_server(server).with_kept_connections(kept))
+        let kept = with_config(config).map_err(|error| ConnectError::Client(Box::new(error)))?;
+        Ok(Self::on(kept).with_server(server))
     }
 }
 
@@ -105,7 +101,7 @@ fn explain(path: &Path, error: &KubeconfigError) -> String {
     }
 }
 
-fn with_config(mut config: kube::Config) -> Result<(kube::Client, KeptConnections), kube::Error> {
+fn with_config(mut config: kube::Config) -> Result<KeptConnections, kube::Error> {
     if let Some(proxy_url) = config.proxy_url.take().map(Box::new) {
         // The connectors of `kube` for proxies would be linked into all drivers, and few need them.
         let protocol_feature = "of kube for it, and a client that the driver makes itself: PluginBuilder::client";
@@ -120,16 +116,7 @@ fn with_config(mut config: kube::Config) -> Result<(kube::Client, KeptConnection
     tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
     tcp.set_nodelay(true);
     let connector = config.rustls_https_connector_with_connector(tcp)?;
-    let kept = KeptConnections::new(&config, connector.clone())?;
-    let client: Client<_, Body> = Client::builder(TokioExecutor::new()).build(connector);
-    let service = ServiceBuilder::new()
-        .layer(config.base_uri_layer())
-        .option_layer(config.auth_layer()?)
-        .layer(config.extra_headers_layer()?)
-        .map_request(|request: Request<Body>| request)
-        .map_err(BoxError::from)
-        .service(client);
-    Ok((ClientBuilder::new(service, config.default_namespace).build(), kept))
+    KeptConnections::new(&config, connector)
 }
 
 #[cfg(test)]
@@ -137,6 +124,8 @@ fn with_config(mut config: kube::Config) -> Result<(kube::Client, KeptConnection
 mod tests {
     use std::net::SocketAddr;
 
+    use http::Request;
+    use kube::client::Body;
     use tokio::io::AsyncReadExt as _;
     use tokio::net::TcpListener;
 
@@ -187,8 +176,8 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let mut config = kube::Config::new(format!("http://{address}").parse().unwrap());
         config.root_cert = Some(Vec::new());
-        let (client, _) = with_config(config).unwrap();
-        let request = tokio::spawn(async move { client.send(Request::new(Body::empty())).await.is_ok() });
+        let kept = with_config(config).unwrap();
+        let request = tokio::spawn(async move { kept.open(Request::new(Body::empty())).await.is_ok() });
         let (mut connection, from) = listener.accept().await.unwrap();
         assert!(connection.read(&mut [0; 1024]).await.unwrap() > 0);
         // The timer is that of probes as soon as the request is acknowledged.

@@ -7,19 +7,24 @@
 mod tests;
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::response::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
 use kube::client::Body;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::sync::Mutex;
+use tower::BoxError;
 
-use crate::connection::kept::KeptConnections;
+use crate::connection::kept::{KeptConnections, Streamed};
 use crate::error::message;
 use crate::{ApiError, DraVersion, Server};
 
@@ -39,13 +44,65 @@ pub type Answer = (StatusCode, Vec<u8>);
 /// that returns another version.
 #[derive(Clone)]
 pub struct DraClient {
-    client: kube::Client,
-    /// For requests with a short answer, unless the client is the caller's own.
-    kept: Option<Arc<KeptConnections>>,
+    transport: Transport,
     server: Server,
     /// The index of the version in [`DraVersion::ALL`].
     version: Arc<AtomicU8>,
     discovery: Arc<Mutex<()>>,
+}
+
+/// What requests are sent with.
+#[derive(Clone)]
+enum Transport {
+    Kept(Arc<KeptConnections>),
+    /// The caller's own client.
+    Kube(kube::Client),
+}
+
+/// The body of an answer, which is read as it arrives.
+pub struct AnswerBody(AnswerSource);
+
+enum AnswerSource {
+    Kept(Box<Streamed>),
+    Kube(Body),
+}
+
+impl fmt::Debug for AnswerBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnswerBody").finish_non_exhaustive()
+    }
+}
+
+impl From<Body> for AnswerBody {
+    fn from(body: Body) -> Self {
+        Self(AnswerSource::Kube(body))
+    }
+}
+
+impl http_body::Body for AnswerBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match &mut self.get_mut().0 {
+            AnswerSource::Kept(body) => Pin::new(body).poll_frame(context).map_err(BoxError::from),
+            AnswerSource::Kube(body) => Pin::new(body).poll_frame(context).map_err(BoxError::from),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            AnswerSource::Kept(body) => body.is_end_stream(),
+            AnswerSource::Kube(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            AnswerSource::Kept(body) => body.size_hint(),
+            AnswerSource::Kube(body) => body.size_hint(),
+        }
+    }
 }
 
 impl fmt::Debug for DraClient {
@@ -62,18 +119,25 @@ impl DraClient {
 
     /// Creates a client that assumes this version until the server says otherwise.
     pub fn with_version(client: kube::Client, version: DraVersion) -> Self {
-        let version = Arc::new(AtomicU8::new(index(version)));
-        Self { client, kept: None, server: Server::default(), version, discovery: Arc::default() }
+        Self::with_transport(Transport::Kube(client), version)
     }
 
-    /// Sends requests with a short answer over these connections.
-    pub(crate) fn with_kept_connections(self, kept: KeptConnections) -> Self {
-        Self { kept: Some(Arc::new(kept)), ..self }
+    /// Creates a client that sends its requests over these connections.
+    pub(crate) fn on(kept: KeptConnections) -> Self {
+        Self::with_transport(Transport::Kept(Arc::new(kept)), DraVersion::V1)
+    }
+
+    fn with_transport(transport: Transport, version: DraVersion) -> Self {
+        let version = Arc::new(AtomicU8::new(index(version)));
+        Self { transport, server: Server::default(), version, discovery: Arc::default() }
     }
 
     #[cfg(test)]
     pub(crate) fn kept_for_tests(&self) -> &KeptConnections {
-        self.kept.as_ref().unwrap()
+        match &self.transport {
+            Transport::Kept(kept) => kept,
+            Transport::Kube(_) => panic!("the client is the caller's own"),
+        }
     }
 
     /// Sets what errors say of the server.
@@ -134,21 +198,31 @@ impl DraClient {
     }
 
     /// Sends a request, and returns when the head of the answer has arrived.
-    pub async fn send(&self, request: Request<Body>) -> Result<Response<Body>, ApiError> {
-        self.client.send(request).await.map_err(|error| ApiError::send(&self.server, error))
+    pub async fn send(&self, request: Request<Body>) -> Result<Response<AnswerBody>, ApiError> {
+        let opened: Result<_, BoxError> = match &self.transport {
+            Transport::Kept(kept) => {
+                kept.open(request).await.map(|answer| answer.map(|body| AnswerBody(AnswerSource::Kept(Box::new(body)))))
+            }
+            Transport::Kube(client) => {
+                client.send(request).await.map(|answer| answer.map(AnswerBody::from)).map_err(BoxError::from)
+            }
+        };
+        opened.map_err(|error| ApiError::send(&self.server, error))
     }
 
     /// Sends a request and reads the answer, up to `max_bytes`. An answer that asks to retry later or to authenticate is an
     /// error; any other is returned, whatever its status.
     pub async fn exchange(&self, request: Request<Body>, max_bytes: usize) -> Result<Answer, ApiError> {
-        let Some(kept) = &self.kept else { return self.collect(self.send(request).await?, max_bytes).await };
+        let Transport::Kept(kept) = &self.transport else {
+            return self.collect(self.send(request).await?, max_bytes).await;
+        };
         let exchanged = kept.exchange(request, max_bytes).await;
         let (head, body) = exchanged.map_err(|error| ApiError::send(&self.server, error))?;
         self.answer(&head, body.into())
     }
 
     /// Reads the body of an answer, up to `max_bytes`, with the same errors as [`Self::exchange`].
-    pub async fn collect(&self, response: Response<Body>, max_bytes: usize) -> Result<Answer, ApiError> {
+    pub async fn collect(&self, response: Response<AnswerBody>, max_bytes: usize) -> Result<Answer, ApiError> {
         let (head, body) = response.into_parts();
         let body = Limited::new(body, max_bytes).collect().await;
         let body = Vec::from(body.map_err(|error| ApiError::send(&self.server, error))?.to_bytes());

@@ -19,7 +19,7 @@ mod version;
 pub use backoff::{Backoff, Retry};
 pub use claim_ref::ClaimRef;
 pub use connection::ConnectError;
-pub use dra_client::{Answer, DraClient, escape};
+pub use dra_client::{Answer, AnswerBody, DraClient, escape};
 pub use error::{ApiError, is_transient};
 pub use node_environment::NodeEnvironment;
 pub use quantity::{Format, ParseQuantityError, Quantity};

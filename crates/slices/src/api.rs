@@ -10,9 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use drakkar_client::{ApiError, DraClient, DraVersion, escape, protobuf};
+use drakkar_client::{AnswerBody, ApiError, DraClient, DraVersion, escape, protobuf};
 use http::{Method, Response, StatusCode};
-use kube::client::Body;
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -305,7 +304,7 @@ impl Api {
     }
 
     /// Sends a GET and returns its answer as soon as the headers have arrived.
-    async fn open(&self, path: &str) -> Result<Response<Body>, ApiError> {
+    async fn open(&self, path: &str) -> Result<Response<AnswerBody>, ApiError> {
         let request = self.client.request(Method::GET, path, JSON, Vec::new())?;
         let opened = timeout(TIMEOUT, self.client.send(request)).await;
         opened.unwrap_or_else(|_elapsed| Err(self.client.timeout(TIMEOUT)))

@@ -1,7 +1,8 @@
 //! Requests over HTTP/1.1 connections that are kept between requests.
 //!
 //! A prepare waits for one small GET. `kube`'s client sends it through a buffer, a pool and a task per connection: three tasks
-//! that wake each other, and twice the processor time of the request itself. Here the task of the caller drives the connection.
+//! that wake each other, and twice the processor time of the request itself. Here the task of the caller drives the connection,
+//! and for an answer that is read piece by piece (a watch) whoever reads it.
 //!
 //! A kept connection may have been closed by the server meanwhile, which is noticed when it is used next. Then another one is
 //! used, and a GET that got no answer on a kept connection is sent again on a new one; any other request may have been carried
@@ -20,6 +21,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::response::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Request, Response, StatusCode, Uri};
+use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
@@ -73,7 +75,27 @@ struct Idle {
 /// A connection and its two ends in `hyper`.
 struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
-    driver: http1::Connection<Stream, Full<Bytes>>,
+    driver: Driver,
+}
+
+/// The end of a connection that reads and writes.
+struct Driver {
+    connection: http1::Connection<Stream, Full<Bytes>>,
+    is_closed: bool,
+}
+
+/// A request that can be sent more than once.
+struct Outgoing {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+/// The body of an answer that is read as it arrives. The connection is closed when it is dropped.
+pub(crate) struct Streamed {
+    body: Incoming,
+    connection: Connection,
 }
 
 impl KeptConnections {
@@ -110,39 +132,54 @@ impl KeptConnections {
 
     /// Sends a request and reads the answer, up to `max_bytes`.
     pub(crate) async fn exchange(&self, request: Request<Body>, max_bytes: usize) -> Result<(Parts, Bytes), BoxError> {
-        let (head, body) = request.into_parts();
-        let body = body.collect().await?.to_bytes();
-        let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
-        let uri: Uri =
-            if self.base_path.is_empty() { head.uri } else { format!("{}{path}", self.base_path).parse()? };
-        let request = async || {
-            let mut request = Request::new(Full::new(body.clone()));
-            *request.method_mut() = head.method.clone();
-            *request.uri_mut() = uri.clone();
-            *request.headers_mut() = self.headers(&head.headers).await?;
-            Ok::<_, BoxError>(request)
-        };
-
+        let outgoing = self.outgoing(request).await?;
         if let Some(kept) = self.take_idle() {
-            let request = request().await?;
+            let request = self.authenticated(&outgoing).await?;
             match self.exchange_on(kept, request, max_bytes).await {
                 // Closed by the server at the same moment.
-                Err(error) if head.method == Method::GET && is_without_answer(&error) => {}
+                Err(error) if outgoing.method == Method::GET && is_without_answer(&error) => {}
                 Err(error) if is_unsent(&error) => {}
-                answer => return self.checked(answer),
+                answer => return answer.inspect(|(head, _)| self.check(head)),
             }
         }
         let connection = self.connect().await?;
-        let request = request().await?;
-        self.checked(self.exchange_on(connection, request, max_bytes).await)
+        let request = self.authenticated(&outgoing).await?;
+        self.exchange_on(connection, request, max_bytes).await.inspect(|(head, _)| self.check(head))
+    }
+
+    /// Sends a request over a connection of its own, and returns when the head of the answer has arrived.
+    pub(crate) async fn open(&self, request: Request<Body>) -> Result<Response<Streamed>, BoxError> {
+        let outgoing = self.outgoing(request).await?;
+        let mut connection = self.connect().await?;
+        let request = self.authenticated(&outgoing).await?;
+        let (head, body) = connection.send(request).await?.into_parts();
+        self.check(&head);
+        Ok(Response::from_parts(head, Streamed { body, connection }))
+    }
+
+    /// Reads the body of a request, and puts the path of the server's URL before its own.
+    async fn outgoing(&self, request: Request<Body>) -> Result<Outgoing, BoxError> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await?.to_bytes();
+        let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let uri = if self.base_path.is_empty() { head.uri } else { format!("{}{path}", self.base_path).parse()? };
+        Ok(Outgoing { method: head.method, uri, headers: head.headers, body })
+    }
+
+    /// Returns a request with the headers of the server and of the client's credentials.
+    async fn authenticated(&self, outgoing: &Outgoing) -> Result<Request<Full<Bytes>>, BoxError> {
+        let mut request = Request::new(Full::new(outgoing.body.clone()));
+        *request.method_mut() = outgoing.method.clone();
+        *request.uri_mut() = outgoing.uri.clone();
+        *request.headers_mut() = self.headers(&outgoing.headers).await?;
+        Ok(request)
     }
 
     /// Forgets credentials that the server has refused.
-    fn checked(&self, answer: Result<(Parts, Bytes), BoxError>) -> Result<(Parts, Bytes), BoxError> {
-        if answer.as_ref().is_ok_and(|(head, _)| head.status == StatusCode::UNAUTHORIZED) {
+    fn check(&self, head: &Parts) {
+        if head.status == StatusCode::UNAUTHORIZED {
             *lock(&self.credentials) = None;
         }
-        answer
     }
 
     async fn exchange_on(
@@ -161,8 +198,8 @@ impl KeptConnections {
 
     async fn connect(&self) -> Result<Connection, BoxError> {
         let stream = self.connect.clone().oneshot(self.server.clone()).await?;
-        let (sender, driver) = http1::handshake(stream).await?;
-        Ok(Connection { sender, driver })
+        let (sender, connection) = http1::handshake(stream).await?;
+        Ok(Connection { sender, driver: Driver { connection, is_closed: false } })
     }
 
     /// Returns the headers of a request, with those of the server and of the client's credentials.
@@ -233,35 +270,65 @@ impl Connection {
     /// Sends a request, and returns when the head of the answer has arrived.
     async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, BoxError> {
         let Self { sender, driver } = self;
-        Ok(drive(driver, sender.send_request(request)).await?)
+        Ok(driver.drive(sender.send_request(request)).await?)
     }
 
     /// Reads the body of an answer.
     async fn read(&mut self, body: Incoming, max_bytes: usize) -> Result<Bytes, BoxError> {
-        Ok(drive(&mut self.driver, Limited::new(body, max_bytes).collect()).await?.to_bytes())
+        Ok(self.driver.drive(Limited::new(body, max_bytes).collect()).await?.to_bytes())
     }
 
     /// Whether another request can be sent. Makes no system call unless the kernel has reported something.
     fn poll_is_usable(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
-        let is_open = Pin::new(&mut self.driver).poll(&mut context).is_pending();
-        is_open && self.sender.is_ready()
+        self.driver.poll(&mut context);
+        !self.driver.is_closed && self.sender.is_ready()
     }
 }
 
-/// Waits for something that needs the connection to make progress.
-async fn drive<T>(driver: &mut http1::Connection<Stream, Full<Bytes>>, work: impl Future<Output = T>) -> T {
-    let mut work = pin!(work);
-    let mut is_closed = false;
-    poll_fn(|context| {
-        if let Poll::Ready(done) = work.as_mut().poll(context) {
+impl Driver {
+    /// Reads and writes what is possible.
+    fn poll(&mut self, context: &mut Context<'_>) {
+        // An error of the connection is also that of the request.
+        self.is_closed = self.is_closed || Pin::new(&mut self.connection).poll(context).is_ready();
+    }
+
+    /// Waits for something that needs the connection to make progress.
+    async fn drive<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        poll_fn(|context| self.poll_with(context, |context| work.as_mut().poll(context))).await
+    }
+
+    /// Polls something that needs the connection to make progress.
+    fn poll_with<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        mut work: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        if let Poll::Ready(done) = work(context) {
             return Poll::Ready(done);
         }
-        // An error of the connection is also that of the request.
-        is_closed = is_closed || Pin::new(&mut *driver).poll(context).is_ready();
-        work.as_mut().poll(context)
-    })
-    .await
+        self.poll(context);
+        work(context)
+    }
+}
+
+impl http_body::Body for Streamed {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Self { body, connection } = self.get_mut();
+        connection.driver.poll_with(context, |context| Pin::new(&mut *body).poll_frame(context))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// Whether the server closed the connection before it began to answer.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use http::{Request, header};
 use http_body_util::BodyExt as _;
+use kube::client::Body;
 use serde_json::Value;
 
 use super::super::content::{DeviceFacts, SliceHeader};

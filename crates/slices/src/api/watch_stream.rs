@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use drakkar_client::{ApiError, DraVersion, Server};
+use drakkar_client::{AnswerBody, ApiError, DraVersion, Server};
 use http_body_util::BodyExt as _;
-use kube::client::Body;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -31,7 +30,7 @@ pub(in super::super) enum Event {
 
 /// The stream of a watch's events.
 pub(in super::super) struct WatchStream {
-    body: Body,
+    body: AnswerBody,
     version: DraVersion,
     server: Server,
     echoes: Arc<Echoes>,
@@ -82,7 +81,7 @@ struct ErrorObject {
 }
 
 impl WatchStream {
-    pub(super) fn new(body: Body, version: DraVersion, server: Server, echoes: Arc<Echoes>) -> Self {
+    pub(super) fn new(body: AnswerBody, version: DraVersion, server: Server, echoes: Arc<Echoes>) -> Self {
         Self { body, version, server, echoes, buffer: Vec::new(), searched: 0 }
     }
 

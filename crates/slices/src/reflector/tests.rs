@@ -177,7 +177,7 @@ fn assert_even(delays: &[Duration], within: std::ops::Range<u64>) {
     for number in 0..10 {
         let from = first + tenth * number;
         let to = from + tenth;
-        let count = delays.iter().filter(|delay| (from..to).contains(delay)).count();
+        let count = delays.iter().filter(|delay| (from..to).contains(*delay)).count();
         // 50 on average. The probability of a count outside of these limits is less than one in a million.
         assert!((18..=90).contains(&count), "{count} of {} from {from:?} to {to:?}", delays.len());
     }

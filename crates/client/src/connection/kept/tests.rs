@@ -24,6 +24,8 @@ struct Server {
     url: String,
     connections: Arc<AtomicUsize>,
     requests: Arc<Mutex<Vec<String>>>,
+    /// The number of connections that the client has closed.
+    ended: Arc<AtomicUsize>,
 }
 
 impl Server {
@@ -32,12 +34,18 @@ impl Server {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let connections = Arc::new(AtomicUsize::new(0));
         let requests = Arc::new(Mutex::default());
-        let server = Self { url, connections: connections.clone(), requests: requests.clone() };
+        let ended = Arc::new(AtomicUsize::new(0));
+        let server = Self { url, connections: connections.clone(), requests: requests.clone(), ended: ended.clone() };
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 connections.fetch_add(1, Ordering::SeqCst);
-                tokio::spawn(serve(stream, reactions, requests.clone()));
+                let (requests, ended) = (requests.clone(), ended.clone());
+                tokio::spawn(async move {
+                    if serve(stream, reactions, requests).await.is_err() {
+                        ended.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
             }
         });
         server
@@ -47,8 +55,7 @@ impl Server {
         let mut config = kube::Config::new(format!("{}{path}", self.url).parse().unwrap());
         config.root_cert = Some(Vec::new());
         config.auth_info.token = Some("secret".to_owned().into());
-        let (client, kept) = super::super::with_config(config).unwrap();
-        DraClient::new(client).with_kept_connections(kept)
+        DraClient::on(super::super::with_config(config).unwrap())
     }
 
     fn connections(&self) -> usize {
@@ -56,15 +63,19 @@ impl Server {
     }
 }
 
-async fn serve(mut stream: TcpStream, reactions: &[Reaction], requests: Arc<Mutex<Vec<String>>>) {
+/// The client has closed the connection.
+struct Ended;
+
+async fn serve(mut stream: TcpStream, reactions: &[Reaction], requests: Arc<Mutex<Vec<String>>>) -> Result<(), Ended> {
     let mut bytes = Vec::new();
     loop {
         let head = loop {
             if let Some(end) = bytes.windows(4).position(|end| end == b"\r\n\r\n") {
                 break String::from_utf8(bytes.drain(..end + 4).collect()).unwrap();
             }
-            if stream.read_buf(&mut bytes).await.unwrap() == 0 {
-                return;
+            // A client that closes a connection with unread bytes resets it.
+            if stream.read_buf(&mut bytes).await.unwrap_or(0) == 0 {
+                return Err(Ended);
             }
         };
         // A test sends at most a few bytes as body, in the same segment.
@@ -79,13 +90,14 @@ async fn serve(mut stream: TcpStream, reactions: &[Reaction], requests: Arc<Mute
             Close => {}
         }
         if !matches!(reaction, Answer(_)) {
-            return;
+            return Ok(());
         }
     }
 }
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n";
+const ENDLESS: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n";
 const LARGE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n0123456789ab";
 
 async fn send(client: &DraClient, method: Method) -> Result<String, ApiError> {
@@ -112,6 +124,35 @@ async fn requests_share_a_connection_and_have_the_credentials_and_the_path_of_th
         assert!(request.contains(&format!("host: {}\r\n", &server.url["http://".len()..])), "{request}");
     }
     assert!(requests[2].contains("content-length: 1\r\n"), "{requests:?}");
+}
+
+/// As a watch does: the answer has no end until the reader goes away.
+#[tokio::test]
+async fn an_answer_that_is_read_as_it_arrives_has_a_connection_of_its_own() {
+    let server = Server::start(&[Answer(OK), Answer(ENDLESS), Answer(OK)]).await;
+    let client = server.client("/prefix");
+    send(&client, Method::GET).await.unwrap();
+    let request = client.request(Method::GET, "/apis/x?watch=1", "application/json", Vec::new()).unwrap();
+    let (head, mut body) = client.send(request).await.unwrap().into_parts();
+    assert_eq!(head.status, StatusCode::OK);
+    let mut read = Vec::new();
+    while read.len() < 2 {
+        read.extend(body.frame().await.unwrap().unwrap().into_data().unwrap());
+    }
+    assert_eq!(read, b"{}");
+    send(&client, Method::GET).await.unwrap();
+    assert_eq!(server.connections(), 2, "the requests before and after it share one");
+    assert!(
+        tokio::select! { biased; _ = body.frame() => false, () = std::future::ready(()) => true },
+        "there is no more yet"
+    );
+    assert!(lock(&server.requests)[1].contains(" /prefix/apis/x?watch=1 HTTP/1.1\r\n"));
+    assert!(lock(&server.requests)[1].contains("authorization: Bearer secret\r\n"));
+    assert_eq!(server.ended.load(Ordering::SeqCst), 0);
+    drop(body);
+    while server.ended.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
