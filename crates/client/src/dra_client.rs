@@ -63,7 +63,7 @@ enum Transport {
 pub struct AnswerBody(AnswerSource);
 
 enum AnswerSource {
-    Kept(Box<Streamed>),
+    Kept(Streamed),
     Kube(Body),
 }
 
@@ -201,7 +201,7 @@ impl DraClient {
     pub async fn send(&self, request: Request<Body>) -> Result<Response<AnswerBody>, ApiError> {
         let opened: Result<_, BoxError> = match &self.transport {
             Transport::Kept(kept) => {
-                kept.open(request).await.map(|answer| answer.map(|body| AnswerBody(AnswerSource::Kept(Box::new(body)))))
+                kept.open(request).await.map(|answer| answer.map(|body| AnswerBody(AnswerSource::Kept(body))))
             }
             Transport::Kube(client) => {
                 client.send(request).await.map(|answer| answer.map(AnswerBody::from)).map_err(BoxError::from)
@@ -214,7 +214,9 @@ impl DraClient {
     /// error; any other is returned, whatever its status.
     pub async fn exchange(&self, request: Request<Body>, max_bytes: usize) -> Result<Answer, ApiError> {
         let Transport::Kept(kept) = &self.transport else {
-            return self.collect(self.send(request).await?, max_bytes).await;
+            // Boxed, so that the usual future stays small.
+            let answer = Box::pin(self.send(request)).await?;
+            return self.collect(answer, max_bytes).await;
         };
         let exchanged = kept.exchange(request, max_bytes).await;
         let (head, body) = exchanged.map_err(|error| ApiError::send(&self.server, error))?;

@@ -20,8 +20,8 @@ pub struct Claim {
     driver: DriverName,
     /// The parts that each prepare needs.
     summary: Summary,
-    /// The object, once somebody has asked for it.
-    object: OnceLock<ResourceClaim>,
+    /// The object, once somebody has asked for it. Boxed: claims are moved often, and few drivers ask.
+    object: OnceLock<Box<ResourceClaim>>,
     /// The object as the API server sent it, in JSON and in the form of v1.
     body: Vec<u8>,
 }
@@ -54,7 +54,13 @@ impl Claim {
             uid: ClaimUid::new(text(&object.metadata.uid))?,
         };
         let summary = Summary::of(&object);
-        Ok(Self { reference, driver: DriverName::new(driver)?, summary, object: object.into(), body: Vec::new() })
+        Ok(Self {
+            reference,
+            driver: DriverName::new(driver)?,
+            summary,
+            object: Box::new(object).into(),
+            body: Vec::new(),
+        })
     }
 
     /// Returns the claim's namespace, name and UID.
@@ -68,11 +74,12 @@ impl Claim {
     /// need it.
     pub fn object(&self) -> &ResourceClaim {
         self.object.get_or_init(|| {
-            summary::decode_object(&self.body).unwrap_or_else(|error| {
+            let decoded = summary::decode_object(&self.body).unwrap_or_else(|error| {
                 // The API server checks objects by the same types, so this is not expected.
                 tracing::error!(claim = %self.reference, %error, "decoding the whole claim failed, using its allocation");
                 self.summary.to_object(&self.reference)
-            })
+            });
+            Box::new(decoded)
         })
     }
 

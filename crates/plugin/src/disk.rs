@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use futures::future::Either;
 use nix::sys::resource::{UsageWho, getrusage};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -78,23 +79,37 @@ impl Disk {
     }
 
     /// Runs work that takes no lock that a container may hold. Runs it directly on this thread if all files are in memory.
-    pub(crate) async fn run_brief<T: Send + 'static>(
+    pub(crate) fn run_brief<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, DiskError> {
+    ) -> impl Future<Output = Result<T, DiskError>> + Send {
+        // Not an `async fn`, which has its arguments twice: callers move these futures, and the work is large.
         if self.medium == Medium::Disk || !self.latency.is_fast(Instant::now()) {
-            return self.run(work).await;
+            return Either::Left(self.run(work));
         }
-        let done = self.latency.measure_brief(work);
-        // A call with many claims must not starve other tasks.
-        tokio::task::consume_budget().await;
-        done
+        Either::Right(async move {
+            let done = self.latency.measure_brief(work);
+            // A call with many claims must not starve other tasks.
+            tokio::task::consume_budget().await;
+            done
+        })
     }
 
     /// Runs work to completion, even if the returned future is dropped after the work has started.
-    pub(crate) async fn run<T: Send + 'static>(
+    pub(crate) fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = Result<T, DiskError>> + Send {
+        let (done, outcome) = oneshot::channel();
+        let job = Job { work: Some(work), outcome: None, done, latency: self.latency.clone(), thread: None };
+        self.pass_on(Box::new(job), outcome)
+    }
+
+    /// Passes a job to a thread, and waits until it is done.
+    async fn pass_on<T: Send + 'static>(
+        &self,
+        mut job: Box<dyn Work>,
+        mut outcome: oneshot::Receiver<Result<T, DiskError>>,
     ) -> Result<T, DiskError> {
         // A call with many claims must not starve other tasks.
         tokio::task::consume_budget().await;
@@ -103,15 +118,13 @@ impl Disk {
             // The semaphore is never closed.
             Err(_all_work) => self.threads.clone().acquire_owned().await.map_err(|_closed| DiskError::Dropped)?,
         };
-        let (done, mut outcome) = oneshot::channel();
-        let job = Job { work: Some(work), outcome: None, done, latency: self.latency.clone(), thread: Some(thread) };
+        job.set_thread(thread);
         let worker = self.workers.take().map_err(DiskError::Thread)?;
         let started = Instant::now();
         if !self.latency.is_fast(started) {
-            worker.run(Box::new(job), self.latency.mark_late()).map_err(DiskError::Thread)?;
-        } else if let Some(worker) = worker
-            .run_within(Box::new(job), MAX_BLOCKING_WAIT, || self.latency.mark_late())
-            .map_err(DiskError::Thread)?
+            worker.run(job, self.latency.mark_late()).map_err(DiskError::Thread)?;
+        } else if let Some(worker) =
+            worker.run_within(job, MAX_BLOCKING_WAIT, || self.latency.mark_late()).map_err(DiskError::Thread)?
         {
             self.workers.give_back(worker);
             let finished = outcome.try_recv();
@@ -130,11 +143,15 @@ struct Job<W, T> {
     outcome: Option<Result<T, DiskError>>,
     done: oneshot::Sender<Result<T, DiskError>>,
     latency: Arc<LatencyMonitor>,
-    /// The permit for its thread.
+    /// The permit for its thread, once it has one.
     thread: Option<OwnedSemaphorePermit>,
 }
 
 impl<T: Send, W: FnOnce() -> T + Send> Work for Job<W, T> {
+    fn set_thread(&mut self, thread: OwnedSemaphorePermit) {
+        self.thread = Some(thread);
+    }
+
     fn run(&mut self) {
         self.outcome = self.work.take().map(|work| self.latency.measure(work));
         self.thread = None;

@@ -362,10 +362,10 @@ impl<P: DraPlugin> Service<P> {
 }
 
 /// Runs futures concurrently. One alone, as in nearly every call of a kubelet, costs nothing beside its own work.
-async fn join_all<F: Future>(mut futures: SmallVec<[F; 1]>) -> SmallVec<[F::Output; 1]> {
-    if futures.len() == 1
-        && let Some(only) = futures.pop()
-    {
+async fn join_all<F: Future>(mut futures: impl ExactSizeIterator<Item = F>) -> SmallVec<[F::Output; 1]> {
+    if futures.len() == 1 {
+        // Not `if let`: its temporary would keep a second copy of the future.
+        let Some(only) = futures.next() else { return SmallVec::new() };
         return SmallVec::from_iter([only.await]);
     }
     futures::future::join_all(futures).await.into()

@@ -68,11 +68,11 @@ struct Pool {
 }
 
 struct Idle {
-    connection: Connection,
+    connection: Box<Connection>,
     since: Instant,
 }
 
-/// A connection and its two ends in `hyper`.
+/// A connection and its two ends in `hyper`. Boxed wherever it is kept: it is large, and moved for each request.
 struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
     driver: Driver,
@@ -95,7 +95,7 @@ struct Outgoing {
 /// The body of an answer that is read as it arrives. The connection is closed when it is dropped.
 pub(crate) struct Streamed {
     body: Incoming,
-    connection: Connection,
+    connection: Box<Connection>,
 }
 
 impl KeptConnections {
@@ -184,7 +184,7 @@ impl KeptConnections {
 
     async fn exchange_on(
         &self,
-        mut connection: Connection,
+        mut connection: Box<Connection>,
         request: Request<Full<Bytes>>,
         max_bytes: usize,
     ) -> Result<(Parts, Bytes), BoxError> {
@@ -196,10 +196,10 @@ impl KeptConnections {
         Ok((head, body))
     }
 
-    async fn connect(&self) -> Result<Connection, BoxError> {
+    async fn connect(&self) -> Result<Box<Connection>, BoxError> {
         let stream = self.connect.clone().oneshot(self.server.clone()).await?;
         let (sender, connection) = http1::handshake(stream).await?;
-        Ok(Connection { sender, driver: Driver { connection, is_closed: false } })
+        Ok(Box::new(Connection { sender, driver: Driver { connection, is_closed: false } }))
     }
 
     /// Returns the headers of a request, with those of the server and of the client's credentials.
@@ -224,7 +224,7 @@ impl KeptConnections {
     }
 
     /// Returns the connection that was used last, if it is still open.
-    fn take_idle(&self) -> Option<Connection> {
+    fn take_idle(&self) -> Option<Box<Connection>> {
         loop {
             let mut connection = lock(&self.pool).idle.pop()?.connection;
             if connection.poll_is_usable() {
@@ -233,7 +233,7 @@ impl KeptConnections {
         }
     }
 
-    fn keep(&self, connection: Connection) {
+    fn keep(&self, connection: Box<Connection>) {
         let mut pool = lock(&self.pool);
         if pool.idle.len() < MAX_IDLE {
             pool.idle.push(Idle { connection, since: Instant::now() });

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::Late;
 
@@ -19,6 +20,8 @@ const MAX_IDLE: usize = 4;
 
 /// A unit of work.
 pub(super) trait Work: Send {
+    /// Keeps the permit for its thread until the work has run.
+    fn set_thread(&mut self, thread: OwnedSemaphorePermit);
     /// Runs the work, and stores the outcome.
     fn run(&mut self);
     /// Sends the outcome to the caller.

@@ -30,16 +30,19 @@ impl Routes {
     /// Adds a service.
     pub(crate) fn with<S>(mut self, service: S) -> Self
     where
-        S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>
-            + NamedService
+        S: Service<
+                Request<Incoming>,
+                Response = Response<Body>,
+                Error = Infallible,
+                Future = BoxFuture<Response<Body>, Infallible>,
+            > + NamedService
             + Clone
             + Send
             + Sync
             + 'static,
-        S::Future: Send + 'static,
     {
         // The services that tonic generates are always ready, and a clone shares the service itself.
-        self.0.push((S::NAME, Arc::new(move |request| Box::pin(service.clone().call(request)))));
+        self.0.push((S::NAME, Arc::new(move |request| service.clone().call(request))));
         self
     }
 

@@ -24,7 +24,7 @@ impl<P: DraPlugin> Service<P> {
         responses: &mut Responses<Vec<PreparedDevice>>,
     ) {
         let mut claims = Vec::with_capacity(references.len());
-        let fetched = join_all(references.iter().map(|reference| self.claims.fetch(reference)).collect()).await;
+        let fetched = join_all(references.iter().map(|reference| self.claims.fetch(reference))).await;
         for (reference, fetched) in references.into_iter().zip(fetched) {
             match fetched {
                 Ok(claim) => claims.push(claim),
@@ -78,7 +78,7 @@ impl<P: DraPlugin> Service<P> {
             let guards = guards.clone();
             async move { (uid.to_string(), self.finish(claim, outcome, reservation, guards).await) }
         });
-        responses.extend(join_all(finished.collect()).await);
+        responses.extend(join_all(finished).await);
         self.warn_unrequested(Operation::Prepare, &outcomes);
     }
 

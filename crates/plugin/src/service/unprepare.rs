@@ -61,7 +61,7 @@ impl<P: DraPlugin> Service<P> {
                 }
             }
         });
-        responses.extend(join_all(finished.collect()).await);
+        responses.extend(join_all(finished).await);
         self.warn_unrequested(Operation::Unprepare, &outcomes);
     }
 
