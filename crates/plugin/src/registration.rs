@@ -11,9 +11,10 @@ use std::path::Path;
 use drakkar_kubelet_api::registration as proto;
 use drakkar_metadata::name::DriverName;
 use tokio::sync::watch;
-use tonic::{Request, Response, Status};
+use tonic::Status;
 
 pub(crate) use self::waiting::log_waiting;
+use crate::server::{Message, Reply, UnaryService, unknown_method};
 
 /// The kubelet's plugin type for DRA drivers.
 const PLUGIN_TYPE: &str = "DRAPlugin";
@@ -153,18 +154,26 @@ impl Registration {
     }
 }
 
-#[tonic::async_trait]
-impl proto::registration_server::Registration for Registration {
-    async fn get_info(&self, _: Request<proto::InfoRequest>) -> Result<Response<proto::PluginInfo>, Status> {
+impl UnaryService for Registration {
+    const NAME: &'static str = proto::registration_server::SERVICE_NAME;
+
+    async fn call(&self, method: &str, message: Message) -> Result<Reply, Status> {
+        match method {
+            "GetInfo" => Reply::encode(self.info(message.decode()?)),
+            "NotifyRegistrationStatus" => Reply::encode(&self.notify(message.decode()?)),
+            method => Err(unknown_method(method)),
+        }
+    }
+}
+
+impl Registration {
+    fn info(&self, _: proto::InfoRequest) -> &proto::PluginInfo {
         tracing::debug!(driver = self.info.name, endpoint = self.info.endpoint, "kubelet requested plugin info");
-        Ok(Response::new(self.info.clone()))
+        &self.info
     }
 
-    async fn notify_registration_status(
-        &self,
-        request: Request<proto::RegistrationStatus>,
-    ) -> Result<Response<proto::RegistrationStatusResponse>, Status> {
-        let proto::RegistrationStatus { plugin_registered, error } = request.into_inner();
+    fn notify(&self, status: proto::RegistrationStatus) -> proto::RegistrationStatusResponse {
+        let proto::RegistrationStatus { plugin_registered, error } = status;
         let driver = &self.info.name;
         self.status.send_replace(if plugin_registered {
             tracing::info!(driver, "registered with kubelet");
@@ -173,7 +182,7 @@ impl proto::registration_server::Registration for Registration {
             tracing::warn!(driver, error, "kubelet refused the registration and will retry");
             RegistrationStatus::Failed { error }
         });
-        Ok(Response::new(proto::RegistrationStatusResponse {}))
+        proto::RegistrationStatusResponse {}
     }
 }
 

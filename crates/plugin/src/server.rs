@@ -16,6 +16,7 @@ mod incoming;
 mod routes;
 #[cfg(test)]
 mod tests;
+mod unary;
 
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -32,6 +33,7 @@ use guard::Guard;
 pub(crate) use guard::{CallHooks, Interceptor};
 use incoming::serve;
 pub(crate) use routes::Routes;
+pub(crate) use unary::{Message, Reply, UnaryService, unknown_method};
 
 use crate::disk::{Disk, DiskError};
 use crate::socket::{SocketError, SocketFile};

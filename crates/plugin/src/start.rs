@@ -20,8 +20,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drakkar_client::DraClient;
-use drakkar_kubelet_api::dra_v1::dra_plugin_server::DraPluginServer as DraV1Server;
-use drakkar_kubelet_api::dra_v1beta1::dra_plugin_server::DraPluginServer as DraV1beta1Server;
 use drakkar_kubelet_api::health_v1::dra_resource_health_server::DraResourceHealthServer as HealthV1Server;
 use drakkar_kubelet_api::health_v1alpha1::dra_resource_health_server::DraResourceHealthServer as HealthV1alpha1Server;
 use drakkar_slices::{ELECTION_FILE, GENERATIONS_FILE, Publisher, PublisherConfig};
@@ -360,10 +358,10 @@ async fn recover(
 fn routes<P: DraPlugin>(service: &Arc<Service<P>>, health: Option<&Arc<HealthHub>>, on: Services) -> Routes {
     let mut routes = Routes::default();
     if on.dra_v1 {
-        routes = routes.with(DraV1Server::new(DraV1(service.clone())));
+        routes = routes.with_unary(Arc::new(DraV1(service.clone())));
     }
     if on.dra_v1beta1 {
-        routes = routes.with(DraV1beta1Server::new(DraV1beta1(service.clone())));
+        routes = routes.with_unary(Arc::new(DraV1beta1(service.clone())));
     }
     if let Some(hub) = health.filter(|_| on.health_v1) {
         routes = routes.with(HealthV1Server::new(HealthV1(hub.clone())));

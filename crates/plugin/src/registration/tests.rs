@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex};
 
 use crate::server::Routes;
 use drakkar_kubelet_api::registration::registration_client::RegistrationClient;
-use drakkar_kubelet_api::registration::registration_server::RegistrationServer;
 use drakkar_metadata::name::DriverName;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
@@ -39,7 +38,7 @@ fn serve(path: &Path, registration: Registration) -> Server {
 
 fn serve_with(path: &Path, registration: Registration, hooks: CallHooks) -> Server {
     let (listener, file) = listen(path, &driver()).unwrap();
-    Server::start(listener, file, Routes::default().with(RegistrationServer::new(registration)), hooks).unwrap()
+    Server::start(listener, file, Routes::default().with_unary(Arc::new(registration)), hooks).unwrap()
 }
 
 async fn client(path: &Path) -> RegistrationClient<Channel> {

@@ -9,9 +9,9 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use drakkar_kubelet_api::registration::registration_server::RegistrationServer;
 use drakkar_metadata::name::DriverName;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -102,7 +102,7 @@ impl Endpoints {
             None
         };
         let registration = if settings.register {
-            let routes = Routes::default().with(RegistrationServer::new(registration));
+            let routes = Routes::default().with_unary(Arc::new(registration));
             Some(serve(&registration_path, &driver, sweep_registry, routes, settings.registration_hooks).await?)
         } else {
             None

@@ -11,13 +11,13 @@ use futures::FutureExt as _;
 use http_body::Frame;
 use hyper::body::Incoming;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use tonic::body::Body;
 use tonic::codegen::Bytes;
 use tonic::codegen::http::{HeaderMap, Request, Response, Uri};
 use tonic::{Code, Status};
 
 use super::Routes;
 use super::deadline;
+use super::unary::ResponseBody;
 use crate::error::Panicked;
 use crate::metrics::{Call, Method, Metrics, Version};
 
@@ -102,7 +102,7 @@ impl Guard {
 /// The body of a response. A unary response is ready at once, so a body that is pending is a stream.
 pub(super) struct GuardedBody {
     /// `None` after the body has ended.
-    body: Option<Body>,
+    body: Option<ResponseBody>,
     uri: Uri,
     draining: CancellationToken,
     /// Waits for `draining`, once the body has been pending.

@@ -4,15 +4,18 @@ use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 
+use futures::future::{BoxFuture, FutureExt as _};
 use hyper::body::Incoming;
 use tonic::Status;
 use tonic::body::Body;
+use tonic::codegen::Service;
 use tonic::codegen::http::{Request, Response};
-use tonic::codegen::{BoxFuture, Service};
 use tonic::server::NamedService;
 
+use super::unary::{self, ResponseBody, UnaryService};
+
 /// Calls a service.
-type Call = dyn Fn(Request<Incoming>) -> BoxFuture<Response<Body>, Infallible> + Send + Sync;
+type Call = dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<ResponseBody>> + Send + Sync;
 
 /// The gRPC services of a server. A call of any other service is answered with `UNIMPLEMENTED`.
 ///
@@ -27,33 +30,47 @@ impl fmt::Debug for Routes {
 }
 
 impl Routes {
-    /// Adds a service.
+    /// Adds a service with unary methods.
+    pub(crate) fn with_unary<S: UnaryService>(mut self, service: Arc<S>) -> Self {
+        let call = move |request| {
+            let service = service.clone();
+            async move { unary::call(&*service, request).await }.boxed()
+        };
+        self.0.push((S::NAME, Arc::new(call)));
+        self
+    }
+
+    /// Adds a service that tonic has generated.
     pub(crate) fn with<S>(mut self, service: S) -> Self
     where
-        S: Service<
-                Request<Incoming>,
-                Response = Response<Body>,
-                Error = Infallible,
-                Future = BoxFuture<Response<Body>, Infallible>,
-            > + NamedService
+        S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>
+            + NamedService
             + Clone
             + Send
             + Sync
             + 'static,
+        S::Future: Send + 'static,
     {
-        // The services that tonic generates are always ready, and a clone shares the service itself.
-        self.0.push((S::NAME, Arc::new(move |request| service.clone().call(request))));
+        let call = move |request| {
+            // The services that tonic generates are always ready, and a clone shares the service itself.
+            let called = service.clone().call(request);
+            async move {
+                match called.await {
+                    Ok(response) => response.map(ResponseBody::Stream),
+                    Err(never) => match never {},
+                }
+            }
+            .boxed()
+        };
+        self.0.push((S::NAME, Arc::new(call)));
         self
     }
 
     /// Calls the service that the request's path names.
-    pub(super) async fn call(&self, request: Request<Incoming>) -> Response<Body> {
+    pub(super) async fn call(&self, request: Request<Incoming>) -> Response<ResponseBody> {
         let service = service_of(request.uri().path());
         match self.0.iter().find(|(name, _)| *name == service) {
-            Some((_, call)) => match call(request).await {
-                Ok(response) => response,
-                Err(never) => match never {},
-            },
+            Some((_, call)) => call(request).await,
             None => Status::unimplemented(format!("unknown service {service}")).into_http(),
         }
     }

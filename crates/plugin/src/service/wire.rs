@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use drakkar_kubelet_api::{dra_v1 as v1, dra_v1beta1 as v1beta1};
-use tonic::{Request, Response, Status};
+use tonic::Status;
 
 use super::{ClaimError, NamedClaim, PreparedDevice, Service};
 use crate::driver::DraPlugin;
+use crate::server::{Message, Reply, UnaryService, unknown_method};
 
 /// Implements one version of the DRA service.
 macro_rules! adapter {
@@ -15,14 +16,25 @@ macro_rules! adapter {
         #[derive(Debug)]
         pub(crate) struct $name<P>(pub(crate) Arc<Service<P>>);
 
-        #[tonic::async_trait]
-        impl<P: DraPlugin> $version::dra_plugin_server::DraPlugin for $name<P> {
-            async fn node_prepare_resources(
+        impl<P: DraPlugin> UnaryService for $name<P> {
+            const NAME: &'static str = $version::dra_plugin_server::SERVICE_NAME;
+
+            async fn call(&self, method: &str, message: Message) -> Result<Reply, Status> {
+                match method {
+                    "NodePrepareResources" => Reply::encode(&self.prepare(message.decode()?).await),
+                    "NodeUnprepareResources" => Reply::encode(&self.unprepare(message.decode()?).await),
+                    method => Err(unknown_method(method)),
+                }
+            }
+        }
+
+        impl<P: DraPlugin> $name<P> {
+            async fn prepare(
                 &self,
-                request: Request<$version::NodePrepareResourcesRequest>,
-            ) -> Result<Response<$version::NodePrepareResourcesResponse>, Status> {
+                request: $version::NodePrepareResourcesRequest,
+            ) -> $version::NodePrepareResourcesResponse {
                 let to_wire = |$device: PreparedDevice| $to_wire;
-                let responses = self.0.prepare(named(request.into_inner().claims)).await;
+                let responses = self.0.prepare(named(request.claims)).await;
                 let claims = responses.into_iter().map(|(uid, response)| {
                     let (devices, error) = match response {
                         Ok(devices) => (devices.into_iter().map(to_wire).collect(), String::new()),
@@ -30,19 +42,19 @@ macro_rules! adapter {
                     };
                     (uid, $version::NodePrepareResourceResponse { devices, error })
                 });
-                Ok(Response::new($version::NodePrepareResourcesResponse { claims: claims.collect() }))
+                $version::NodePrepareResourcesResponse { claims: claims.collect() }
             }
 
-            async fn node_unprepare_resources(
+            async fn unprepare(
                 &self,
-                request: Request<$version::NodeUnprepareResourcesRequest>,
-            ) -> Result<Response<$version::NodeUnprepareResourcesResponse>, Status> {
-                let responses = self.0.unprepare(named(request.into_inner().claims)).await;
+                request: $version::NodeUnprepareResourcesRequest,
+            ) -> $version::NodeUnprepareResourcesResponse {
+                let responses = self.0.unprepare(named(request.claims)).await;
                 let claims = responses.into_iter().map(|(uid, response)| {
                     let error = response.err().map(|error| error_text(&error)).unwrap_or_default();
                     (uid, $version::NodeUnprepareResourceResponse { error })
                 });
-                Ok(Response::new($version::NodeUnprepareResourcesResponse { claims: claims.collect() }))
+                $version::NodeUnprepareResourcesResponse { claims: claims.collect() }
             }
         }
 
