@@ -212,6 +212,13 @@ impl FromStr for QualifiedName {
     }
 }
 
+impl From<&QualifiedName> for String {
+    /// As `to_string`, with one allocation.
+    fn from(QualifiedName { vendor, class, device }: &QualifiedName) -> Self {
+        [vendor.as_str(), "/", class.as_str(), "=", device.as_str()].concat()
+    }
+}
+
 impl fmt::Display for QualifiedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}={}", self.vendor, self.class, self.device)

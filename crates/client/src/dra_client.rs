@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::response::Parts;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Bytes;
@@ -182,13 +182,18 @@ impl DraClient {
     }
 
     /// Builds a request that accepts JSON. `content_type` is that of the body, unless the body is empty.
-    pub fn request(
+    ///
+    /// A `String` as path is not copied.
+    pub fn request<P>(
         &self,
         method: Method,
-        path: &str,
+        path: P,
         content_type: &'static str,
         body: Vec<u8>,
-    ) -> Result<Request<Body>, ApiError> {
+    ) -> Result<Request<Body>, ApiError>
+    where
+        Uri: TryFrom<P, Error: Into<http::Error>>,
+    {
         let accept = HeaderValue::from_static(JSON);
         let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, accept);
         if !body.is_empty() {

@@ -119,6 +119,14 @@ impl Claim {
         }
     }
 
+    /// Checks what [`Self::pod_claim_name`] returns.
+    pub(crate) fn check_pod_claim_name(&self) -> Result<(), NameError> {
+        match self.summary.pod_claim_name.as_deref() {
+            None | Some("") => Ok(()),
+            Some(name) => PodClaimName::check(name),
+        }
+    }
+
     /// Whether `status.devices` has an entry of this driver.
     pub(crate) fn has_reported_devices(&self) -> bool {
         self.summary.reported_by.iter().any(|driver| driver == self.driver.as_str())

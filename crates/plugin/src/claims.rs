@@ -55,7 +55,7 @@ type FoundClaim = (Summary, Vec<u8>);
 
 /// The result of a GET of a claim.
 enum Found {
-    Claim(Box<FoundClaim>),
+    Claim(FoundClaim),
     /// The claim does not exist.
     NoClaim,
     /// The server does not have this version of the API.
@@ -117,7 +117,7 @@ impl ClaimSource {
         let Ok(slot) = self.slots.try_acquire() else { return with_retries(None, None).await };
         let version = self.client.version();
         match self.get_once(claim, version, deadline).await {
-            Ok(Found::Claim(object)) => Ok(Some(*object)),
+            Ok(Found::Claim(object)) => Ok(Some(object)),
             Ok(Found::NoClaim) => Ok(None),
             other => with_retries(Some(slot), Some((version, other))).await,
         }
@@ -167,22 +167,22 @@ impl ClaimSource {
             }
         };
         match found? {
-            Found::Claim(object) => return Ok(Some(*object)),
+            Found::Claim(object) => return Ok(Some(object)),
             Found::NoClaim => return Ok(None),
             Found::NoVersion => {}
         }
         let version = self.client.rediscover(version).await?;
         match self.get_once(claim, version, deadline).await? {
-            Found::Claim(object) => Ok(Some(*object)),
+            Found::Claim(object) => Ok(Some(object)),
             Found::NoClaim => Ok(None),
             Found::NoVersion => Err(ApiError::NoVersion),
         }
     }
 
     async fn get_once(&self, claim: &ClaimRef, version: DraVersion, deadline: Instant) -> Result<Found, ApiError> {
-        let (status, body) = self.get_hedged(&path(claim, version), deadline).await?;
+        let (status, body) = self.get_hedged(|| path(claim, version), deadline).await?;
         match status {
-            StatusCode::OK => Ok(Found::Claim(Box::new(decode::claim(body, version).map_err(ApiError::Decode)?))),
+            StatusCode::OK => Ok(Found::Claim(decode::claim(body, version).map_err(ApiError::Decode)?)),
             StatusCode::NOT_FOUND => Ok(if is_about(claim, &body) { Found::NoClaim } else { Found::NoVersion }),
             status => Err(ApiError::from_answer(status, &body)),
         }
@@ -191,7 +191,8 @@ impl ClaimSource {
 
 fn path(claim: &ClaimRef, version: DraVersion) -> String {
     let ClaimRef { namespace, name, .. } = claim;
-    format!("/apis/{}/namespaces/{namespace}/resourceclaims/{name}", version.api_version())
+    let version = version.api_version();
+    ["/apis/", version, "/namespaces/", namespace.as_str(), "/resourceclaims/", name.as_str()].concat()
 }
 
 /// Whether a 404 response is about the claim and not about the API version: a server that has the resource names the claim.

@@ -79,6 +79,11 @@ macro_rules! name_type {
                 Self::checked(name.as_ref(), $check)
             }
 
+            /// Checks a text as [`Self::new`] does, without keeping it.
+            pub fn check(name: &str) -> Result<(), $error> {
+                $check(name).map_err(|problem| $crate::name::NameError::new($kind, name, problem))
+            }
+
             fn checked<P>(value: &str, check: fn(&str) -> Result<(), P>) -> Result<Self, $crate::name::NameError<P>> {
                 match check(value) {
                     Ok(()) => Ok(Self(value.into())),

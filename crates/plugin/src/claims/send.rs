@@ -27,21 +27,21 @@ const MAX_BODY: usize = 8 * 1024 * 1024;
 
 impl ClaimSource {
     /// Sends a GET, and a second one if the first stays without a response.
-    pub(super) async fn get_hedged(&self, path: &str, deadline: Instant) -> Result<Answer, ApiError> {
-        let mut first = pin!(self.exchange(self.request_get(path)?));
+    pub(super) async fn get_hedged(&self, path: impl Fn() -> String, deadline: Instant) -> Result<Answer, ApiError> {
+        let mut first = pin!(self.exchange(self.request_get(path())?));
         if let Ok(answer) = timeout(HEDGE_AFTER, &mut first).await {
             return answer;
         }
         // Boxed because it is rare and large: the usual future stays small.
         Box::pin(async {
-            let answer = timeout_at(deadline, self.hedge(first, path)).await;
+            let answer = timeout_at(deadline, self.hedge(first, path())).await;
             answer.unwrap_or_else(|_elapsed| Err(self.client.timeout(FETCH_TIMEOUT)))
         })
         .await
     }
 
     /// Sends a second request for the same path, and waits for either.
-    async fn hedge<F>(&self, first: Pin<&mut F>, path: &str) -> Result<Answer, ApiError>
+    async fn hedge<F>(&self, first: Pin<&mut F>, path: String) -> Result<Answer, ApiError>
     where
         F: Future<Output = Result<Answer, ApiError>>,
     {
@@ -57,7 +57,7 @@ impl ClaimSource {
     }
 
     /// Sends a GET.
-    pub(super) async fn get_path(&self, path: &str) -> Result<Answer, ApiError> {
+    pub(super) async fn get_path(&self, path: String) -> Result<Answer, ApiError> {
         self.send(self.request_get(path)?).await
     }
 
@@ -82,7 +82,7 @@ impl ClaimSource {
         answer
     }
 
-    fn request_get(&self, path: &str) -> Result<Request<Body>, ApiError> {
+    fn request_get(&self, path: String) -> Result<Request<Body>, ApiError> {
         self.client.request(Method::GET, path, "application/json", Vec::new())
     }
 }

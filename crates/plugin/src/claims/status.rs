@@ -39,7 +39,7 @@ impl ClaimSource {
     }
 
     async fn read_in(&self, claim: &ClaimRef, version: DraVersion) -> InVersion<Option<Value>> {
-        match self.get_path(&path(claim, version)).await? {
+        match self.get_path(path(claim, version)).await? {
             (StatusCode::OK, body) => Ok(Some(Some(serde_json::from_slice(&body).map_err(ApiError::Decode)?))),
             (StatusCode::NOT_FOUND, body) => Ok(is_about(claim, &body).then_some(None)),
             (status, body) => Err(ApiError::from_answer(status, &body)),

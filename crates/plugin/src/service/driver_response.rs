@@ -65,8 +65,8 @@ pub(super) fn check(claim: &Claim, devices: &mut [Device]) -> Result<(), DriverR
     for index in 0..devices.len() {
         let (checked, rest) = devices.split_at_mut(index);
         let Some(device) = rest.first_mut() else { continue };
-        PoolName::new(device.pool_name.as_str())?;
-        DeviceName::new(device.device_name.as_str())?;
+        PoolName::check(&device.pool_name)?;
+        DeviceName::check(&device.device_name)?;
         let names = || (device.pool_name.clone(), device.device_name.clone());
         if !claim.results().any(|result| is_result_of(device, result)) {
             let mut allocated: Vec<_> =
@@ -239,7 +239,7 @@ pub(super) fn respond(
             // The driver returned none of the request's devices: pass on all that are allocated.
             (false, id) => prepared.push(device_for(result, id.as_ref())),
             (true, Some(id)) => match prepared.iter_mut().find(|device| device.request_names == [request]) {
-                Some(device) => device.cdi_device_ids.push(id.to_string()),
+                Some(device) => device.cdi_device_ids.push(String::from(&id)),
                 None => prepared.push(device_for(result, Some(&id))),
             },
             (true, None) => {}
@@ -268,7 +268,7 @@ fn device_for(result: &DeviceRequestAllocationResult, metadata: Option<&Qualifie
         request_names: vec![base(&result.request).to_owned()],
         pool_name: result.pool.clone(),
         device_name: result.device.clone(),
-        cdi_device_ids: metadata.map(ToString::to_string).into_iter().collect(),
+        cdi_device_ids: metadata.map(String::from).into_iter().collect(),
         share_id: result.share_id.clone(),
     }
 }

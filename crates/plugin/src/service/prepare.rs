@@ -122,7 +122,7 @@ impl<P: DraPlugin> Service<P> {
     async fn reserve(&self, claim: &Claim) -> Result<Reservation, ClaimError> {
         let uid = &claim.reference().uid;
         if self.writes_metadata(claim.reference()) {
-            claim.pod_claim_name().map_err(ClaimError::PodClaim)?;
+            claim.check_pod_claim_name().map_err(ClaimError::PodClaim)?;
         }
         loop {
             let conflict = match self.ledger.reserve(claim, self.settings.guard) {
