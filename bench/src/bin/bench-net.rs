@@ -10,7 +10,6 @@ use drakkar_net::{DRIVER_NAME, Options};
 use drakkar_plugin::attributes::NumaForm;
 use drakkar_plugin::{Flags, PluginBuilder};
 use drakkar_sysfs::Roots;
-use tracing_subscriber::EnvFilter;
 
 /// The network driver, for benchmarks
 #[derive(Parser)]
@@ -31,8 +30,7 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> ExitCode {
     let Arguments { config, host_network_namespace, nri_socket, plugin } = Arguments::parse();
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).init();
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let root = &plugin.kubelet_root_dir;
     let options = Options {
         config,

@@ -165,8 +165,9 @@ pub(crate) struct Reservation {
 
 /// Returns the devices, or shares of devices, that are allocated to a claim for its exclusive use.
 fn uses(claim: &Claim) -> Vec<DeviceUse> {
-    let mut uses: Vec<DeviceUse> = Vec::new();
-    for result in claim.results().filter(|result| result.admin_access != Some(true)) {
+    let held = || claim.results().filter(|result| result.admin_access != Some(true));
+    let mut uses: Vec<DeviceUse> = Vec::with_capacity(held().count());
+    for result in held() {
         let one = DeviceUse {
             pool: result.pool.as_str().into(),
             device: result.device.as_str().into(),

@@ -11,14 +11,16 @@
 //! Lines go to standard error, as text or as JSON objects (`--log-format`), with colours only on a terminal and unless `NO_COLOR`
 //! is set. At the default level there is a line for the start, the registration, what is published, and each claim; `-v` adds the
 //! steps between. What HTTP libraries say of a failed connection is left out: the framework says it once, with the cause. The
-//! variable `RUST_LOG` replaces all of that by a filter of your own, such as `RUST_LOG=info,kube_client=debug`.
+//! variable `RUST_LOG` replaces all of that by levels of your own, for all modules or some: `RUST_LOG=info,drakkar_plugin=debug`.
 
 mod json;
 
 use std::io::{self, IsTerminal as _};
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::ParseError;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use self::json::Json;
 use crate::Flags;
@@ -65,14 +67,15 @@ pub enum LogFormat {
 /// Sets up the log as the flags say. If the process has one already, that one stays, and gets a warning.
 pub fn init(flags: &Flags) {
     let LogFlags { verbose, log_format } = flags.log;
-    let directives = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|directives| !directives.is_empty());
+    let directives = std::env::var("RUST_LOG").ok().filter(|directives| !directives.is_empty());
     let (filter, ignored) = filter(verbose, directives.as_deref());
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|no| !no.is_empty());
     let has_colour = has_colour(log_format, io::stderr().is_terminal(), no_color);
-    let log = tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(has_colour).with_env_filter(filter);
+    let log =
+        tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(has_colour).with_max_level(LevelFilter::TRACE);
     let outcome = match log_format {
-        LogFormat::Text => log.try_init(),
-        LogFormat::Json => log.event_format(Json).try_init(),
+        LogFormat::Text => log.finish().with(filter).try_init(),
+        LogFormat::Json => log.event_format(Json).finish().with(filter).try_init(),
     };
     if let Err(error) = outcome {
         tracing::warn!(%error, "the process has a log already, log flags have no effect");
@@ -83,18 +86,18 @@ pub fn init(flags: &Flags) {
 }
 
 /// Returns the filter for a verbosity, or the one of `RUST_LOG`; and what is wrong with the latter.
-fn filter(verbose: u8, rust_log: Option<&str>) -> (EnvFilter, Option<ParseError>) {
+///
+/// Filters by the fields of spans, which need regular expressions, are not supported: half a megabyte in each driver.
+fn filter(verbose: u8, rust_log: Option<&str>) -> (Targets, Option<ParseError>) {
     let (level, libraries) = match verbose {
-        0 => ("info", "off"),
-        1 => ("debug", "warn"),
-        2 => ("trace", "debug"),
-        _ => ("trace", "trace"),
+        0 => (LevelFilter::INFO, LevelFilter::OFF),
+        1 => (LevelFilter::DEBUG, LevelFilter::WARN),
+        2 => (LevelFilter::TRACE, LevelFilter::DEBUG),
+        _ => (LevelFilter::TRACE, LevelFilter::TRACE),
     };
-    let default = || {
-        let of_libraries: String = LIBRARIES.iter().map(|library| format!(",{library}={libraries}")).collect();
-        EnvFilter::new(format!("{level}{of_libraries}"))
-    };
-    match rust_log.map(EnvFilter::try_new) {
+    let default =
+        || Targets::new().with_default(level).with_targets(LIBRARIES.iter().map(|library| (*library, libraries)));
+    match rust_log.map(str::parse) {
         Some(Ok(filter)) => (filter, None),
         Some(Err(error)) => (default(), Some(error)),
         None => (default(), None),
@@ -108,21 +111,32 @@ fn has_colour(format: LogFormat, is_terminal: bool, no_color: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tracing::Level;
+
     use super::*;
 
     #[test]
     fn libraries_are_silent_by_default_and_rust_log_wins() {
-        let text = |verbose, rust_log| filter(verbose, rust_log).0.to_string();
-        let default = text(0, None);
-        assert!(
-            default.contains("info") && default.contains("kube_client=off") && default.contains("hyper=off"),
-            "{default}"
-        );
-        assert!(text(1, None).contains("debug") && text(1, None).contains("hyper=warn"));
-        assert!(text(2, None).contains("trace") && text(2, None).contains("hyper=debug"));
-        assert_eq!(text(3, Some("warn,kube_client=debug")), "kube_client=debug,warn");
-        let (used, ignored) = filter(0, Some("drakkar_plugin=loud"));
-        assert_eq!((used.to_string(), ignored.is_some()), (default, true));
+        // The most that is logged of a module.
+        let level = |filter: &Targets, target: &str| {
+            let levels = [Level::TRACE, Level::DEBUG, Level::INFO, Level::WARN, Level::ERROR];
+            levels.into_iter().find(|level| filter.would_enable(target, level))
+        };
+        let levels = |verbose, rust_log| {
+            let (filter, ignored) = filter(verbose, rust_log);
+            assert_eq!(ignored.is_some(), rust_log.is_some_and(|text| text.contains("loud") || text.contains('[')));
+            ["a_driver", "drakkar_plugin::store", "hyper::proto"].map(|target| level(&filter, target))
+        };
+        let default = [Some(Level::INFO), Some(Level::INFO), None];
+        assert_eq!(levels(0, None), default);
+        assert_eq!(levels(1, None), [Some(Level::DEBUG), Some(Level::DEBUG), Some(Level::WARN)]);
+        assert_eq!(levels(2, None), [Some(Level::TRACE), Some(Level::TRACE), Some(Level::DEBUG)]);
+        assert_eq!(levels(3, None), [Some(Level::TRACE); 3]);
+        assert_eq!(levels(3, Some("debug")), [Some(Level::DEBUG); 3]);
+        assert_eq!(levels(3, Some("warn,hyper=debug")), [Some(Level::WARN), Some(Level::WARN), Some(Level::DEBUG)]);
+        assert_eq!(levels(0, Some("drakkar_plugin=trace")), [None, Some(Level::TRACE), None]);
+        assert_eq!(levels(0, Some("drakkar_plugin=loud")), default);
+        assert_eq!(levels(0, Some("info,[claim{name=x}]=trace")), default);
     }
 
     #[test]

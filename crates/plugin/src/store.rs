@@ -159,7 +159,10 @@ impl<F: Files> Store<F> {
         let record = self.record(claim, pod_claim, requests, uses, devices);
         // Built before anything is written, so that an invalid spec leaves no files.
         self.claim_spec(&record)?;
-        let ids = plans.iter().map(|(request, plan)| (request.clone(), plan.device.id().clone())).collect();
+        let mut ids = BTreeMap::new();
+        for (request, plan) in &plans {
+            ids.insert(request.clone(), plan.device.id().clone());
+        }
         let written = match self.kept_root() {
             Some(root) => match self.write_claim(call, &root, &name, &record, &plans) {
                 // The directory that was kept open is gone, or another one has taken its place.

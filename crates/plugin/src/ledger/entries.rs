@@ -7,20 +7,24 @@ use std::time::SystemTime;
 
 use drakkar_client::ClaimRef;
 use drakkar_metadata::name::{ClaimName, ClaimUid, Namespace};
+use smallvec::SmallVec;
 
 use super::held::Pods;
 use super::{ClaimFiles, Holder, Unpreparer, is_allocated};
 use crate::claim::Claim;
 use crate::store::{DeviceUse, RecoveredClaim};
 
+/// The claims with one device or name: nearly always one claim.
+type Uids = SmallVec<[ClaimUid; 1]>;
+
 /// All entries of the ledger.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     pub(super) claims: HashMap<ClaimUid, LedgerEntry>,
-    /// The claims that hold a device, by pool and device; nearly always one.
-    devices: HashMap<(Arc<str>, Arc<str>), Vec<ClaimUid>>,
-    /// The claims with a name; nearly always one.
-    names: HashMap<(Namespace, ClaimName), Vec<ClaimUid>>,
+    /// The claims that hold a device, by pool and device.
+    devices: HashMap<(Arc<str>, Arc<str>), Uids>,
+    /// The claims with a name.
+    names: HashMap<(Namespace, ClaimName), Uids>,
     last_id: u64,
 }
 
@@ -202,13 +206,13 @@ fn name(claim: &ClaimRef) -> (Namespace, ClaimName) {
     (claim.namespace.clone(), claim.name.clone())
 }
 
-fn add(uids: &mut Vec<ClaimUid>, uid: &ClaimUid) {
+fn add(uids: &mut Uids, uid: &ClaimUid) {
     if !uids.contains(uid) {
         uids.push(uid.clone());
     }
 }
 
-fn remove_from<K: Hash + Eq>(index: &mut HashMap<K, Vec<ClaimUid>>, key: &K, uid: &ClaimUid) {
+fn remove_from<K: Hash + Eq>(index: &mut HashMap<K, Uids>, key: &K, uid: &ClaimUid) {
     if let Some(uids) = index.get_mut(key) {
         uids.retain(|other| other != uid);
         if uids.is_empty() {

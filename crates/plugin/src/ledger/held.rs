@@ -46,9 +46,11 @@ pub(crate) struct Pods {
 impl Pods {
     /// Returns the consumers of a claim that are pods.
     pub(super) fn of(claim: &Claim) -> Self {
-        let mut pods = claim.summary().reserved_for.iter().filter(|consumer| consumer.resource == "pods");
-        let names = pods.by_ref().take(MAX_PODS).map(|pod| pod.name.clone()).collect();
-        Self { names, more: pods.count() }
+        let pods = || claim.summary().reserved_for.iter().filter(|consumer| consumer.resource == "pods");
+        let count = pods().count();
+        let mut names = Vec::with_capacity(count.min(MAX_PODS));
+        names.extend(pods().take(MAX_PODS).map(|pod| pod.name.clone()));
+        Self { more: count - names.len(), names: names.into() }
     }
 }
 

@@ -107,7 +107,7 @@ async fn read(mut body: Incoming) -> Result<Message, Status> {
     while let Some(frame) = body.frame().await {
         // A client that cancels a call, or that is gone.
         let frame = frame.map_err(|error| Status::cancelled(error.to_string()))?;
-        let Ok(data) = frame.into_data() else { continue };
+        let Some(data) = frame.into_data().ok().filter(|data| !data.is_empty()) else { continue };
         if first.is_empty() {
             first = data;
         } else {

@@ -46,19 +46,18 @@ impl<P: DraPlugin> Service<P> {
         if self.settings.guard && self.locks.are_shared() {
             self.refresh_ledger(&claims.iter().map(Claim::reference).collect::<Vec<_>>()).await;
         }
-        let claims = self.unprepare_outdated(claims, &guards, responses).await;
+        let mut claims = self.unprepare_outdated(claims, &guards, responses).await;
         let mut reservations = Vec::with_capacity(claims.len());
-        let mut reserved = Vec::with_capacity(claims.len());
-        for claim in claims {
-            match self.reserve(&claim).await {
-                Ok(reservation) => {
-                    reservations.push(reservation);
-                    reserved.push(claim);
+        while let Some(claim) = claims.get(reservations.len()) {
+            match self.reserve(claim).await {
+                Ok(reservation) => reservations.push(reservation),
+                Err(error) => {
+                    responses.insert(claim.reference().uid.to_string(), Err(error));
+                    claims.remove(reservations.len());
                 }
-                Err(error) => drop(responses.insert(claim.reference().uid.to_string(), Err(error))),
             }
         }
-        let batch = Batch::new(reserved, self.concurrency());
+        let batch = Batch::new(claims, self.concurrency());
         if batch.is_empty() {
             return;
         }

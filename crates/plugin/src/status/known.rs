@@ -15,6 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use drakkar_metadata::name::ClaimUid;
 use serde::Serialize;
 use serde_json::Value;
+use smallvec::SmallVec;
 
 use super::merge::{is_own_manager, resource_version};
 use crate::claim::Claim;
@@ -136,7 +137,7 @@ impl fmt::Debug for KnownClaims {
 
 impl State {
     /// Replaces a claim, and drops those that have not changed for longest if there are too many.
-    fn insert(&mut self, uid: &ClaimUid, json: Vec<u8>, is_contended: bool) {
+    fn insert(&mut self, uid: &ClaimUid, json: Box<[u8]>, is_contended: bool) {
         self.remove(uid);
         if json.len() > MAX_CLAIM_BYTES {
             return;
@@ -148,7 +149,7 @@ impl State {
         }
         self.last_number += 1;
         self.bytes += json.len();
-        let stored = StoredClaim { json: json.into_boxed_slice(), is_contended, number: self.last_number };
+        let stored = StoredClaim { json, is_contended, number: self.last_number };
         self.claims.insert(uid.clone(), stored);
     }
 
@@ -191,7 +192,7 @@ struct Allocation<'a> {
 
 #[derive(Serialize)]
 struct Devices<'a> {
-    results: Vec<AllocatedDevice<'a>>,
+    results: SmallVec<[AllocatedDevice<'a>; 1]>,
 }
 
 #[derive(Serialize)]
@@ -236,7 +237,7 @@ impl<'a> Part<'a> {
     fn new(
         resource_version: &'a str,
         managed_fields: Vec<&'a Value>,
-        results: Vec<AllocatedDevice<'a>>,
+        results: SmallVec<[AllocatedDevice<'a>; 1]>,
         devices: Vec<&'a Value>,
     ) -> Self {
         Self {
@@ -246,9 +247,9 @@ impl<'a> Part<'a> {
     }
 
     /// Returns the part as JSON.
-    fn json(&self) -> Vec<u8> {
-        let mut json = Vec::with_capacity(USUAL_BYTES);
+    fn json(&self) -> Box<[u8]> {
+        let mut json: SmallVec<[u8; USUAL_BYTES]> = SmallVec::new();
         // Texts and values have no keys or numbers that JSON cannot express.
-        serde_json::to_writer(&mut json, self).ok().map(|()| json).unwrap_or_default()
+        serde_json::to_writer(&mut json, self).ok().map(|()| Box::from(&json[..])).unwrap_or_default()
     }
 }

@@ -15,7 +15,7 @@ use super::documents::{generation_of, is_blank};
 use super::files::Files;
 use super::open_directory::{Location as _, OpenDirectory, StoreCall};
 use super::record::{DeviceUse, Record, RequestRecord};
-use super::write::{Presence, temporary_name};
+use super::write::{Presence, temporary_name, temporary_name_length};
 use super::{Delivery, PreparedRequest, Store, StoreError};
 
 /// Something of each request of a claim.
@@ -51,9 +51,8 @@ impl<F: Files> Store<F> {
         for prepared in requests {
             let device = self.metadata_device(claim, &prepared.request)?;
             // Every name fits with a UID from the API server, which has 36 bytes; another UID may be too long.
-            let temporary = temporary_name(device.file_name());
-            if temporary.len() > NAME_MAX {
-                let source = Box::new(MetadataSpecError::FileName { name: temporary });
+            if temporary_name_length(device.file_name()) > NAME_MAX {
+                let source = Box::new(MetadataSpecError::FileName { name: temporary_name(device.file_name()) });
                 return Err(StoreError::Cdi {
                     claim: Box::new(claim.clone()),
                     request: prepared.request.clone(),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use drakkar_client::ClaimRef;
 use drakkar_metadata::name::{ClaimName, ClaimUid, Namespace, PodClaimName, RequestName};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// The file name of the record in the claim's directory. The name of a request's directory never begins with a dot.
 pub(crate) const FILE: &str = ".claim.json";
@@ -74,10 +74,15 @@ struct Written<'a> {
     uid: &'a str,
     pod_claim: Option<&'a str>,
     boot: &'a str,
-    requests: BTreeMap<&'a str, &'a RequestRecord>,
+    #[serde(serialize_with = "by_name")]
+    requests: &'a BTreeMap<RequestName, RequestRecord>,
     uses: &'a [DeviceUse],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     devices: &'a [drakkar_cdi::Device],
+}
+
+fn by_name<S: Serializer>(requests: &BTreeMap<RequestName, RequestRecord>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(requests.iter().map(|(name, request)| (name.as_str(), request)))
 }
 
 #[derive(Deserialize)]
@@ -106,7 +111,7 @@ impl Record {
             uid: self.claim.uid.as_str(),
             pod_claim: self.pod_claim.as_ref().map(PodClaimName::as_str),
             boot: &self.boot,
-            requests: self.requests.iter().map(|(name, request)| (name.as_str(), request)).collect(),
+            requests: &self.requests,
             uses: &self.uses,
             devices: &self.devices,
         };

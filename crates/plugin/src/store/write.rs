@@ -386,5 +386,14 @@ impl<F: Files> Store<F> {
 
 /// Returns the name under which a file is written before it is renamed. Runtimes load no files with this extension.
 pub(super) fn temporary_name(name: &str) -> String {
-    [".", name.trim_start_matches('.'), ".tmp"].concat()
+    temporary_parts(name).concat()
+}
+
+/// Returns the length of [`temporary_name`].
+pub(super) fn temporary_name_length(name: &str) -> usize {
+    temporary_parts(name).map(str::len).iter().sum()
+}
+
+fn temporary_parts(name: &str) -> [&str; 3] {
+    [".", name.trim_start_matches('.'), ".tmp"]
 }

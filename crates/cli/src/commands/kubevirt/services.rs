@@ -14,6 +14,10 @@ use drakkar_kubevirt::webhook::{Options, Policy, Webhook, follow_files};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::cluster::ClusterConfig;
 use crate::args::kubevirt::{ClusterOptions, HookOptions, WebhookOptions};
@@ -105,8 +109,12 @@ fn until_stopped<F>(serve: impl FnOnce(CancellationToken) -> F) -> Result<(), Fa
 where
     F: Future<Output = Result<(), BoxError>>,
 {
-    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(log_filter());
-    log.with_ansi(has_colour()).init();
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(has_colour());
+    let (filter, ignored) = log_filter(std::env::var("RUST_LOG").ok().as_deref());
+    log.with_max_level(LevelFilter::TRACE).finish().with(filter).init();
+    if let Some(error) = ignored {
+        tracing::warn!(%error, "RUST_LOG is not valid and ignored");
+    }
     // One thread is enough: the work is a fraction of a millisecond, and file work has threads of its own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(async {
@@ -136,6 +144,12 @@ fn has_colour() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-fn log_filter() -> tracing_subscriber::EnvFilter {
-    tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_unset| "info".into())
+/// Returns the filter of the log, `RUST_LOG` or else `info`, and what is wrong with the former.
+fn log_filter(rust_log: Option<&str>) -> (Targets, Option<ParseError>) {
+    let default = Targets::new().with_default(LevelFilter::INFO);
+    match rust_log.filter(|directives| !directives.is_empty()).map(str::parse) {
+        Some(Ok(filter)) => (filter, None),
+        Some(Err(error)) => (default, Some(error)),
+        None => (default, None),
+    }
 }

@@ -59,6 +59,7 @@ impl DraPlugin for Echo {
     }
 }
 
+type Frames = Vec<Vec<u8>>;
 type Sender = SendRequest<StreamBody<futures::stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, Status>>>>>;
 
 /// A server, and a connection to it.
@@ -120,7 +121,8 @@ async fn calls_are_answered_as_by_tonic() {
     let small = request("gpus");
     let whole = framed(0, small.len(), &small);
     let long = request(&"n".repeat(100_000));
-    let cases: [(&str, Option<&str>, Vec<Vec<u8>>); 14] = [
+    // The status, the encoding that the client names, and the frames that it sends.
+    let cases: [(&str, Option<&str>, Frames); 14] = [
         ("0", None, vec![whole.clone()]),
         ("0", Some("identity"), vec![whole.clone()]),
         ("0", None, vec![framed(0, 0, b"")]),
