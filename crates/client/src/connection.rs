@@ -1,23 +1,32 @@
 //! The connection of a driver to its API server.
 //!
-//! The configuration, credentials and TLS are those of `kube`; requests are sent over [`kept`] connections instead of by its client.
-//! Other differences:
+//! The configuration is that of `kube`; requests are sent over [`kept`] connections instead of by its client, with [`credentials`]
+//! and [`tls`] of our own: with those of `kube`, every driver would have parsers of YAML, `JSONPath`
+//! and regular expressions. Other differences:
 //! - There are no proxies. A driver that needs one creates its own client.
 //! - Nothing is retried here. `kube` would retry after milliseconds, or exactly when the server says, as all other nodes do.
 //! - Idle connections are probed. Otherwise a watch would never notice that the other end of its connection is gone.
 
+mod credentials;
 pub(crate) mod kept;
+mod kubeconfig;
+mod reloaded;
 mod resolver;
+mod tls;
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hyper_util::client::legacy::connect::HttpConnector;
-use kube::client::ConfigExt as _;
-use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::InClusterError;
 
+use self::credentials::Credentials;
+pub use self::credentials::CredentialsError;
 use self::kept::KeptConnections;
+pub use self::kubeconfig::KubeconfigError;
 use self::resolver::NamingResolver;
+pub use self::tls::TlsError;
 use crate::{DraClient, Server};
 
 /// The time without traffic after which a connection is probed.
@@ -34,19 +43,37 @@ const USER_TIMEOUT: Duration = Duration::from_secs(25);
 #[non_exhaustive]
 pub enum ConnectError {
     /// There is neither a kubeconfig nor a service account.
-    #[error("{0}; in a pod a service account is needed, elsewhere a kubeconfig: --kubeconfig or KUBECONFIG")]
-    NoConfig(#[source] Box<InferConfigError>),
+    #[error(
+        "{kubeconfig}; service account: {service_account}; in a pod a service account is needed, elsewhere a kubeconfig: \
+         --kubeconfig or KUBECONFIG"
+    )]
+    NoConfig {
+        /// Why there is no kubeconfig.
+        #[source]
+        kubeconfig: Box<ConnectError>,
+        /// Why there is no service account.
+        service_account: Box<InClusterError>,
+    },
     /// A kubeconfig cannot be used.
-    #[error("kubeconfig {}: {}", .path.display(), explain(.path, .source))]
+    #[error("kubeconfig {}: {source}", .path.display())]
     Kubeconfig {
         /// The file, or the list of files as in the variable `KUBECONFIG`.
         path: PathBuf,
         /// What is wrong with it.
-        source: Box<KubeconfigError>,
+        source: KubeconfigError,
     },
-    /// The configuration cannot be used, or has a proxy, which this client does not support.
-    #[error("{0}")]
-    Client(#[source] Box<kube::Error>),
+    /// The configuration has a proxy, which this client does not support.
+    #[error(
+        "the proxy {0:?} of the configuration or of HTTPS_PROXY is not supported; a driver that needs it makes a client itself: \
+         PluginBuilder::client"
+    )]
+    Proxy(String),
+    /// There are no credentials.
+    #[error("credentials: {0}")]
+    Credentials(#[source] CredentialsError),
+    /// There is no TLS.
+    #[error("TLS: {0}")]
+    Tls(#[source] TlsError),
 }
 
 impl DraClient {
@@ -56,56 +83,36 @@ impl DraClient {
     /// Nothing is sent yet, so a server that cannot be reached is no error here.
     pub async fn connect(kubeconfig: Option<&Path>) -> Result<Self, ConnectError> {
         let config = match kubeconfig {
-            Some(path) => {
-                let invalid = |error| ConnectError::Kubeconfig { path: path.to_owned(), source: Box::new(error) };
-                let kubeconfig = read(path).map_err(invalid)?;
-                let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-                config.map_err(invalid)?
-            }
-            None => kube::Config::infer().await.map_err(|error| ConnectError::NoConfig(Box::new(error)))?,
+            Some(list) => load(list.to_owned()).await?,
+            None => infer().await?,
         };
         let server = Server::from(&config.cluster_url);
-        let kept = with_config(config).map_err(|error| ConnectError::Client(Box::new(error)))?;
+        let kept = with_config(config).await?;
         Ok(Self::on(kept).with_server(server))
     }
 }
 
-/// Reads a list of files, as `kubectl` does.
-fn read(list: &Path) -> Result<Kubeconfig, KubeconfigError> {
-    let paths = std::env::split_paths(list).filter(|path| !path.as_os_str().is_empty());
-    let read = paths.map(Kubeconfig::read_from);
-    read.reduce(|first, next| first?.merge(next?)).unwrap_or(Err(KubeconfigError::FindPath))
+/// Returns the configuration of the environment: the user's kubeconfig, or else the pod's service account.
+async fn infer() -> Result<kube::Config, ConnectError> {
+    let mut config = match load(kubeconfig::default_list()).await {
+        Ok(config) => config,
+        Err(error) => kube::Config::incluster().map_err(|service_account| ConnectError::NoConfig {
+            kubeconfig: Box::new(error),
+            service_account: Box::new(service_account),
+        })?,
+    };
+    config.apply_debug_overrides();
+    Ok(config)
 }
 
-/// Says in one line what is wrong with a kubeconfig, whose path the reader knows already.
-fn explain(path: &Path, error: &KubeconfigError) -> String {
-    match error {
-        KubeconfigError::ReadConfig(error, file) if file == path => error.to_string(),
-        KubeconfigError::ReadConfig(error, file) => format!("{}: {error}", file.display()),
-        KubeconfigError::CurrentContextNotSet => {
-            "has no current-context; `kubectl config use-context` sets it".to_owned()
-        }
-        KubeconfigError::LoadContext(name) => format!("its current-context {name:?} is not among its contexts"),
-        KubeconfigError::LoadClusterOfContext(name) => {
-            format!("the context's cluster {name:?} is not among its clusters")
-        }
-        KubeconfigError::MissingClusterUrl => "the context's cluster has no server".to_owned(),
-        KubeconfigError::ParseClusterUrl(error) => format!("the cluster's server is not a URL: {error}"),
-        // The lines after the first show the place in the file.
-        KubeconfigError::Parse(error) => {
-            let text = error.to_string();
-            let first = text.lines().next().unwrap_or_default();
-            format!("is not YAML of a kubeconfig: {}", first.strip_prefix("error: ").unwrap_or(first))
-        }
-        error => error.to_string(),
-    }
+async fn load(list: PathBuf) -> Result<kube::Config, ConnectError> {
+    kubeconfig::load(&list).await.map_err(|source| ConnectError::Kubeconfig { path: list, source })
 }
 
-fn with_config(mut config: kube::Config) -> Result<KeptConnections, kube::Error> {
-    if let Some(proxy_url) = config.proxy_url.take().map(Box::new) {
-        // The connectors of `kube` for proxies would be linked into all drivers, and few need them.
-        let protocol_feature = "of kube for it, and a client that the driver makes itself: PluginBuilder::client";
-        return Err(kube::Error::ProxyProtocolDisabled { proxy_url, protocol_feature });
+async fn with_config(config: kube::Config) -> Result<KeptConnections, ConnectError> {
+    if let Some(proxy) = &config.proxy_url {
+        // The connectors of `kube` for proxies would be linked into all drivers, and few need them. The URL may have a password.
+        return Err(ConnectError::Proxy(proxy.host().unwrap_or_default().to_owned()));
     }
     let mut tcp = HttpConnector::new_with_resolver(NamingResolver::new());
     tcp.enforce_http(false);
@@ -115,8 +122,14 @@ fn with_config(mut config: kube::Config) -> Result<KeptConnections, kube::Error>
     tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
     tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
     tcp.set_nodelay(true);
-    let connector = config.rustls_https_connector_with_connector(tcp)?;
-    KeptConnections::new(&config, connector)
+    let credentials = Credentials::new(&config).await.map_err(ConnectError::Credentials)?;
+    let connector = tls::connector(&config, &credentials, tcp).map_err(ConnectError::Tls)?;
+    Ok(KeptConnections::new(config.cluster_url, credentials, connector))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while it holds one of these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -160,6 +173,27 @@ mod tests {
         assert_eq!(missing.to_string(), expected);
     }
 
+    #[tokio::test]
+    async fn what_is_missing_is_said_with_what_to_do() {
+        let kubeconfig = load("/nonexistent/config".into()).await.unwrap_err();
+        let service_account = InClusterError::ReadEnvironmentVariable(std::env::VarError::NotPresent);
+        let error =
+            ConnectError::NoConfig { kubeconfig: Box::new(kubeconfig), service_account: Box::new(service_account) };
+        assert_eq!(
+            error.to_string(),
+            "kubeconfig /nonexistent/config: No such file or directory (os error 2); service account: failed to read an \
+             incluster environment variable: environment variable not found; in a pod a service account is needed, elsewhere a \
+             kubeconfig: --kubeconfig or KUBECONFIG"
+        );
+        let mut config = kube::Config::new("https://localhost".parse().unwrap());
+        config.proxy_url = Some("http://user:secret@proxy.test:3128".parse().unwrap());
+        let error = with_config(config).await.err().unwrap();
+        assert!(
+            error.to_string().starts_with("the proxy \"proxy.test\" of the configuration or of HTTPS_PROXY "),
+            "{error}"
+        );
+    }
+
     /// Returns the hundredths of a second until the kernel probes a connection; `None` if it does not.
     fn next_probe(from: SocketAddr, to: SocketAddr) -> Option<u32> {
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
@@ -174,9 +208,8 @@ mod tests {
     async fn idle_connections_are_probed() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut config = kube::Config::new(format!("http://{address}").parse().unwrap());
-        config.root_cert = Some(Vec::new());
-        let kept = with_config(config).unwrap();
+        let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+        let kept = with_config(config).await.unwrap();
         let request = tokio::spawn(async move { kept.open(Request::new(Body::empty())).await.is_ok() });
         let (mut connection, from) = listener.accept().await.unwrap();
         assert!(connection.read(&mut [0; 1024]).await.unwrap() > 0);

@@ -13,7 +13,7 @@ mod tests;
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -26,22 +26,23 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::rt::{Read, Write};
-use kube::client::{Body, ConfigExt as _};
+use kube::client::Body;
 use tokio::task::AbortHandle;
 use tower::util::{BoxCloneSyncService, ServiceExt as _};
-use tower::{BoxError, Service, ServiceBuilder, service_fn};
+use tower::{BoxError, Service};
+
+use super::credentials::Credentials;
+use super::lock;
 
 /// The number of connections that are kept.
 const MAX_IDLE: usize = 64;
 /// How long a connection is kept without a request.
 const MAX_IDLE_TIME: Duration = Duration::from_secs(60);
-/// How long credentials are used before the client's configuration is asked again; it reads rotated tokens once a minute.
+/// How long headers are used before the credentials are asked again, which may read a file or run a program.
 const CREDENTIALS_LIFETIME: Duration = Duration::from_secs(1);
 
 /// A stream to the server, encrypted or not.
 type Stream = Pin<Box<dyn Io>>;
-/// Adds the headers with which the client authenticates itself to a request, and answers with them.
-type Authentication = BoxCloneSyncService<Request<Body>, Response<()>, BoxError>;
 
 /// What a connection of `hyper` reads from and writes to.
 trait Io: Read + Write + Send {}
@@ -54,8 +55,9 @@ pub(crate) struct KeptConnections {
     host: HeaderValue,
     /// The path of the server's URL, before the path of each request.
     base_path: String,
-    authentication: Authentication,
-    credentials: Mutex<Option<(HeaderMap, Instant)>>,
+    credentials: Credentials,
+    /// The headers of the server and of the credentials.
+    headers: Mutex<Option<(HeaderMap, Instant)>>,
     pool: Arc<Mutex<Pool>>,
 }
 
@@ -99,35 +101,26 @@ pub(crate) struct Streamed {
 }
 
 impl KeptConnections {
-    /// Creates a client for the server of a configuration, whose connections are made by `connector`.
-    pub(super) fn new<C, S>(config: &kube::Config, connector: C) -> Result<Self, kube::Error>
+    /// Creates a client for the server of a URL, whose connections are made by `connector`.
+    pub(super) fn new<C, S>(server: Uri, credentials: Credentials, connector: C) -> Self
     where
         C: Service<Uri, Response = S, Error = BoxError> + Clone + Send + Sync + 'static,
         C::Future: Send,
         S: Read + Write + Send + 'static,
     {
         let connect = connector.map_response(|stream| Box::pin(stream) as Stream);
-        let authentication = ServiceBuilder::new()
-            .option_layer(config.auth_layer()?)
-            .layer(config.extra_headers_layer()?)
-            .service(service_fn(|request: Request<Body>| async {
-                let mut headers = Response::new(());
-                *headers.headers_mut() = request.into_parts().0.headers;
-                Ok::<_, BoxError>(headers)
-            }));
-        let server = config.cluster_url.clone();
         let host = server.authority().map_or("", |authority| authority.as_str());
         // A URL's authority has only characters that a header may have.
         let host = HeaderValue::from_str(host).unwrap_or_else(|_| HeaderValue::from_static(""));
-        Ok(Self {
+        Self {
             connect: BoxCloneSyncService::new(connect),
             host,
             base_path: server.path().trim_end_matches('/').to_owned(),
             server,
-            authentication: BoxCloneSyncService::new(authentication),
-            credentials: Mutex::default(),
+            credentials,
+            headers: Mutex::default(),
             pool: Arc::default(),
-        })
+        }
     }
 
     /// Sends a request and reads the answer, up to `max_bytes`.
@@ -142,16 +135,17 @@ impl KeptConnections {
                 answer => return answer.inspect(|(head, _)| self.check(head)),
             }
         }
-        let connection = self.connect().await?;
+        // First, because it may renew the client certificate of the connection.
         let request = self.authenticated(&outgoing).await?;
+        let connection = self.connect().await?;
         self.exchange_on(connection, request, max_bytes).await.inspect(|(head, _)| self.check(head))
     }
 
     /// Sends a request over a connection of its own, and returns when the head of the answer has arrived.
     pub(crate) async fn open(&self, request: Request<Body>) -> Result<Response<Streamed>, BoxError> {
         let outgoing = self.outgoing(request).await?;
-        let mut connection = self.connect().await?;
         let request = self.authenticated(&outgoing).await?;
+        let mut connection = self.connect().await?;
         let (head, body) = connection.send(request).await?.into_parts();
         self.check(&head);
         Ok(Response::from_parts(head, Streamed { body, connection }))
@@ -175,10 +169,14 @@ impl KeptConnections {
         Ok(request)
     }
 
-    /// Forgets credentials that the server has refused.
+    /// Forgets credentials that the server has refused, and the connections that were made with them.
     fn check(&self, head: &Parts) {
         if head.status == StatusCode::UNAUTHORIZED {
-            *lock(&self.credentials) = None;
+            self.credentials.refuse();
+            *lock(&self.headers) = None;
+            if self.credentials.identity().is_some() {
+                lock(&self.pool).idle.clear();
+            }
         }
     }
 
@@ -204,18 +202,17 @@ impl KeptConnections {
 
     /// Returns the headers of a request, with those of the server and of the client's credentials.
     async fn headers(&self, own: &HeaderMap) -> Result<HeaderMap, BoxError> {
-        let known = lock(&self.credentials)
+        let known = lock(&self.headers)
             .as_ref()
             .and_then(|(known, since)| (since.elapsed() < CREDENTIALS_LIFETIME).then(|| known.clone()));
         let mut headers = match known {
             Some(known) => known,
             None => {
-                let fresh = self.authentication.clone().oneshot(Request::new(Body::empty())).await?;
-                let mut fresh = fresh.into_parts().0.headers;
+                let mut fresh = self.credentials.headers().await?;
                 fresh.insert(header::HOST, self.host.clone());
                 // So that a clone has room for the request's own headers.
                 fresh.reserve(4);
-                *lock(&self.credentials) = Some((fresh.clone(), Instant::now()));
+                *lock(&self.headers) = Some((fresh.clone(), Instant::now()));
                 fresh
             }
         };
@@ -347,9 +344,4 @@ fn is_unsent(error: &BoxError) -> bool {
 fn is_reset(error: &hyper::Error) -> bool {
     let kind = crate::send_error::io_cause(error).map(std::io::Error::kind);
     matches!(kind, Some(std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it holds one of these locks.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

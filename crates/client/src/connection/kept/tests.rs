@@ -51,11 +51,10 @@ impl Server {
         server
     }
 
-    fn client(&self, path: &str) -> DraClient {
+    async fn client(&self, path: &str) -> DraClient {
         let mut config = kube::Config::new(format!("{}{path}", self.url).parse().unwrap());
-        config.root_cert = Some(Vec::new());
         config.auth_info.token = Some("secret".to_owned().into());
-        DraClient::on(super::super::with_config(config).unwrap())
+        DraClient::on(super::super::with_config(config).await.unwrap())
     }
 
     fn connections(&self) -> usize {
@@ -111,7 +110,7 @@ async fn send(client: &DraClient, method: Method) -> Result<String, ApiError> {
 #[tokio::test]
 async fn requests_share_a_connection_and_have_the_credentials_and_the_path_of_the_server() {
     let server = Server::start(&[Answer(OK), Answer(CHUNKED), Answer(OK)]).await;
-    let client = server.client("/prefix/");
+    let client = server.client("/prefix/").await;
     for method in [Method::GET, Method::GET, Method::PATCH] {
         assert_eq!(send(&client, method).await.unwrap(), "{}");
     }
@@ -130,7 +129,7 @@ async fn requests_share_a_connection_and_have_the_credentials_and_the_path_of_th
 #[tokio::test]
 async fn an_answer_that_is_read_as_it_arrives_has_a_connection_of_its_own() {
     let server = Server::start(&[Answer(OK), Answer(ENDLESS), Answer(OK)]).await;
-    let client = server.client("/prefix");
+    let client = server.client("/prefix").await;
     send(&client, Method::GET).await.unwrap();
     let request = client.request(Method::GET, "/apis/x?watch=1", "application/json", Vec::new()).unwrap();
     let (head, mut body) = client.send(request).await.unwrap().into_parts();
@@ -158,7 +157,7 @@ async fn an_answer_that_is_read_as_it_arrives_has_a_connection_of_its_own() {
 #[tokio::test]
 async fn a_connection_that_the_server_has_closed_is_replaced() {
     let server = Server::start(&[AnswerAndClose(OK), Answer(OK), AnswerAndClose(OK), Answer(OK)]).await;
-    let client = server.client("");
+    let client = server.client("").await;
     for method in [Method::GET, Method::GET, Method::PATCH, Method::PATCH] {
         send(&client, method).await.unwrap();
         // Until the kernel has reported the end of the stream.
@@ -177,7 +176,7 @@ async fn a_connection_that_the_server_has_closed_is_replaced() {
 #[tokio::test]
 async fn a_get_without_an_answer_on_a_kept_connection_is_sent_again_and_a_patch_is_not() {
     let server = Server::start(&[Answer(OK), Close, Answer(OK), Close, Close]).await;
-    let client = server.client("");
+    let client = server.client("").await;
     send(&client, Method::GET).await.unwrap();
     send(&client, Method::GET).await.unwrap();
     assert_eq!((server.connections(), lock(&server.requests).len()), (2, 3));
@@ -192,7 +191,7 @@ async fn a_get_without_an_answer_on_a_kept_connection_is_sent_again_and_a_patch_
 #[tokio::test]
 async fn an_answer_that_is_too_large_is_an_error_and_ends_its_connection() {
     let server = Server::start(&[Answer(LARGE), Answer(OK)]).await;
-    let client = server.client("");
+    let client = server.client("").await;
     let error = send(&client, Method::GET).await.unwrap_err();
     assert!(error.to_string().contains("length limit exceeded"), "{error}");
     send(&client, Method::GET).await.unwrap();
@@ -202,7 +201,7 @@ async fn an_answer_that_is_too_large_is_an_error_and_ends_its_connection() {
 #[tokio::test(start_paused = true)]
 async fn connections_that_nobody_uses_are_closed() {
     let server = Server::start(&[Answer(OK)]).await;
-    let client = server.client("");
+    let client = server.client("").await;
     send(&client, Method::GET).await.unwrap();
     let kept = client.kept_for_tests();
     lock(&kept.pool).idle[0].since -= MAX_IDLE_TIME;

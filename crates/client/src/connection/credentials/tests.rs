@@ -1,0 +1,258 @@
+use std::os::unix::fs::PermissionsExt as _;
+
+use http::Uri;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::config::{Cluster, ExecConfig, ExecInteractiveMode};
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Reads the credentials of a user, as in a kubeconfig.
+async fn credentials(user: Value) -> Result<Credentials, CredentialsError> {
+    let mut config = kube::Config::new(Uri::from_static("http://localhost"));
+    config.auth_info = serde_json::from_value(user).unwrap();
+    Credentials::new(&config).await
+}
+
+async fn error_of(user: Value) -> String {
+    credentials(user).await.err().unwrap().to_string()
+}
+
+async fn authorization(credentials: &Credentials) -> Option<String> {
+    let headers = credentials.headers().await.unwrap();
+    headers.get(AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned())
+}
+
+/// An exec plugin: a script, and the number of its runs.
+struct Script(tempfile::TempDir);
+
+impl Script {
+    fn new(body: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("plugin");
+        fs::write(&path, format!("#!/bin/sh\ncd \"${{0%/*}}\"\necho >> runs\n{body}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        Self(directory)
+    }
+
+    /// A plugin that prints a token with the number of its runs.
+    fn with_token(expires: Option<SignedDuration>) -> Self {
+        let expires = expires.map(|after| format!(r#","expirationTimestamp":"{}""#, Timestamp::now() + after));
+        let expires = expires.unwrap_or_default();
+        Self::new(&format!("echo '{{\"status\":{{\"token\":\"secret-'$(wc -l < runs)'\"{expires}}}}}'"))
+    }
+
+    fn command(&self) -> String {
+        self.0.path().join("plugin").to_str().unwrap().to_owned()
+    }
+
+    fn user(&self) -> Value {
+        json!({ "exec": { "command": self.command() } })
+    }
+
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.0.path().join(file)).unwrap()
+    }
+
+    fn runs(&self) -> usize {
+        self.read("runs").lines().count()
+    }
+}
+
+#[tokio::test]
+async fn credentials_of_the_kubeconfig_are_sent_as_they_are() {
+    for (user, expected) in [
+        (json!({}), None),
+        (json!({ "username": "u", "password": "p", "token": "secret" }), Some("Basic dTpw")),
+        (json!({ "username": "u", "token": "secret", "tokenFile": "/nonexistent" }), Some("Bearer secret")),
+        (json!({ "token": "", "tokenFile": "" }), None),
+        (
+            json!({ "auth-provider": { "name": "oidc", "config": { "id-token": "secret" } }, "token": "other" }),
+            Some("Bearer secret"),
+        ),
+    ] {
+        assert_eq!(authorization(&credentials(user).await.unwrap()).await.as_deref(), expected);
+    }
+}
+
+#[tokio::test]
+async fn users_act_as_others() {
+    let user = json!({
+        "as": "jane", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": { "acme.com/Team%": ["x", "y"] }, "token": "secret",
+    });
+    let headers = credentials(user).await.unwrap().headers().await.unwrap();
+    let all = |name: &str| headers.get_all(name).iter().map(|value| value.to_str().unwrap()).collect::<Vec<_>>();
+    assert_eq!(all("impersonate-user"), ["jane"]);
+    assert_eq!(all("impersonate-uid"), ["7"]);
+    assert_eq!(all("impersonate-group"), ["a", "b"]);
+    assert_eq!(all("impersonate-extra-acme.com%2fteam%25"), ["x", "y"]);
+    assert_eq!(all("authorization"), ["Bearer secret"]);
+    assert_eq!(error_of(json!({ "as": "a\nb" })).await, "as: has a character that a header cannot have");
+}
+
+#[tokio::test]
+async fn auth_providers_are_replaced_by_plugins() {
+    for (name, expected) in [
+        ("gcp", "auth-provider gcp: was removed in Kubernetes 1.26; use the exec plugin gke-gcloud-auth-plugin"),
+        ("azure", "auth-provider azure: was removed in Kubernetes 1.26; use the exec plugin kubelogin"),
+        ("oidc", "auth-provider oidc: has no id-token; log in again, or use an exec plugin, such as kubelogin"),
+        ("openstack", "auth-provider openstack: is not supported; use an exec plugin"),
+    ] {
+        assert_eq!(error_of(json!({ "auth-provider": { "name": name } })).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_token_file_is_read_again_and_the_last_token_stays_if_that_fails() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let user = json!({ "tokenFile": file.path() });
+    fs::write(file.path(), " first\n").unwrap();
+    let credentials = credentials(user.clone()).await.unwrap();
+    let Token::File(reloaded) = &credentials.token else { panic!("{credentials:?}") };
+    fs::write(file.path(), "second").unwrap();
+    assert_eq!(authorization(&credentials).await.unwrap(), "Bearer first", "a minute has not passed");
+    reloaded.expire();
+    assert_eq!(authorization(&credentials).await.unwrap(), "Bearer second");
+    for broken in ["", "\n", "two\nlines"] {
+        fs::write(file.path(), broken).unwrap();
+        reloaded.expire();
+        assert_eq!(authorization(&credentials).await.unwrap(), "Bearer second");
+        let error = error_of(user.clone()).await;
+        assert!(error.starts_with(&format!("tokenFile {}: ", file.path().display())), "{error}");
+        assert!(!error.contains("two"), "{error}");
+    }
+    fs::write(file.path(), "third").unwrap();
+    reloaded.expire();
+    assert_eq!(authorization(&credentials).await.unwrap(), "Bearer third");
+    let missing = error_of(json!({ "tokenFile": "/nonexistent/token" })).await;
+    assert_eq!(missing, "tokenFile /nonexistent/token: No such file or directory (os error 2)");
+}
+
+#[tokio::test]
+async fn a_plugin_runs_again_when_its_token_expires() {
+    for (after, runs) in [(Some(-1), 3), (Some(30), 3), (Some(3600), 1), (None, 1)] {
+        let script = Script::with_token(after.map(SignedDuration::from_secs));
+        let credentials = credentials(script.user()).await.unwrap();
+        for _ in 0..2 {
+            authorization(&credentials).await.unwrap();
+        }
+        assert_eq!(script.runs(), runs, "{after:?}");
+        assert_eq!(authorization(&credentials).await.unwrap(), format!("Bearer secret-{}", script.runs()));
+    }
+}
+
+#[tokio::test]
+async fn a_plugin_runs_again_after_the_server_has_refused_its_token() {
+    let script = Script::with_token(None);
+    let credentials = credentials(script.user()).await.unwrap();
+    assert_eq!(authorization(&credentials).await.unwrap(), "Bearer secret-1");
+    credentials.refuse();
+    credentials.refuse();
+    for _ in 0..2 {
+        assert_eq!(authorization(&credentials).await.unwrap(), "Bearer secret-2");
+    }
+}
+
+#[tokio::test]
+async fn a_plugin_that_fails_later_runs_again_for_the_next_request() {
+    let script = Script::new("[ $(wc -l < runs) != 2 ] && echo '{\"status\":{\"token\":\"secret\"}}'");
+    let credentials = credentials(script.user()).await.unwrap();
+    credentials.refuse();
+    let error = credentials.headers().await.unwrap_err().to_string();
+    assert_eq!(error, format!("exec plugin {}: exit status: 1", script.command()));
+    assert_eq!(authorization(&credentials).await.unwrap(), "Bearer secret");
+    assert_eq!(script.runs(), 3);
+}
+
+#[tokio::test]
+async fn requests_that_wait_for_a_plugin_share_its_token() {
+    let script = Script::with_token(Some(SignedDuration::from_secs(3600)));
+    let credentials = credentials(script.user()).await.unwrap();
+    credentials.refuse();
+    let (first, second) = tokio::join!(authorization(&credentials), authorization(&credentials));
+    assert_eq!((first.as_deref(), second.as_deref()), (Some("Bearer secret-2"), Some("Bearer secret-2")));
+}
+
+/// What a plugin is given: arguments, variables, and the cluster if it wants it.
+#[tokio::test]
+async fn a_plugin_knows_what_it_is_asked_for() {
+    let script =
+        Script::new("echo \"$* $STAGE\" > args; echo \"$KUBERNETES_EXEC_INFO\" > info; echo 'status: {token: secret}'");
+    let mut config = kube::Config::new(Uri::from_static("http://localhost"));
+    let cluster = Cluster { server: Some("https://server".to_owned()), ..Cluster::default() };
+    config.auth_info.exec = Some(ExecConfig {
+        api_version: Some("client.authentication.k8s.io/v1".to_owned()),
+        command: Some(script.command()),
+        args: Some(vec!["get-token".to_owned(), "a b".to_owned()]),
+        env: serde_json::from_value(json!([{ "name": "STAGE", "value": "test" }])).unwrap(),
+        interactive_mode: Some(ExecInteractiveMode::Never),
+        provide_cluster_info: true,
+        cluster: Some((&cluster).try_into().unwrap()),
+        ..ExecConfig::default()
+    });
+    let credentials = Credentials::new(&config).await.unwrap();
+    assert_eq!(authorization(&credentials).await.unwrap(), "Bearer secret", "YAML is accepted, too");
+    assert_eq!(script.read("args"), "get-token a b test\n");
+    let expected = json!({
+        "kind": "ExecCredential",
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "spec": { "interactive": false, "cluster": { "server": "https://server" } },
+    });
+    assert_eq!(serde_json::from_str::<Value>(&script.read("info")).unwrap(), expected);
+}
+
+#[tokio::test]
+async fn errors_of_plugins_have_their_message_and_never_their_output() {
+    for (body, expected) in [
+        ("echo secret; echo >&2; echo ' not logged in' >&2; echo more >&2; exit 3", "exit status: 3: not logged in"),
+        ("echo secret; exit 4", "exit status: 4"),
+        ("kill -9 $$", "signal: 9 (SIGKILL)"),
+        ("echo secret", "printed neither a token nor a client certificate"),
+        ("echo '{secret'", "printed no ExecCredential"),
+        (":", "printed no ExecCredential"),
+        ("echo '{\"status\":{\"token\":\"secret\\u0001\"}}'", "token: has a character that a header cannot have"),
+        (
+            "echo '{\"status\":{\"token\":\"secret\",\"expirationTimestamp\":\"secret\"}}'",
+            "expirationTimestamp: is not a time in RFC 3339",
+        ),
+        (
+            "echo '{\"status\":{\"clientKeyData\":\"secret\"}}'",
+            "printed only one of clientCertificateData and clientKeyData",
+        ),
+        (
+            "echo '{\"status\":{\"clientCertificateData\":\"secret\",\"clientKeyData\":\"secret\"}}'",
+            "client-certificate: is not a certificate in PEM",
+        ),
+    ] {
+        let script = Script::new(body);
+        let error = error_of(script.user()).await;
+        let problem = error.strip_prefix(&format!("exec plugin {}: ", script.command())).unwrap();
+        assert!(problem.starts_with(expected) && !problem.contains("secret"), "{body}: {error}");
+    }
+    let missing = json!({ "exec": { "command": "/nonexistent/plugin", "installHint": "install\nit" } });
+    assert_eq!(
+        error_of(missing).await,
+        "exec plugin /nonexistent/plugin: No such file or directory (os error 2); install it"
+    );
+    assert_eq!(error_of(json!({ "exec": {} })).await, "exec plugin : has no command");
+}
+
+#[tokio::test]
+async fn debug_output_has_no_secrets() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), "secret").unwrap();
+    let script = Script::with_token(None);
+    let exec = json!({ "command": script.command(), "args": ["secret"], "env": [{ "name": "X", "value": "secret" }] });
+    for user in [
+        json!({ "username": "u", "password": "secret" }),
+        json!({ "token": "secret" }),
+        json!({ "tokenFile": file.path() }),
+        json!({ "exec": exec }),
+    ] {
+        let credentials = credentials(user).await.unwrap();
+        let headers = credentials.headers().await.unwrap();
+        let shown = format!("{credentials:?} {headers:?}");
+        assert!(shown.contains("Sensitive") && !shown.contains("secret") && !shown.contains("dTpz"), "{shown}");
+    }
+    assert_eq!(error_of(json!({ "token": "secret\n" })).await, "token: has a character that a header cannot have");
+}

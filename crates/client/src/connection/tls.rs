@@ -1,0 +1,103 @@
+//! TLS to the API server: which certificates of the server are trusted, and the client's own.
+
+mod identity;
+#[cfg(test)]
+mod tests;
+mod trust;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use http::uri::Scheme;
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use rustls::client::Resumption;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+
+pub(super) use self::identity::Identity;
+use super::credentials::Credentials;
+
+/// Why there is no TLS.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file with a certificate or a key cannot be read.
+    #[error("{field} {}: {source}", .path.display())]
+    Read {
+        /// The field of the kubeconfig.
+        field: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// A field or a file has other content than it should have.
+    #[error("{field}: {problem}")]
+    Content {
+        /// The field of the kubeconfig, or the file.
+        field: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// A certificate or key cannot be used.
+    #[error("{field}: {source}")]
+    Rejected {
+        /// The field of the kubeconfig, or the file.
+        field: String,
+        /// The error of the TLS library.
+        source: rustls::Error,
+    },
+}
+
+impl TlsError {
+    fn content(field: impl Into<String>, problem: &'static str) -> Self {
+        Self::Content { field: field.into(), problem }
+    }
+
+    fn rejected(field: impl Into<String>, source: rustls::Error) -> Self {
+        Self::Rejected { field: field.into(), source }
+    }
+}
+
+/// Puts TLS around the connections that `connector` makes, unless the server's URL is one of plain HTTP.
+pub(super) fn connector<C>(
+    config: &kube::Config,
+    credentials: &Credentials,
+    connector: C,
+) -> Result<HttpsConnector<C>, TlsError> {
+    let mut builder = HttpsConnectorBuilder::new().with_tls_config(client_config(config, credentials)?).https_or_http();
+    if let Some(name) = &config.tls_server_name {
+        let name = ServerName::try_from(name.clone());
+        let name =
+            name.ok().ok_or_else(|| TlsError::content("tls-server-name", "is neither a DNS name nor an IP address"))?;
+        builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name));
+    }
+    Ok(builder.enable_http1().wrap_connector(connector))
+}
+
+fn client_config(config: &kube::Config, credentials: &Credentials) -> Result<ClientConfig, TlsError> {
+    let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| TlsError::rejected("cipher suites", error))?;
+    if config.cluster_url.scheme() != Some(&Scheme::HTTPS) {
+        return Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth());
+    }
+    let builder = builder.dangerous().with_custom_certificate_verifier(trust::verifier(config)?);
+    if let Some(identity) = credentials.identity() {
+        let mut config = builder.with_client_cert_resolver(identity);
+        // A resumed session would have the certificate of the first one.
+        config.resumption = Resumption::disabled();
+        return Ok(config);
+    }
+    Ok(match Identity::of(&config.auth_info)? {
+        Some(identity) => builder.with_client_cert_resolver(Arc::new(identity)),
+        None => builder.with_no_client_auth(),
+    })
+}
+
+/// Returns the cryptography of the process, or that of `ring`.
+fn provider() -> Arc<CryptoProvider> {
+    let of_process = CryptoProvider::get_default().cloned();
+    of_process.unwrap_or_else(|| Arc::new(rustls::crypto::ring::default_provider()))
+}

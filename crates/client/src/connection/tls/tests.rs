@@ -1,0 +1,259 @@
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Mutex;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::{Method, StatusCode};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::server::WebPkiClientVerifier;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+
+use super::*;
+use crate::connection::{lock, reloaded::Reloaded, with_config};
+use crate::{ApiError, DraClient};
+
+type Authority = CertifiedIssuer<'static, KeyPair>;
+
+fn authority() -> Authority {
+    let mut parameters = CertificateParams::new(Vec::new()).unwrap();
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// Returns a certificate and its key in PEM.
+fn issue(authority: &Authority, name: &str) -> (String, String) {
+    let key = KeyPair::generate().unwrap();
+    let parameters = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    (parameters.signed_by(&key, authority).unwrap().pem(), key.serialize_pem())
+}
+
+fn der(pem: &str) -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
+}
+
+/// A server with a certificate of an authority, whose clients may have certificates of the same authority.
+struct Server {
+    address: SocketAddr,
+    /// The certificate of the client of each connection.
+    clients: Arc<Mutex<Vec<Option<CertificateDer<'static>>>>>,
+}
+
+impl Server {
+    async fn start(authority: &Authority, name: &str) -> Self {
+        let (certificate, key) = issue(authority, name);
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.der().clone()).unwrap();
+        let clients = WebPkiClientVerifier::builder_with_provider(roots.into(), provider()).allow_unauthenticated();
+        let config = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(clients.build().unwrap())
+            .with_single_cert(vec![der(&certificate)], PemObject::from_pem_slice(key.as_bytes()).unwrap())
+            .unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let clients = Arc::new(Mutex::default());
+        let server = Self { address, clients: clients.clone() };
+        tokio::spawn(async move {
+            while let Ok((connection, _)) = listener.accept().await {
+                tokio::spawn(serve(acceptor.clone(), connection, clients.clone()));
+            }
+        });
+        server
+    }
+
+    fn config(&self) -> kube::Config {
+        kube::Config::new(format!("https://{}", self.address).parse().unwrap())
+    }
+
+    fn clients(&self) -> Vec<Option<CertificateDer<'static>>> {
+        lock(&self.clients).clone()
+    }
+}
+
+/// Answers the requests of a connection, those for the path `/refused` with 401.
+async fn serve(
+    acceptor: TlsAcceptor,
+    connection: TcpStream,
+    clients: Arc<Mutex<Vec<Option<CertificateDer<'static>>>>>,
+) {
+    // A client that does not trust the server hangs up.
+    let Ok(mut stream) = acceptor.accept(connection).await else { return };
+    let client = stream.get_ref().1.peer_certificates().map(|chain| chain[0].clone().into_owned());
+    lock(&clients).push(client);
+    let mut request = [0; 4096];
+    while let Ok(1..) = stream.read(&mut request).await {
+        let status = if request.starts_with(b"GET /refused ") { "401 Unauthorized" } else { "200 OK" };
+        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\n{{}}");
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    }
+}
+
+async fn get(client: &DraClient, path: &str) -> Result<StatusCode, ApiError> {
+    let request = client.request(Method::GET, path, "application/json", Vec::new())?;
+    Ok(client.exchange(request, 10).await?.0)
+}
+
+/// Sends a request with a configuration, and returns the error.
+async fn problem(config: kube::Config) -> Option<String> {
+    match with_config(config).await {
+        Ok(kept) => get(&DraClient::on(kept), "/").await.err().map(|error| error.to_string()),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+#[tokio::test]
+async fn a_server_is_trusted_by_its_authority_and_its_name() {
+    let authority = authority();
+    let server = Server::start(&authority, "127.0.0.1").await;
+    let mut config = server.config();
+    config.root_cert = Some(vec![authority.der().to_vec()]);
+    assert_eq!(problem(config.clone()).await, None);
+    config.tls_server_name = Some("api.test".to_owned());
+    assert!(problem(config.clone()).await.unwrap().contains("not valid for name"));
+    config.tls_server_name = Some("-".to_owned());
+    assert_eq!(problem(config.clone()).await.unwrap(), "TLS: tls-server-name: is neither a DNS name nor an IP address");
+
+    let named = Server::start(&authority, "api.test").await;
+    config.cluster_url = named.config().cluster_url;
+    config.tls_server_name = Some("api.test".to_owned());
+    assert_eq!(problem(config.clone()).await, None);
+    config.tls_server_name = None;
+    assert!(problem(config.clone()).await.unwrap().contains("not valid for name"));
+
+    config.root_cert = Some(vec![self::authority().der().to_vec()]);
+    assert!(problem(config.clone()).await.unwrap().contains("certificate signed by unknown authority"));
+    config.accept_invalid_certs = true;
+    assert_eq!(problem(config).await, None);
+}
+
+#[tokio::test]
+async fn without_an_authority_those_of_the_system_are_trusted() {
+    let server = Server::start(&authority(), "127.0.0.1").await;
+    let problem = problem(server.config()).await.unwrap();
+    // A machine may have none.
+    let expected = ["certificate signed by unknown authority", "TLS: certificates of the system: "];
+    assert!(expected.iter().any(|expected| problem.contains(expected)), "{problem}");
+}
+
+#[tokio::test]
+async fn the_certificates_of_a_server_without_tls_are_not_read() {
+    let mut config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+    config.root_cert_file = Some("/nonexistent/ca.crt".into());
+    config.auth_info.client_certificate = Some("/nonexistent/tls.crt".to_owned());
+    assert!(problem(config.clone()).await.unwrap().contains("connection refused"));
+    config.cluster_url = "https://127.0.0.1:1".parse().unwrap();
+    assert_eq!(
+        problem(config).await.unwrap(),
+        "TLS: certificate-authority /nonexistent/ca.crt: No such file or directory (os error 2)"
+    );
+}
+
+#[tokio::test]
+async fn a_file_of_authorities_is_read_again() {
+    let (old, new) = (authority(), authority());
+    let server = Server::start(&new, "127.0.0.1").await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let trusts = |roots: &trust::ReloadedRoots| {
+        use rustls::client::danger::ServerCertVerifier as _;
+        let (certificate, _) = issue(&new, "127.0.0.1");
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        roots.verify_server_cert(&der(&certificate), &[], &name, &[], rustls::pki_types::UnixTime::now()).is_ok()
+    };
+    fs::write(file.path(), old.pem()).unwrap();
+    let mut config = server.config();
+    config.root_cert_file = Some(file.path().to_owned());
+    assert!(problem(config.clone()).await.unwrap().contains("certificate signed by unknown authority"));
+    let roots = trust::ReloadedRoots(Reloaded::new(file.path().to_owned(), trust::load).unwrap());
+    fs::write(file.path(), old.pem() + &new.pem()).unwrap();
+    assert!(!trusts(&roots), "a minute has not passed");
+    roots.0.expire();
+    assert!(trusts(&roots));
+    assert_eq!(problem(config.clone()).await, None);
+    for (content, expected) in [
+        ("", "has no certificates"),
+        ("-----BEGIN CERTIFICATE-----\nAAAA\n", "is not PEM"),
+        ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "invalid peer certificate: BadEncoding"),
+    ] {
+        fs::write(file.path(), content).unwrap();
+        roots.0.expire();
+        assert!(trusts(&roots), "the last ones stay");
+        let expected = format!("TLS: {}: {expected}", file.path().display());
+        assert_eq!(problem(config.clone()).await.unwrap(), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_shown_to_the_server() {
+    let authority = authority();
+    let server = Server::start(&authority, "127.0.0.1").await;
+    let (certificate, key) = issue(&authority, "client");
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, content: &str| {
+        let path = directory.path().join(name);
+        fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let mut config = server.config();
+    config.root_cert = Some(vec![authority.der().to_vec()]);
+    assert_eq!(problem(config.clone()).await, None);
+    config.auth_info.client_certificate = Some(write("tls.crt", &certificate));
+    assert_eq!(problem(config.clone()).await.unwrap(), "TLS: client-certificate: there is no client-key for it");
+    config.auth_info.client_key = Some(write("tls.key", &key));
+    assert_eq!(problem(config.clone()).await, None);
+    config.auth_info.client_certificate = Some("/nonexistent/tls.crt".to_owned());
+    config.auth_info.client_key = None;
+    config.auth_info.client_certificate_data = Some(STANDARD.encode(&certificate));
+    config.auth_info.client_key_data = Some(STANDARD.encode(&key).into());
+    assert_eq!(problem(config.clone()).await, None);
+    assert_eq!(server.clients(), [None, Some(der(&certificate)), Some(der(&certificate))]);
+
+    let other = STANDARD.encode(KeyPair::generate().unwrap().serialize_pem());
+    for (key, expected) in [
+        (other, "client-key: keys may not be consistent: KeyMismatch"),
+        ("secret".to_owned(), "client-key-data: is not base64"),
+        (STANDARD.encode("secret"), "client-key: is not an unencrypted private key in PEM"),
+    ] {
+        config.auth_info.client_key_data = Some(key.into());
+        let problem = problem(config.clone()).await.unwrap();
+        assert_eq!(problem, format!("TLS: {expected}"));
+    }
+}
+
+/// A plugin prints another certificate at each run: the server gets the second one after it has refused the first.
+#[tokio::test]
+async fn a_plugin_renews_the_client_certificate_that_the_server_refuses() {
+    let authority = authority();
+    let server = Server::start(&authority, "127.0.0.1").await;
+    let directory = tempfile::tempdir().unwrap();
+    let certificates = ["1", "2"].map(|run| {
+        let (certificate, key) = issue(&authority, run);
+        let status = serde_json::json!({ "clientCertificateData": certificate, "clientKeyData": key });
+        fs::write(directory.path().join(run), serde_json::json!({ "status": status }).to_string()).unwrap();
+        der(&certificate)
+    });
+    let mut config = server.config();
+    config.root_cert = Some(vec![authority.der().to_vec()]);
+    config.auth_info.exec = Some(plugin(directory.path()));
+    let client = DraClient::on(with_config(config).await.unwrap());
+    assert_eq!(get(&client, "/").await.unwrap(), StatusCode::OK);
+    assert!(matches!(get(&client, "/refused").await.unwrap_err(), ApiError::Unauthorized { .. }));
+    assert_eq!(server.clients(), [Some(certificates[0].clone())], "the requests share a connection");
+    assert_eq!(get(&client, "/").await.unwrap(), StatusCode::OK);
+    assert_eq!(server.clients(), certificates.map(Some));
+}
+
+/// A plugin that prints the file `1` when it runs first, and then `2`.
+fn plugin(directory: &Path) -> kube::config::ExecConfig {
+    let script = "cd \"$0\"; echo >> runs; cat $(wc -l < runs)";
+    let args = ["-c", script, directory.to_str().unwrap()].map(str::to_owned).to_vec();
+    kube::config::ExecConfig { command: Some("sh".to_owned()), args: Some(args), ..Default::default() }
+}
