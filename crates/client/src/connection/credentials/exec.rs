@@ -11,6 +11,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::config::{ExecConfig, ExecInteractiveMode};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
 
 use super::{CredentialsError, bearer};
 use crate::connection::kubeconfig;
@@ -24,10 +25,17 @@ const MAX_MESSAGE: usize = 300;
 /// An exec plugin and what it printed last.
 pub(super) struct Plugin {
     config: Arc<ExecConfig>,
-    current: Mutex<Option<Credential>>,
+    state: Mutex<State>,
     /// The server has refused the credential.
     is_refused: AtomicBool,
     identity: Option<Arc<Identity>>,
+}
+
+#[derive(Default)]
+struct State {
+    credential: Option<Credential>,
+    /// The current run. It survives the request that has started it, so that a plugin that hangs is not started again and again.
+    run: Option<JoinHandle<Result<Credential, String>>>,
 }
 
 /// What a plugin prints.
@@ -48,26 +56,26 @@ impl Plugin {
     /// Runs a plugin for the first time, which shows whether it has client certificates.
     pub(super) async fn run_first(config: ExecConfig) -> Result<Self, CredentialsError> {
         let config = Arc::new(config);
-        let mut first = run(config.clone()).await?;
-        let identity = first.identity.take().map(Arc::new);
-        Ok(Self { config, current: Mutex::new(Some(first)), is_refused: AtomicBool::new(false), identity })
+        let mut state = State::default();
+        let identity = state.run(&config).await?.identity.take().map(Arc::new);
+        Ok(Self { config, state: Mutex::new(state), is_refused: AtomicBool::new(false), identity })
     }
 
     /// Returns the header of the current token. Runs the plugin if it expires, or if the server has refused it.
     pub(super) async fn header(&self) -> Result<Option<HeaderValue>, CredentialsError> {
         // Held while the plugin runs: other requests wait for the same credential.
-        let mut current = self.current.lock().await;
-        let is_refused = self.is_refused.swap(false, Ordering::Relaxed);
-        if let Some(valid) = current.as_ref().filter(|current| !is_refused && current.is_valid()) {
+        let mut state = self.state.lock().await;
+        if self.is_refused.swap(false, Ordering::Relaxed) {
+            state.credential = None;
+        }
+        if let Some(valid) = state.credential.as_ref().filter(|credential| credential.is_valid()) {
             return Ok(valid.token.clone());
         }
-        // So that the plugin runs again after a failure.
-        *current = None;
-        let mut fresh = run(self.config.clone()).await?;
+        let fresh = state.run(&self.config).await?;
         if let (Some(identity), Some(fresh)) = (&self.identity, fresh.identity.take()) {
             identity.replace(&fresh);
         }
-        Ok(current.insert(fresh).token.clone())
+        Ok(fresh.token.clone())
     }
 
     /// Runs the plugin for the next request.
@@ -77,6 +85,21 @@ impl Plugin {
 
     pub(super) fn identity(&self) -> Option<Arc<Identity>> {
         self.identity.clone()
+    }
+}
+
+impl State {
+    /// Runs a plugin, or waits for its current run.
+    async fn run(&mut self, config: &Arc<ExecConfig>) -> Result<&mut Credential, CredentialsError> {
+        let run = self.run.get_or_insert_with(|| {
+            let config = config.clone();
+            tokio::task::spawn_blocking(move || run(&config))
+        });
+        let credential = run.await.unwrap_or_else(|error| Err(error.to_string()));
+        self.run = None;
+        let command = || config.command.clone().unwrap_or_default();
+        let credential = credential.map_err(|problem| CredentialsError::Exec { command: command(), problem })?;
+        Ok(self.credential.insert(credential))
     }
 }
 
@@ -114,18 +137,10 @@ fn document(stdout: &[u8]) -> Option<Value> {
         .or_else(|| kubeconfig::yaml(str::from_utf8(stdout).ok()?).ok()?.into_iter().next())
 }
 
-/// Runs a plugin.
-async fn run(config: Arc<ExecConfig>) -> Result<Credential, CredentialsError> {
-    let command = config.command.clone().unwrap_or_default();
-    let credential = tokio::task::spawn_blocking(move || {
-        let output = execute(&config)?;
-        if !output.status.success() {
-            return Err(describe_failure(&output));
-        }
-        Credential::parse(&output.stdout)
-    });
-    let credential = credential.await.unwrap_or_else(|error| Err(error.to_string()));
-    credential.map_err(|problem| CredentialsError::Exec { command, problem })
+/// Runs a plugin and reads what it prints. Blocks.
+fn run(config: &ExecConfig) -> Result<Credential, String> {
+    let output = execute(config)?;
+    if output.status.success() { Credential::parse(&output.stdout) } else { Err(describe_failure(&output)) }
 }
 
 /// Executes the command of a plugin and waits for its end.

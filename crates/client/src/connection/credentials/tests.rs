@@ -1,5 +1,3 @@
-use std::os::unix::fs::PermissionsExt as _;
-
 use http::Uri;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::config::{Cluster, ExecConfig, ExecInteractiveMode};
@@ -30,8 +28,7 @@ impl Script {
     fn new(body: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("plugin");
-        fs::write(&path, format!("#!/bin/sh\ncd \"${{0%/*}}\"\necho >> runs\n{body}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(&path, format!("cd \"${{0%/*}}\"\necho >> runs\n{body}\n")).unwrap();
         Self(directory)
     }
 
@@ -42,12 +39,13 @@ impl Script {
         Self::new(&format!("echo '{{\"status\":{{\"token\":\"secret-'$(wc -l < runs)'\"{expires}}}}}'"))
     }
 
-    fn command(&self) -> String {
+    /// Returns the path of the script, which is an argument: a file that was just written may still be too busy to be executed.
+    fn path(&self) -> String {
         self.0.path().join("plugin").to_str().unwrap().to_owned()
     }
 
     fn user(&self) -> Value {
-        json!({ "exec": { "command": self.command() } })
+        json!({ "exec": { "command": "sh", "args": [self.path()] } })
     }
 
     fn read(&self, file: &str) -> String {
@@ -159,7 +157,7 @@ async fn a_plugin_that_fails_later_runs_again_for_the_next_request() {
     let credentials = credentials(script.user()).await.unwrap();
     credentials.refuse();
     let error = credentials.headers().await.unwrap_err().to_string();
-    assert_eq!(error, format!("exec plugin {}: exit status: 1", script.command()));
+    assert_eq!(error, "exec plugin sh: exit status: 1");
     assert_eq!(authorization(&credentials).await.unwrap(), "Bearer secret");
     assert_eq!(script.runs(), 3);
 }
@@ -173,6 +171,22 @@ async fn requests_that_wait_for_a_plugin_share_its_token() {
     assert_eq!((first.as_deref(), second.as_deref()), (Some("Bearer secret-2"), Some("Bearer secret-2")));
 }
 
+#[tokio::test]
+async fn a_plugin_that_hangs_is_not_started_again() {
+    let token = r#"echo '{"status":{"token":"secret"}}'"#;
+    let script = Script::new(&format!("if [ $(wc -l < runs) = 1 ]; then mkfifo gate; else cat gate; fi; {token}"));
+    let credentials = credentials(script.user()).await.unwrap();
+    credentials.refuse();
+    for _ in 0..2 {
+        tokio::select! { biased; _ = credentials.headers() => panic!("the plugin waits"), () = std::future::ready(()) => {} }
+    }
+    let gate = script.0.path().join("gate");
+    let open = tokio::task::spawn_blocking(move || fs::write(gate, "").unwrap());
+    assert_eq!(authorization(&credentials).await.unwrap(), "Bearer secret");
+    open.await.unwrap();
+    assert_eq!(script.runs(), 2);
+}
+
 /// What a plugin is given: arguments, variables, and the cluster if it wants it.
 #[tokio::test]
 async fn a_plugin_knows_what_it_is_asked_for() {
@@ -182,8 +196,8 @@ async fn a_plugin_knows_what_it_is_asked_for() {
     let cluster = Cluster { server: Some("https://server".to_owned()), ..Cluster::default() };
     config.auth_info.exec = Some(ExecConfig {
         api_version: Some("client.authentication.k8s.io/v1".to_owned()),
-        command: Some(script.command()),
-        args: Some(vec!["get-token".to_owned(), "a b".to_owned()]),
+        command: Some("sh".to_owned()),
+        args: Some(vec![script.path(), "get-token".to_owned(), "a b".to_owned()]),
         env: serde_json::from_value(json!([{ "name": "STAGE", "value": "test" }])).unwrap(),
         interactive_mode: Some(ExecInteractiveMode::Never),
         provide_cluster_info: true,
@@ -226,7 +240,7 @@ async fn errors_of_plugins_have_their_message_and_never_their_output() {
     ] {
         let script = Script::new(body);
         let error = error_of(script.user()).await;
-        let problem = error.strip_prefix(&format!("exec plugin {}: ", script.command())).unwrap();
+        let problem = error.strip_prefix("exec plugin sh: ").unwrap();
         assert!(problem.starts_with(expected) && !problem.contains("secret"), "{body}: {error}");
     }
     let missing = json!({ "exec": { "command": "/nonexistent/plugin", "installHint": "install\nit" } });
@@ -242,7 +256,8 @@ async fn debug_output_has_no_secrets() {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), "secret").unwrap();
     let script = Script::with_token(None);
-    let exec = json!({ "command": script.command(), "args": ["secret"], "env": [{ "name": "X", "value": "secret" }] });
+    let exec =
+        json!({ "command": "sh", "args": [script.path(), "secret"], "env": [{ "name": "X", "value": "secret" }] });
     for user in [
         json!({ "username": "u", "password": "secret" }),
         json!({ "token": "secret" }),
