@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use http::header::{self, HeaderMap, HeaderValue};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::response::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Request, Response, StatusCode, Uri};
@@ -27,6 +27,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::rt::{Read, Write};
 use kube::client::Body;
+use smallvec::SmallVec;
 use tokio::task::AbortHandle;
 use tower::util::{BoxCloneSyncService, ServiceExt as _};
 use tower::{BoxError, Service};
@@ -90,8 +91,10 @@ struct Driver {
 struct Outgoing {
     method: Method,
     uri: Uri,
-    headers: HeaderMap,
+    headers: SmallVec<[(HeaderName, HeaderValue); 2]>,
     body: Bytes,
+    /// The map that the headers were in, with its memory.
+    map: HeaderMap,
 }
 
 /// The body of an answer that is read as it arrives. The connection is closed when it is dropped.
@@ -125,9 +128,9 @@ impl KeptConnections {
 
     /// Sends a request and reads the answer, up to `max_bytes`.
     pub(crate) async fn exchange(&self, request: Request<Body>, max_bytes: usize) -> Result<(Parts, Bytes), BoxError> {
-        let outgoing = self.outgoing(request).await?;
+        let mut outgoing = self.outgoing(request).await?;
         if let Some(kept) = self.take_idle() {
-            let request = self.authenticated(&outgoing).await?;
+            let request = self.authenticated(&mut outgoing).await?;
             match self.exchange_on(kept, request, max_bytes).await {
                 // Closed by the server at the same moment.
                 Err(error) if outgoing.method == Method::GET && is_without_answer(&error) => {}
@@ -136,15 +139,15 @@ impl KeptConnections {
             }
         }
         // First, because it may renew the client certificate of the connection.
-        let request = self.authenticated(&outgoing).await?;
+        let request = self.authenticated(&mut outgoing).await?;
         let connection = self.connect().await?;
         self.exchange_on(connection, request, max_bytes).await.inspect(|(head, _)| self.check(head))
     }
 
     /// Sends a request over a connection of its own, and returns when the head of the answer has arrived.
     pub(crate) async fn open(&self, request: Request<Body>) -> Result<Response<Streamed>, BoxError> {
-        let outgoing = self.outgoing(request).await?;
-        let request = self.authenticated(&outgoing).await?;
+        let mut outgoing = self.outgoing(request).await?;
+        let request = self.authenticated(&mut outgoing).await?;
         let mut connection = self.connect().await?;
         let (head, body) = connection.send(request).await?.into_parts();
         self.check(&head);
@@ -157,15 +160,28 @@ impl KeptConnections {
         let body = body.collect().await?.to_bytes();
         let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let uri = if self.base_path.is_empty() { head.uri } else { format!("{}{path}", self.base_path).parse()? };
-        Ok(Outgoing { method: head.method, uri, headers: head.headers, body })
+        let mut map = head.headers;
+        let mut headers = SmallVec::new();
+        let mut last = None;
+        for (name, value) in map.drain() {
+            // A value without a name belongs to the last one.
+            last = name.or(last);
+            headers.extend(last.clone().map(|name| (name, value)));
+        }
+        Ok(Outgoing { method: head.method, uri, headers, body, map })
     }
 
     /// Returns a request with the headers of the server and of the client's credentials.
-    async fn authenticated(&self, outgoing: &Outgoing) -> Result<Request<Full<Bytes>>, BoxError> {
+    async fn authenticated(&self, outgoing: &mut Outgoing) -> Result<Request<Full<Bytes>>, BoxError> {
+        let mut headers = std::mem::take(&mut outgoing.map);
+        self.add_headers(&mut headers).await?;
+        for (name, value) in &outgoing.headers {
+            headers.append(name, value.clone());
+        }
         let mut request = Request::new(Full::new(outgoing.body.clone()));
         *request.method_mut() = outgoing.method.clone();
         *request.uri_mut() = outgoing.uri.clone();
-        *request.headers_mut() = self.headers(&outgoing.headers).await?;
+        *request.headers_mut() = headers;
         Ok(request)
     }
 
@@ -200,24 +216,24 @@ impl KeptConnections {
         Ok(Box::new(Connection { sender, driver: Driver { connection, is_closed: false } }))
     }
 
-    /// Returns the headers of a request, with those of the server and of the client's credentials.
-    async fn headers(&self, own: &HeaderMap) -> Result<HeaderMap, BoxError> {
-        let known = lock(&self.headers)
-            .as_ref()
-            .and_then(|(known, since)| (since.elapsed() < CREDENTIALS_LIFETIME).then(|| known.clone()));
-        let mut headers = match known {
-            Some(known) => known,
-            None => {
-                let mut fresh = self.credentials.headers().await?;
-                fresh.insert(header::HOST, self.host.clone());
-                // So that a clone has room for the request's own headers.
-                fresh.reserve(4);
-                *lock(&self.headers) = Some((fresh.clone(), Instant::now()));
-                fresh
+    /// Adds the headers of the server and of the client's credentials.
+    async fn add_headers(&self, headers: &mut HeaderMap) -> Result<(), BoxError> {
+        let mut add = |known: &HeaderMap| {
+            for (name, value) in known {
+                headers.append(name, value.clone());
             }
         };
-        headers.extend(own.iter().map(|(name, value)| (name.clone(), value.clone())));
-        Ok(headers)
+        if let Some((known, since)) = &*lock(&self.headers)
+            && since.elapsed() < CREDENTIALS_LIFETIME
+        {
+            add(known);
+            return Ok(());
+        }
+        let mut fresh = self.credentials.headers().await?;
+        fresh.insert(header::HOST, self.host.clone());
+        add(&fresh);
+        *lock(&self.headers) = Some((fresh, Instant::now()));
+        Ok(())
     }
 
     /// Returns the connection that was used last, if it is still open.
