@@ -1,6 +1,6 @@
 //! The headers with which a driver authenticates itself: those of a kubeconfig's user or of the pod's service account.
 
-pub(super) mod exec;
+mod exec;
 #[cfg(test)]
 mod tests;
 
