@@ -18,9 +18,10 @@ mod json;
 use std::io::{self, IsTerminal as _};
 
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Layer, Registry};
 
 use self::json::Json;
 use crate::Flags;
@@ -66,29 +67,34 @@ pub enum LogFormat {
 
 /// Sets up the log as the flags say. If the process has one already, that one stays, and gets a warning.
 pub fn init(flags: &Flags) {
-    let LogFlags { verbose, log_format } = flags.log;
-    let directives = std::env::var("RUST_LOG").ok().filter(|directives| !directives.is_empty());
-    let (filter, ignored) = filter(verbose, directives.as_deref());
-    let no_color = std::env::var_os("NO_COLOR").is_some_and(|no| !no.is_empty());
-    let has_colour = has_colour(log_format, io::stderr().is_terminal(), no_color);
-    let log =
-        tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(has_colour).with_max_level(LevelFilter::TRACE);
-    let outcome = match log_format {
-        LogFormat::Text => log.finish().with(filter).try_init(),
-        LogFormat::Json => log.event_format(Json).finish().with(filter).try_init(),
-    };
-    if let Err(error) = outcome {
-        tracing::warn!(%error, "the process has a log already, log flags have no effect");
-    }
-    if let Some(error) = ignored {
-        tracing::warn!(%error, "RUST_LOG is not valid and ignored");
+    flags.log.init();
+}
+
+impl LogFlags {
+    /// Sets up the log as [`init`] does, for a program that is no driver.
+    pub fn init(&self) {
+        let directives = std::env::var("RUST_LOG").ok();
+        let (filter, ignored) = filter(self.verbose, directives.as_deref());
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|no| !no.is_empty());
+        let has_colour = has_colour(self.log_format, io::stderr().is_terminal(), no_color);
+        // What is above the most detailed level of any module costs one comparison.
+        let most_detailed = Layer::<Registry>::max_level_hint(&filter).unwrap_or(LevelFilter::TRACE);
+        let log = tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(has_colour).with_max_level(most_detailed);
+        let outcome = match self.log_format {
+            LogFormat::Text => log.finish().with(filter).try_init(),
+            LogFormat::Json => log.event_format(Json).finish().with(filter).try_init(),
+        };
+        if let Err(error) = outcome {
+            tracing::warn!(%error, "the process has a log already, log flags have no effect");
+        }
+        if let Some(error) = ignored {
+            tracing::warn!(error, "RUST_LOG is not valid and ignored");
+        }
     }
 }
 
 /// Returns the filter for a verbosity, or the one of `RUST_LOG`; and what is wrong with the latter.
-///
-/// Filters by the fields of spans, which need regular expressions, are not supported: half a megabyte in each driver.
-fn filter(verbose: u8, rust_log: Option<&str>) -> (Targets, Option<ParseError>) {
+fn filter(verbose: u8, rust_log: Option<&str>) -> (Targets, Option<String>) {
     let (level, libraries) = match verbose {
         0 => (LevelFilter::INFO, LevelFilter::OFF),
         1 => (LevelFilter::DEBUG, LevelFilter::WARN),
@@ -97,11 +103,39 @@ fn filter(verbose: u8, rust_log: Option<&str>) -> (Targets, Option<ParseError>) 
     };
     let default =
         || Targets::new().with_default(level).with_targets(LIBRARIES.iter().map(|library| (*library, libraries)));
-    match rust_log.map(str::parse) {
-        Some(Ok(filter)) => (filter, None),
+    match rust_log.map(levels) {
+        Some(Ok(Some(filter))) => (filter, None),
         Some(Err(error)) => (default(), Some(error)),
-        None => (default(), None),
+        Some(Ok(None)) | None => (default(), None),
     }
+}
+
+/// Parses levels of modules: `LEVEL`, `MODULE=LEVEL`, or `MODULE` for all that it logs, with commas between. Without any there is
+/// no filter.
+///
+/// Filters by spans and their fields, which need regular expressions, are not supported: half a megabyte in each driver.
+fn levels(text: &str) -> Result<Option<Targets>, String> {
+    let mut filter = None;
+    for directive in text.split(',').map(str::trim).filter(|directive| !directive.is_empty()) {
+        if directive.contains(['[', ']', '{', '}']) {
+            return Err(format!("{directive}: spans and fields are not supported, only MODULE=LEVEL"));
+        }
+        let levels: Targets = filter.take().unwrap_or_default();
+        filter = Some(match directive.split_once('=').map(|(module, level)| (module.trim(), level.trim())) {
+            Some((module, "")) => levels.with_target(module, LevelFilter::TRACE),
+            Some((module, level)) => {
+                let level: LevelFilter = level.parse().map_err(|_unknown| {
+                    format!("{directive}: the level is none of off, error, warn, info, debug and trace")
+                })?;
+                levels.with_target(module, level)
+            }
+            None => match directive.parse::<LevelFilter>() {
+                Ok(level) => levels.with_default(level),
+                Err(_module) => levels.with_target(directive, LevelFilter::TRACE),
+            },
+        });
+    }
+    Ok(filter)
 }
 
 /// Returns whether the log has colours.
@@ -124,7 +158,7 @@ mod tests {
         };
         let levels = |verbose, rust_log| {
             let (filter, ignored) = filter(verbose, rust_log);
-            assert_eq!(ignored.is_some(), rust_log.is_some_and(|text| text.contains("loud") || text.contains('[')));
+            assert_eq!(ignored, None);
             ["a_driver", "drakkar_plugin::store", "hyper::proto"].map(|target| level(&filter, target))
         };
         let default = [Some(Level::INFO), Some(Level::INFO), None];
@@ -135,8 +169,29 @@ mod tests {
         assert_eq!(levels(3, Some("debug")), [Some(Level::DEBUG); 3]);
         assert_eq!(levels(3, Some("warn,hyper=debug")), [Some(Level::WARN), Some(Level::WARN), Some(Level::DEBUG)]);
         assert_eq!(levels(0, Some("drakkar_plugin=trace")), [None, Some(Level::TRACE), None]);
-        assert_eq!(levels(0, Some("drakkar_plugin=loud")), default);
-        assert_eq!(levels(0, Some("info,[claim{name=x}]=trace")), default);
+        for (text, expected) in [
+            ("", default),
+            (" , ", default),
+            ("info,", [Some(Level::INFO); 3]),
+            (",warn,,drakkar_plugin = debug,", [Some(Level::WARN), Some(Level::DEBUG), Some(Level::WARN)]),
+            ("WARN,hyper=off", [Some(Level::WARN), Some(Level::WARN), None]),
+            ("drakkar_plugin=", [None, Some(Level::TRACE), None]),
+            ("drakkar_plugin::store", [None, Some(Level::TRACE), None]),
+        ] {
+            assert_eq!(levels(0, Some(text)), expected, "{text:?}");
+        }
+        for (text, expected) in [
+            ("info,hyper=loud", "hyper=loud: the level is none of off, error, warn, info, debug and trace"),
+            ("info,[claim]=trace", "[claim]=trace: spans and fields are not supported, only MODULE=LEVEL"),
+            (
+                "a_driver[claim{name=x}]",
+                "a_driver[claim{name=x}]: spans and fields are not supported, only MODULE=LEVEL",
+            ),
+        ] {
+            let (used, ignored) = filter(0, Some(text));
+            assert_eq!(ignored.as_deref(), Some(expected));
+            assert_eq!(used, filter(0, None).0);
+        }
     }
 
     #[test]

@@ -156,6 +156,7 @@ impl Registration {
 
 impl UnaryService for Registration {
     const NAME: &'static str = proto::registration_server::SERVICE_NAME;
+    const METHODS: &'static [&'static str] = &["GetInfo", "NotifyRegistrationStatus"];
 
     async fn call(&self, method: &str, message: Message) -> Result<Reply, Status> {
         match method {

@@ -2,7 +2,8 @@
 //!
 //! A call of the kubelet is one small message, and so is its answer. tonic reads and writes streams of messages: each call has two
 //! buffers of 8 kB, and several futures and bodies around each other. Here a message is decoded where it was received, and the
-//! answer is encoded once. Clients see no difference: each mistake has the status that tonic gives it.
+//! answer is encoded once. Each mistake of a client has the status that tonic gives it, with one difference: a second message is
+//! refused, not ignored.
 
 #[cfg(test)]
 mod tests;
@@ -15,9 +16,9 @@ use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use tonic::Status;
 use tonic::codegen::Bytes;
 use tonic::metadata::MetadataValue;
+use tonic::{Code, Status};
 
 /// The size of the largest message that is accepted, the default of gRPC libraries.
 const MAX_MESSAGE: usize = 4 * 1024 * 1024;
@@ -30,8 +31,10 @@ const ENCODING: &str = "grpc-encoding";
 pub(crate) trait UnaryService: Send + Sync + 'static {
     /// The name in the path of a call.
     const NAME: &'static str;
+    /// The names of the methods.
+    const METHODS: &'static [&'static str];
 
-    /// Handles a call of a method.
+    /// Handles a call of one of the methods.
     fn call(&self, method: &str, message: Message) -> impl Future<Output = Result<Reply, Status>> + Send;
 }
 
@@ -71,7 +74,7 @@ pub(crate) fn unknown_method(method: &str) -> Status {
 }
 
 /// Reads the message of a request, calls the service, and answers.
-pub(super) async fn call(service: &impl UnaryService, request: Request<Incoming>) -> Response<ResponseBody> {
+pub(super) async fn call<S: UnaryService>(service: &S, request: Request<Incoming>) -> Response<ResponseBody> {
     match reply(service, request).await {
         Ok(Reply(bytes)) => {
             let mut response = Response::new(ResponseBody::Reply(bytes));
@@ -82,12 +85,20 @@ pub(super) async fn call(service: &impl UnaryService, request: Request<Incoming>
     }
 }
 
-async fn reply(service: &impl UnaryService, request: Request<Incoming>) -> Result<Reply, Status> {
-    check_encoding(request.headers())?;
+async fn reply<S: UnaryService>(service: &S, request: Request<Incoming>) -> Result<Reply, Status> {
     let (head, body) = request.into_parts();
-    let message = read(body).await?;
-    let method = head.uri.path().rsplit('/').next().unwrap_or_default();
-    service.call(method, message).await
+    let method = method_of(head.uri.path());
+    // Before anything is read: a client of a newer API, whose method may be a stream, is told at once.
+    if !S::METHODS.contains(&method) {
+        return Err(unknown_method(method));
+    }
+    check_encoding(&head.headers)?;
+    service.call(method, read(body).await?).await
+}
+
+/// Returns the method in a gRPC path, `/SERVICE/METHOD`.
+fn method_of(path: &str) -> &str {
+    path.splitn(3, '/').nth(2).unwrap_or_default()
 }
 
 /// Refuses compressed messages, as clients are told that they are not supported.
@@ -105,8 +116,7 @@ async fn read(mut body: Incoming) -> Result<Message, Status> {
     // Nearly every message is in one frame, and is not copied.
     let (mut first, mut all) = (Bytes::new(), Vec::new());
     while let Some(frame) = body.frame().await {
-        // A client that cancels a call, or that is gone.
-        let frame = frame.map_err(|error| Status::cancelled(error.to_string()))?;
+        let frame = frame.map_err(|error| cancelled(Status::from_error(error.into())))?;
         let Some(data) = frame.into_data().ok().filter(|data| !data.is_empty()) else { continue };
         if first.is_empty() {
             first = data;
@@ -127,6 +137,11 @@ async fn read(mut body: Incoming) -> Result<Message, Status> {
         Some(expected) if expected == bytes.len() => Ok(Message(bytes.slice(PREFIX..))),
         _ => Err(Status::internal("Unexpected EOF decoding stream.")),
     }
+}
+
+/// What is not known of a broken request is that its client is gone.
+fn cancelled(status: Status) -> Status {
+    if status.code() == Code::Unknown { Status::cancelled(status.message()) } else { status }
 }
 
 /// Returns the size of a message and its prefix, once the prefix is there.

@@ -18,6 +18,7 @@ macro_rules! adapter {
 
         impl<P: DraPlugin> UnaryService for $name<P> {
             const NAME: &'static str = $version::dra_plugin_server::SERVICE_NAME;
+            const METHODS: &'static [&'static str] = &["NodePrepareResources", "NodeUnprepareResources"];
 
             async fn call(&self, method: &str, message: Message) -> Result<Reply, Status> {
                 match method {

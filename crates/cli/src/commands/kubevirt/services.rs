@@ -1,7 +1,6 @@
 //! `drakkar kubevirt webhook` and `drakkar kubevirt hook`: the services, which run until a signal stops them.
 
 use std::future::Future;
-use std::io::IsTerminal as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +10,10 @@ use drakkar_kubevirt::hook::{Hook, HookServer, sidecar_socket};
 use drakkar_kubevirt::placement::HostTopology;
 use drakkar_kubevirt::resolve::Resolver;
 use drakkar_kubevirt::webhook::{Options, Policy, Webhook, follow_files};
+use drakkar_plugin::logging::LogFlags;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::{ParseError, Targets};
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::cluster::ClusterConfig;
 use crate::args::kubevirt::{ClusterOptions, HookOptions, WebhookOptions};
@@ -109,12 +105,7 @@ fn until_stopped<F>(serve: impl FnOnce(CancellationToken) -> F) -> Result<(), Fa
 where
     F: Future<Output = Result<(), BoxError>>,
 {
-    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(has_colour());
-    let (filter, ignored) = log_filter(std::env::var("RUST_LOG").ok().as_deref());
-    log.with_max_level(LevelFilter::TRACE).finish().with(filter).init();
-    if let Some(error) = ignored {
-        tracing::warn!(%error, "RUST_LOG is not valid and ignored");
-    }
+    LogFlags::default().init();
     // One thread is enough: the work is a fraction of a millisecond, and file work has threads of its own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(async {
@@ -137,19 +128,4 @@ where
     });
     runtime.shutdown_timeout(FILE_WORK_GRACE);
     served
-}
-
-/// Whether the log has colours: on a terminal, unless the user wants none.
-fn has_colour() -> bool {
-    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-}
-
-/// Returns the filter of the log, `RUST_LOG` or else `info`, and what is wrong with the former.
-fn log_filter(rust_log: Option<&str>) -> (Targets, Option<ParseError>) {
-    let default = Targets::new().with_default(LevelFilter::INFO);
-    match rust_log.filter(|directives| !directives.is_empty()).map(str::parse) {
-        Some(Ok(filter)) => (filter, None),
-        Some(Err(error)) => (default, Some(error)),
-        None => (default, None),
-    }
 }

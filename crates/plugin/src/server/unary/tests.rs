@@ -1,4 +1,4 @@
-//! Unary calls answer as tonic does, whatever a client sends.
+//! Unary calls answer as tonic does, whatever a client sends, except for a second message.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,6 +10,7 @@ use drakkar_kubelet_api::dra_v1::{
     Claim, NodePrepareResourceResponse, NodePrepareResourcesRequest, NodePrepareResourcesResponse,
     NodeUnprepareResourcesRequest, NodeUnprepareResourcesResponse,
 };
+use futures::stream::{BoxStream, StreamExt as _};
 use http_body_util::StreamBody;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -33,6 +34,7 @@ impl Echo {
 
 impl UnaryService for Echo {
     const NAME: &'static str = dra_plugin_server::SERVICE_NAME;
+    const METHODS: &'static [&'static str] = &["NodePrepareResources"];
 
     async fn call(&self, method: &str, message: Message) -> Result<Reply, Status> {
         match method {
@@ -60,7 +62,10 @@ impl DraPlugin for Echo {
 }
 
 type Frames = Vec<Vec<u8>>;
-type Sender = SendRequest<StreamBody<futures::stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, Status>>>>>;
+type Sender = SendRequest<StreamBody<BoxStream<'static, Result<Frame<Bytes>, Status>>>>;
+
+/// The prefix of a method whose client does not say that it has sent everything.
+const ENDLESS: &str = "Watch";
 
 /// A server, and a connection to it.
 struct Peer {
@@ -90,7 +95,13 @@ impl Peer {
             request = request.header(ENCODING, encoding);
         }
         let frames: Vec<_> = frames.iter().map(|frame| Ok(Frame::data(frame.clone().into()))).collect();
-        let request = request.body(StreamBody::new(futures::stream::iter(frames))).unwrap();
+        let frames = futures::stream::iter(frames);
+        let request = request.body(StreamBody::new(if method.starts_with(ENDLESS) {
+            frames.chain(futures::stream::pending()).boxed()
+        } else {
+            frames.boxed()
+        }));
+        let request = request.unwrap();
         let (head, body) = self.sender.send_request(request).await.unwrap().into_parts();
         assert_eq!(head.status, 200);
         assert_eq!(head.headers[header::CONTENT_TYPE], "application/grpc");
@@ -145,6 +156,27 @@ async fn calls_are_answered_as_by_tonic() {
     }
 }
 
+/// Also before a message has been read, or when none ever comes.
+#[tokio::test]
+async fn a_method_that_does_not_exist_is_refused_at_once() {
+    let mut ours = Peer::of(Routes::default().with_unary(Arc::new(Echo))).await;
+    let mut tonics = Peer::of(Routes::default().with(DraPluginServer::new(Echo))).await;
+    let message = request("gpus");
+    let one = framed(0, message.len(), &message);
+    for method in
+        ["Watch", "WatchResources", "Foo/NodePrepareResources", "/NodePrepareResources", "NodePrepareResources/"]
+    {
+        for frames in [vec![], vec![one.clone()], vec![one.clone(), one.clone()], vec![framed(0, MAX_MESSAGE + 1, b"")]]
+        {
+            let (status, text, _) = ours.call(method, None, &frames).await;
+            assert_eq!((status.as_str(), text.as_str()), ("12", format!("unknown%20method%20{method}").as_str()));
+            assert_eq!(tonics.call(method, None, &frames).await.0, status, "{method}");
+        }
+    }
+    let (status, _, answer) = ours.call("NodePrepareResources", None, &[one]).await;
+    assert_eq!((status.as_str(), answer.is_empty()), ("0", false));
+}
+
 #[tokio::test]
 async fn an_answer_has_what_the_service_said() {
     let mut ours = Peer::of(Routes::default().with_unary(Arc::new(Echo))).await;
@@ -154,8 +186,6 @@ async fn an_answer_has_what_the_service_said() {
     let decoded = NodePrepareResourcesResponse::decode(&answer[PREFIX..]).unwrap();
     let expected = NodePrepareResourceResponse { devices: Vec::new(), error: "gpus".into() };
     assert_eq!(decoded.claims, HashMap::from([("u-1".to_owned(), expected)]));
-    let (status, text, _) = ours.call("NodeWatchResources", None, &[framed(0, message.len(), &message)]).await;
-    assert_eq!((status.as_str(), text.as_str()), ("12", "unknown%20method%20NodeWatchResources"));
 }
 
 /// tonic ignores what follows the first message. A client that sends two has another method in mind.
