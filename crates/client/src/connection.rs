@@ -10,22 +10,25 @@
 mod credentials;
 pub(crate) mod kept;
 mod kubeconfig;
+mod proxy;
 mod reloaded;
 mod resolver;
+mod service_account;
 mod tls;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hyper_util::client::legacy::connect::HttpConnector;
-use kube::config::InClusterError;
+use rustls::sign::CertifiedKey;
 
 use self::credentials::Credentials;
 pub use self::credentials::CredentialsError;
 use self::kept::KeptConnections;
 pub use self::kubeconfig::KubeconfigError;
 use self::resolver::NamingResolver;
+pub use self::service_account::ServiceAccountError;
 pub use self::tls::TlsError;
 use crate::{DraClient, Server};
 
@@ -52,7 +55,7 @@ pub enum ConnectError {
         #[source]
         kubeconfig: Box<ConnectError>,
         /// Why there is no service account.
-        service_account: Box<InClusterError>,
+        service_account: ServiceAccountError,
     },
     /// A kubeconfig cannot be used.
     #[error("kubeconfig {}: {source}", .path.display())]
@@ -64,8 +67,8 @@ pub enum ConnectError {
     },
     /// The configuration has a proxy, which this client does not support.
     #[error(
-        "the proxy {0:?} of the configuration or of HTTPS_PROXY is not supported; a driver that needs it makes a client itself: \
-         PluginBuilder::client"
+        "the proxy {0:?} of the configuration or of HTTPS_PROXY is not supported; name the server in NO_PROXY if it can be reached \
+         without, or let the driver make a client itself: PluginBuilder::client"
     )]
     Proxy(String),
     /// There are no credentials.
@@ -83,8 +86,8 @@ impl DraClient {
     /// Nothing is sent yet, so a server that cannot be reached is no error here.
     pub async fn connect(kubeconfig: Option<&Path>) -> Result<Self, ConnectError> {
         let config = match kubeconfig {
-            Some(list) => load(list.to_owned()).await?,
-            None => infer().await?,
+            Some(list) => load(list.to_owned())?,
+            None => infer()?,
         };
         let server = Server::from(&config.cluster_url);
         let kept = with_config(config).await?;
@@ -93,20 +96,18 @@ impl DraClient {
 }
 
 /// Returns the configuration of the environment: the user's kubeconfig, or else the pod's service account.
-async fn infer() -> Result<kube::Config, ConnectError> {
-    let mut config = match load(kubeconfig::default_list()).await {
+fn infer() -> Result<kube::Config, ConnectError> {
+    let mut config = match load(kubeconfig::default_list()) {
         Ok(config) => config,
-        Err(error) => kube::Config::incluster().map_err(|service_account| ConnectError::NoConfig {
-            kubeconfig: Box::new(error),
-            service_account: Box::new(service_account),
-        })?,
+        Err(error) => service_account::config()
+            .map_err(|service_account| ConnectError::NoConfig { kubeconfig: Box::new(error), service_account })?,
     };
     config.apply_debug_overrides();
     Ok(config)
 }
 
-async fn load(list: PathBuf) -> Result<kube::Config, ConnectError> {
-    kubeconfig::load(&list).await.map_err(|source| ConnectError::Kubeconfig { path: list, source })
+fn load(list: PathBuf) -> Result<kube::Config, ConnectError> {
+    kubeconfig::load(&list).map_err(|source| ConnectError::Kubeconfig { path: list, source })
 }
 
 async fn with_config(config: kube::Config) -> Result<KeptConnections, ConnectError> {
@@ -123,8 +124,18 @@ async fn with_config(config: kube::Config) -> Result<KeptConnections, ConnectErr
     tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
     tcp.set_nodelay(true);
     let credentials = Credentials::new(&config).await.map_err(ConnectError::Credentials)?;
-    let connector = tls::connector(&config, &credentials, tcp).map_err(ConnectError::Tls)?;
-    Ok(KeptConnections::new(config.cluster_url, credentials, connector))
+    let identity = tls::identity(&config, &credentials).map_err(ConnectError::Tls)?;
+    let connector = tls::connector(&config, identity.clone(), tcp).map_err(ConnectError::Tls)?;
+    Ok(KeptConnections::new(config.cluster_url, credentials, identity, connector))
+}
+
+/// Whether two client certificates are the same one, or both are none.
+fn is_same(one: Option<&Arc<CertifiedKey>>, other: Option<&Arc<CertifiedKey>>) -> bool {
+    match (one, other) {
+        (None, None) => true,
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        _ => false,
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -155,7 +166,7 @@ mod tests {
             (context, "the context's cluster \"c\" is not among its clusters"),
             (&format!("{context}clusters: [{{name: c, cluster: {{}}}}]"), "the context's cluster has no server"),
             (
-                &format!("{context}clusters: [{{name: c, cluster: {{server: 'htps:/x'}}}}]"),
+                &format!("{context}clusters: [{{name: c, cluster: {{server: 'https://a b'}}}}]"),
                 "the cluster's server is not a URL: ",
             ),
         ] {
@@ -175,15 +186,13 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_missing_is_said_with_what_to_do() {
-        let kubeconfig = load("/nonexistent/config".into()).await.unwrap_err();
-        let service_account = InClusterError::ReadEnvironmentVariable(std::env::VarError::NotPresent);
-        let error =
-            ConnectError::NoConfig { kubeconfig: Box::new(kubeconfig), service_account: Box::new(service_account) };
+        let kubeconfig = Box::new(load("/nonexistent/config".into()).unwrap_err());
+        let service_account = ServiceAccountError::NoServer { variable: "KUBERNETES_SERVICE_HOST" };
+        let error = ConnectError::NoConfig { kubeconfig, service_account };
         assert_eq!(
             error.to_string(),
-            "kubeconfig /nonexistent/config: No such file or directory (os error 2); service account: failed to read an \
-             incluster environment variable: environment variable not found; in a pod a service account is needed, elsewhere a \
-             kubeconfig: --kubeconfig or KUBECONFIG"
+            "kubeconfig /nonexistent/config: No such file or directory (os error 2); service account: KUBERNETES_SERVICE_HOST is \
+             not set; in a pod a service account is needed, elsewhere a kubeconfig: --kubeconfig or KUBECONFIG"
         );
         let mut config = kube::Config::new("https://localhost".parse().unwrap());
         config.proxy_url = Some("http://user:secret@proxy.test:3128".parse().unwrap());

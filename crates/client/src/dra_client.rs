@@ -228,6 +228,14 @@ impl DraClient {
         self.answer(&head, body.into())
     }
 
+    /// As [`Self::exchange`], but never over a connection that was used before, which may be dead without an error.
+    pub async fn exchange_anew(&self, request: Request<Body>, max_bytes: usize) -> Result<Answer, ApiError> {
+        let Transport::Kept(kept) = &self.transport else { return self.exchange(request, max_bytes).await };
+        let exchanged = kept.exchange_anew(request, max_bytes).await;
+        let (head, body) = exchanged.map_err(|error| ApiError::send(&self.server, error))?;
+        self.answer(&head, body.into())
+    }
+
     /// Reads the body of an answer, up to `max_bytes`, with the same errors as [`Self::exchange`].
     pub async fn collect(&self, response: Response<AnswerBody>, max_bytes: usize) -> Result<Answer, ApiError> {
         let (head, body) = response.into_parts();

@@ -18,7 +18,7 @@ mod version;
 
 pub use backoff::{Backoff, Retry};
 pub use claim_ref::ClaimRef;
-pub use connection::{ConnectError, CredentialsError, KubeconfigError, TlsError};
+pub use connection::{ConnectError, CredentialsError, KubeconfigError, ServiceAccountError, TlsError};
 pub use dra_client::{Answer, AnswerBody, DraClient, escape};
 pub use error::{ApiError, is_transient};
 pub use node_environment::NodeEnvironment;

@@ -14,6 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use kube::config::{AuthInfo, AuthProviderConfig};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use rustls::sign::CertifiedKey;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use self::exec::Plugin;
@@ -81,6 +82,14 @@ pub(crate) struct Credentials {
     token: Token,
 }
 
+/// What a request was sent with.
+#[derive(Debug, Clone)]
+pub(super) struct Used {
+    pub(super) authorization: Option<HeaderValue>,
+    /// The client certificate of its connection.
+    pub(super) identity: Option<Arc<CertifiedKey>>,
+}
+
 /// Where the token comes from.
 #[derive(Debug)]
 enum Token {
@@ -100,10 +109,14 @@ impl Credentials {
             fixed.insert(AUTHORIZATION, header);
             return Ok(Self { fixed, token: Token::Fixed });
         }
+        let fixed_token = fixed_token(user)?;
         let token = match (&user.token_file, &user.exec) {
-            (Some(path), _) if !path.is_empty() => Token::File(Reloaded::new(path.into(), read_token)?),
-            (_, Some(exec)) => Token::Exec(Box::new(Plugin::run_first(exec.clone()).await?)),
-            _ => Token::Fixed,
+            (Some(path), _) if !path.is_empty() => Token::File(token_file(path.into(), fixed_token)?),
+            (_, Some(exec)) if fixed_token.is_none() => Token::Exec(Box::new(Plugin::run_first(exec.clone()).await?)),
+            _ => {
+                fixed.extend(fixed_token.map(|header| (AUTHORIZATION, header)));
+                Token::Fixed
+            }
         };
         Ok(Self { fixed, token })
     }
@@ -123,9 +136,11 @@ impl Credentials {
     }
 
     /// Gets other credentials for the next requests if there may be some: the server has refused these.
-    pub(super) fn refuse(&self) {
-        if let Token::Exec(plugin) = &self.token {
-            plugin.refuse();
+    pub(super) fn refuse(&self, used: Used) {
+        match &self.token {
+            Token::Fixed => {}
+            Token::File(file) => file.expire(),
+            Token::Exec(plugin) => plugin.refuse(used),
         }
     }
 
@@ -138,7 +153,7 @@ impl Credentials {
     }
 }
 
-/// Returns the header of credentials that the kubeconfig itself has.
+/// Returns the header of other credentials that the kubeconfig itself has.
 fn fixed_authorization(user: &AuthInfo) -> Result<Option<HeaderValue>, CredentialsError> {
     if let Some(provider) = &user.auth_provider {
         return bearer("id-token", id_token(provider)?).map(Some);
@@ -147,8 +162,24 @@ fn fixed_authorization(user: &AuthInfo) -> Result<Option<HeaderValue>, Credentia
         let encoded = STANDARD.encode(format!("{name}:{}", password.expose_secret()));
         return sensitive("password", &format!("Basic {encoded}")).map(Some);
     }
+    Ok(None)
+}
+
+/// Returns the header of the token that the kubeconfig itself has.
+fn fixed_token(user: &AuthInfo) -> Result<Option<HeaderValue>, CredentialsError> {
     let token = user.token.as_ref().map(SecretString::expose_secret).filter(|token| !token.is_empty());
     token.map(|token| bearer("token", token)).transpose()
+}
+
+/// Reads the token of a file, as `kubectl` does: until it can be read first, `otherwise` is used.
+fn token_file(
+    path: PathBuf,
+    otherwise: Option<HeaderValue>,
+) -> Result<Reloaded<HeaderValue, CredentialsError>, CredentialsError> {
+    Reloaded::new(move |last| {
+        let otherwise = || otherwise.clone().filter(|_| last.is_none());
+        read_token(&path).or_else(|error| otherwise().ok_or(error))
+    })
 }
 
 /// Returns the token of an `auth-provider`, which `kubectl` has replaced by exec plugins.

@@ -27,13 +27,15 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::rt::{Read, Write};
 use kube::client::Body;
+use rustls::sign::CertifiedKey;
 use smallvec::SmallVec;
 use tokio::task::AbortHandle;
 use tower::util::{BoxCloneSyncService, ServiceExt as _};
 use tower::{BoxError, Service};
 
-use super::credentials::Credentials;
-use super::lock;
+use super::credentials::{Credentials, Used};
+use super::tls::Identity;
+use super::{is_same, lock};
 
 /// The number of connections that are kept.
 const MAX_IDLE: usize = 64;
@@ -57,6 +59,8 @@ pub(crate) struct KeptConnections {
     /// The path of the server's URL, before the path of each request.
     base_path: String,
     credentials: Credentials,
+    /// The client certificate of new connections.
+    identity: Option<Arc<Identity>>,
     /// The headers of the server and of the credentials.
     headers: Mutex<Option<(HeaderMap, Instant)>>,
     pool: Arc<Mutex<Pool>>,
@@ -79,13 +83,13 @@ struct Idle {
 struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
     driver: Driver,
+    /// The client certificate that it was made with.
+    identity: Option<Arc<CertifiedKey>>,
 }
 
-/// The end of a connection that reads and writes.
-struct Driver {
-    connection: http1::Connection<Stream, Full<Bytes>>,
-    is_closed: bool,
-}
+/// The end of a connection that reads and writes. Dropped when it is over: only then does `hyper` answer a request that was
+/// not sent any more.
+struct Driver(Option<http1::Connection<Stream, Full<Bytes>>>);
 
 /// A request that can be sent more than once.
 struct Outgoing {
@@ -105,7 +109,12 @@ pub(crate) struct Streamed {
 
 impl KeptConnections {
     /// Creates a client for the server of a URL, whose connections are made by `connector`.
-    pub(super) fn new<C, S>(server: Uri, credentials: Credentials, connector: C) -> Self
+    pub(super) fn new<C, S>(
+        server: Uri,
+        credentials: Credentials,
+        identity: Option<Arc<Identity>>,
+        connector: C,
+    ) -> Self
     where
         C: Service<Uri, Response = S, Error = BoxError> + Clone + Send + Sync + 'static,
         C::Future: Send,
@@ -121,6 +130,7 @@ impl KeptConnections {
             base_path: server.path().trim_end_matches('/').to_owned(),
             server,
             credentials,
+            identity,
             headers: Mutex::default(),
             pool: Arc::default(),
         }
@@ -129,19 +139,31 @@ impl KeptConnections {
     /// Sends a request and reads the answer, up to `max_bytes`.
     pub(crate) async fn exchange(&self, request: Request<Body>, max_bytes: usize) -> Result<(Parts, Bytes), BoxError> {
         let mut outgoing = self.outgoing(request).await?;
+        // First, because it may renew the client certificate of the connection, and may take long.
+        let mut request = self.authenticated(&mut outgoing).await?;
         if let Some(kept) = self.take_idle() {
-            let request = self.authenticated(&mut outgoing).await?;
             match self.exchange_on(kept, request, max_bytes).await {
                 // Closed by the server at the same moment.
                 Err(error) if outgoing.method == Method::GET && is_without_answer(&error) => {}
                 Err(error) if is_unsent(&error) => {}
-                answer => return answer.inspect(|(head, _)| self.check(head)),
+                answer => return answer,
             }
+            request = self.authenticated(&mut outgoing).await?;
         }
-        // First, because it may renew the client certificate of the connection.
+        let connection = self.connect().await?;
+        self.exchange_on(connection, request, max_bytes).await
+    }
+
+    /// As [`Self::exchange`], over a new connection: the others may be those of a server that is gone.
+    pub(crate) async fn exchange_anew(
+        &self,
+        request: Request<Body>,
+        max_bytes: usize,
+    ) -> Result<(Parts, Bytes), BoxError> {
+        let mut outgoing = self.outgoing(request).await?;
         let request = self.authenticated(&mut outgoing).await?;
         let connection = self.connect().await?;
-        self.exchange_on(connection, request, max_bytes).await.inspect(|(head, _)| self.check(head))
+        self.exchange_on(connection, request, max_bytes).await
     }
 
     /// Sends a request over a connection of its own, and returns when the head of the answer has arrived.
@@ -149,8 +171,7 @@ impl KeptConnections {
         let mut outgoing = self.outgoing(request).await?;
         let request = self.authenticated(&mut outgoing).await?;
         let mut connection = self.connect().await?;
-        let (head, body) = connection.send(request).await?.into_parts();
-        self.check(&head);
+        let (head, body) = self.send_on(&mut connection, request).await?.into_parts();
         Ok(Response::from_parts(head, Streamed { body, connection }))
     }
 
@@ -185,24 +206,13 @@ impl KeptConnections {
         Ok(request)
     }
 
-    /// Forgets credentials that the server has refused, and the connections that were made with them.
-    fn check(&self, head: &Parts) {
-        if head.status == StatusCode::UNAUTHORIZED {
-            self.credentials.refuse();
-            *lock(&self.headers) = None;
-            if self.credentials.identity().is_some() {
-                lock(&self.pool).idle.clear();
-            }
-        }
-    }
-
     async fn exchange_on(
         &self,
         mut connection: Box<Connection>,
         request: Request<Full<Bytes>>,
         max_bytes: usize,
     ) -> Result<(Parts, Bytes), BoxError> {
-        let (head, body) = connection.send(request).await?.into_parts();
+        let (head, body) = self.send_on(&mut connection, request).await?.into_parts();
         let body = connection.read(body, max_bytes).await?;
         if connection.poll_is_usable() {
             self.keep(connection);
@@ -210,10 +220,33 @@ impl KeptConnections {
         Ok((head, body))
     }
 
+    /// Sends a request, and returns when the head of the answer has arrived. Forgets credentials that the server has refused.
+    async fn send_on(
+        &self,
+        connection: &mut Connection,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, BoxError> {
+        let authorization = request.headers().get(header::AUTHORIZATION).cloned();
+        let answer = connection.send(request).await?;
+        if answer.status() == StatusCode::UNAUTHORIZED {
+            self.credentials.refuse(Used { authorization, identity: connection.identity.clone() });
+            if let Some(identity) = &self.identity {
+                identity.refuse();
+            }
+            *lock(&self.headers) = None;
+        }
+        Ok(answer)
+    }
+
     async fn connect(&self) -> Result<Box<Connection>, BoxError> {
+        let identity = self.current_identity();
         let stream = self.connect.clone().oneshot(self.server.clone()).await?;
         let (sender, connection) = http1::handshake(stream).await?;
-        Ok(Box::new(Connection { sender, driver: Driver { connection, is_closed: false } }))
+        Ok(Box::new(Connection { sender, driver: Driver(Some(connection)), identity }))
+    }
+
+    fn current_identity(&self) -> Option<Arc<CertifiedKey>> {
+        self.identity.as_ref().map(|identity| identity.current())
     }
 
     /// Adds the headers of the server and of the client's credentials.
@@ -236,11 +269,12 @@ impl KeptConnections {
         Ok(())
     }
 
-    /// Returns the connection that was used last, if it is still open.
+    /// Returns the connection that was used last, if it is still open. Drops those that were made with another certificate.
     fn take_idle(&self) -> Option<Box<Connection>> {
+        let identity = self.current_identity();
         loop {
             let mut connection = lock(&self.pool).idle.pop()?.connection;
-            if connection.poll_is_usable() {
+            if is_same(connection.identity.as_ref(), identity.as_ref()) && connection.poll_is_usable() {
                 return Some(connection);
             }
         }
@@ -282,7 +316,7 @@ async fn close_unused(pool: Weak<Mutex<Pool>>) {
 impl Connection {
     /// Sends a request, and returns when the head of the answer has arrived.
     async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, BoxError> {
-        let Self { sender, driver } = self;
+        let Self { sender, driver, .. } = self;
         Ok(driver.drive(sender.send_request(request)).await?)
     }
 
@@ -295,7 +329,7 @@ impl Connection {
     fn poll_is_usable(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         self.driver.poll(&mut context);
-        !self.driver.is_closed && self.sender.is_ready()
+        self.driver.0.is_some() && self.sender.is_ready()
     }
 }
 
@@ -303,7 +337,9 @@ impl Driver {
     /// Reads and writes what is possible.
     fn poll(&mut self, context: &mut Context<'_>) {
         // An error of the connection is also that of the request.
-        self.is_closed = self.is_closed || Pin::new(&mut self.connection).poll(context).is_ready();
+        if self.0.as_mut().is_some_and(|connection| Pin::new(connection).poll(context).is_ready()) {
+            self.0 = None;
+        }
     }
 
     /// Waits for something that needs the connection to make progress.
@@ -358,6 +394,9 @@ fn is_unsent(error: &BoxError) -> bool {
 }
 
 fn is_reset(error: &hyper::Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof};
+
     let kind = crate::send_error::io_cause(error).map(std::io::Error::kind);
-    matches!(kind, Some(std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe))
+    // The end of a TLS connection that the other side has not announced is an unexpected one.
+    matches!(kind, Some(ConnectionReset | BrokenPipe | UnexpectedEof | ConnectionAborted | TimedOut))
 }

@@ -12,14 +12,25 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::Uri;
+use http::uri::InvalidUri;
+use kube::config::{AuthInfo, Cluster, Kubeconfig};
+use percent_encoding::percent_decode_str;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
-/// The booleans of a kubeconfig, below its lists.
-const BOOLEANS: [(&str, &str); 3] = [
+use super::proxy;
+
+/// The booleans of a kubeconfig: the list that has them, if any, and where they are in it.
+const BOOLEANS: [(&str, &str); 4] = [
     ("clusters", "/cluster/insecure-skip-tls-verify"),
     ("clusters", "/cluster/disable-compression"),
     ("users", "/user/exec/provideClusterInfo"),
+    ("", "/preferences/colors"),
 ];
 
 /// Why a kubeconfig cannot be used.
@@ -43,9 +54,36 @@ pub enum KubeconfigError {
     /// A file is not YAML, or not that of a kubeconfig.
     #[error("is not YAML of a kubeconfig: {0}")]
     Parse(String),
-    /// The files do not describe a server.
-    #[error("{}", explain(.0))]
+    /// The files do not fit together, or a file that they name cannot be used.
+    #[error("{0}")]
     Content(#[source] Box<kube::config::KubeconfigError>),
+    /// No context is chosen.
+    #[error("has no current-context; `kubectl config use-context` sets it")]
+    NoCurrentContext,
+    /// The chosen context does not exist.
+    #[error("its current-context {0:?} is not among its contexts")]
+    NoContext(String),
+    /// The context's cluster does not exist.
+    #[error("the context's cluster {0:?} is not among its clusters")]
+    NoCluster(String),
+    /// The cluster has no server.
+    #[error("the context's cluster has no server")]
+    NoServer,
+    /// The cluster's server is not a URL.
+    #[error("the cluster's server is not a URL: {0}")]
+    Server(#[source] InvalidUri),
+    /// The cluster's proxy is not a URL.
+    #[error("the cluster's proxy-url, or HTTPS_PROXY, is not a URL: {0}")]
+    Proxy(#[source] InvalidUri),
+    /// The certificates of the cluster's authority cannot be used.
+    #[error("certificate-authority-data: {0}")]
+    Authority(&'static str),
+}
+
+impl KubeconfigError {
+    fn is_missing(&self) -> bool {
+        matches!(self, Self::Read(error) if error.kind() == io::ErrorKind::NotFound)
+    }
 }
 
 impl From<kube::config::KubeconfigError> for KubeconfigError {
@@ -62,25 +100,100 @@ pub(super) fn default_list() -> PathBuf {
 }
 
 /// Reads the configuration of the current context from a list of files.
-pub(super) async fn load(list: &Path) -> Result<kube::Config, KubeconfigError> {
-    Ok(kube::Config::from_custom_kubeconfig(read(list)?, &KubeConfigOptions::default()).await?)
+pub(super) fn load(list: &Path) -> Result<kube::Config, KubeconfigError> {
+    let kubeconfig = read(list)?;
+    let name = kubeconfig.current_context.ok_or(KubeconfigError::NoCurrentContext)?;
+    let context = kubeconfig.contexts.into_iter().find(|named| named.name == name).and_then(|named| named.context);
+    let context = context.ok_or(KubeconfigError::NoContext(name))?;
+    let named = kubeconfig.clusters.into_iter().find(|named| named.name == context.cluster);
+    let cluster = named.and_then(|named| named.cluster).ok_or(KubeconfigError::NoCluster(context.cluster))?;
+    // As for `kubectl`, a user who does not exist has no credentials.
+    let named = kubeconfig.auth_infos.into_iter().find(|named| Some(&named.name) == context.user.as_ref());
+    config(&cluster, named.and_then(|named| named.auth_info).unwrap_or_default())
 }
 
-/// Reads a list of files, as `kubectl` does: the first that sets a value wins.
+fn config(cluster: &Cluster, mut user: AuthInfo) -> Result<kube::Config, KubeconfigError> {
+    if let Some(exec) = user.exec.as_mut().filter(|exec| exec.provide_cluster_info) {
+        exec.cluster = Some(cluster.try_into()?);
+    }
+    let server = url(cluster, &mut user)?;
+    let proxy = cluster.proxy_url.clone().or_else(|| proxy::of_environment(&server));
+    let mut config = kube::Config::new(server);
+    config.proxy_url = proxy.as_deref().map(str::parse).transpose().map_err(KubeconfigError::Proxy)?;
+    config.accept_invalid_certs = cluster.insecure_skip_tls_verify == Some(true);
+    config.tls_server_name = cluster.tls_server_name.clone();
+    config.root_cert = cluster.certificate_authority_data.as_deref().map(authorities).transpose()?;
+    // The data wins over the file.
+    let file = cluster.certificate_authority.as_ref().filter(|_| config.root_cert.is_none());
+    config.root_cert_file = file.map(PathBuf::from);
+    config.auth_info = user;
+    Ok(config)
+}
+
+/// Returns the URL of a cluster. Without a scheme it is one of HTTPS if there is anything about TLS; a name and a password in it
+/// are those of the user, unless the user has credentials.
+fn url(cluster: &Cluster, user: &mut AuthInfo) -> Result<Uri, KubeconfigError> {
+    let server = cluster.server.as_deref().ok_or(KubeconfigError::NoServer)?;
+    let has_tls = cluster.certificate_authority.is_some()
+        || cluster.certificate_authority_data.is_some()
+        || cluster.insecure_skip_tls_verify == Some(true)
+        || user.client_certificate.is_some()
+        || user.client_certificate_data.is_some();
+    let (scheme, rest) = server.split_once("://").unwrap_or((if has_tls { "https" } else { "http" }, server));
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let (account, host) = authority.rsplit_once('@').map_or((None, authority), |(account, host)| (Some(account), host));
+    if let Some(account) = account {
+        let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let (name, password) = account.split_once(':').unwrap_or((account, ""));
+        let is_anonymous = user.username.is_none()
+            && user.token.is_none()
+            && user.token_file.is_none()
+            && user.exec.is_none()
+            && user.auth_provider.is_none();
+        if is_anonymous {
+            user.username = Some(decode(name));
+            user.password = Some(decode(password).into());
+        }
+    }
+    format!("{scheme}://{host}{path}").parse().map_err(KubeconfigError::Server)
+}
+
+/// Decodes the certificates of an authority.
+fn authorities(data: &str) -> Result<Vec<Vec<u8>>, KubeconfigError> {
+    let pem = STANDARD.decode(data).ok().ok_or(KubeconfigError::Authority("is not base64"))?;
+    let certificates = CertificateDer::pem_slice_iter(&pem).map(|certificate| certificate.map(|it| it.to_vec()));
+    let certificates: Result<Vec<_>, _> = certificates.collect();
+    certificates.ok().ok_or(KubeconfigError::Authority("is not PEM"))
+}
+
+/// Reads a list of files, as `kubectl` does: the first that sets a value wins, and those that do not exist are left out if there
+/// are others.
 fn read(list: &Path) -> Result<Kubeconfig, KubeconfigError> {
     let mut merged: Option<Kubeconfig> = None;
+    let mut missing = None;
     for path in files(list.as_os_str()) {
-        let documents = read_file(&path).map_err(|error| match path == list {
-            true => error,
-            false => KubeconfigError::InList { path: path.clone(), source: Box::new(error) },
-        })?;
+        let documents = match read_file(&path) {
+            Ok(documents) => documents,
+            Err(error) => {
+                let is_missing = error.is_missing();
+                let error = match path == list {
+                    true => error,
+                    false => KubeconfigError::InList { path, source: Box::new(error) },
+                };
+                if !is_missing {
+                    return Err(error);
+                }
+                missing = missing.or(Some(error));
+                continue;
+            }
+        };
         let mut merged_before = merged.take().unwrap_or_default();
         for document in documents {
             merged_before = merged_before.merge(document)?;
         }
         merged = Some(merged_before);
     }
-    merged.ok_or(KubeconfigError::NoPath)
+    merged.ok_or_else(|| missing.unwrap_or(KubeconfigError::NoPath))
 }
 
 fn files(list: &OsStr) -> impl Iterator<Item = PathBuf> {
@@ -93,6 +206,7 @@ fn read_file(path: &Path) -> Result<Vec<Kubeconfig>, KubeconfigError> {
     let mut documents = yaml(&text).map_err(KubeconfigError::Parse)?;
     documents.iter_mut().for_each(read_booleans);
     let mut configs = documents.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    configs.iter_mut().for_each(normalize);
     if let Some(directory) = path.parent() {
         configs.iter_mut().for_each(|config| resolve_paths(config, directory));
     }
@@ -130,15 +244,18 @@ pub(super) fn yaml(text: &str) -> Result<Vec<Value>, String> {
 
 /// Reads the other words of YAML 1.1 for booleans, only where a boolean is expected: `no` and `on` are also names.
 fn read_booleans(document: &mut Value) {
+    let read = |value: &mut Value| match value.as_str().map(str::to_ascii_lowercase).as_deref() {
+        Some("y" | "yes" | "on" | "true") => *value = true.into(),
+        Some("n" | "no" | "off" | "false") => *value = false.into(),
+        _ => {}
+    };
     for (list, field) in BOOLEANS {
-        let elements = document.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
-        for value in elements.filter_map(|element| element.pointer_mut(field)) {
-            match value.as_str() {
-                Some("yes" | "Yes" | "YES" | "on" | "On" | "ON") => *value = true.into(),
-                Some("no" | "No" | "NO" | "off" | "Off" | "OFF") => *value = false.into(),
-                _ => {}
-            }
+        if list.is_empty() {
+            document.pointer_mut(field).into_iter().for_each(read);
+            continue;
         }
+        let elements = document.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+        elements.filter_map(|element| element.pointer_mut(field)).for_each(read);
     }
 }
 
@@ -205,11 +322,38 @@ fn find_culprit<'a>(node: &'a Value, whole: &dyn Fn(Value) -> Value, message: &s
     (String::new(), node)
 }
 
+/// Drops texts that are empty, which mean the same as none, and line ends in data, which decoders of base64 ignore.
+fn normalize(config: &mut Kubeconfig) {
+    let normalize = |text: &mut Option<String>| *text = text.take().filter(|text| !text.is_empty());
+    let normalize_data = |data: &mut Option<String>| {
+        data.iter_mut().for_each(|data| data.retain(|character| !matches!(character, '\r' | '\n')));
+        normalize(data);
+    };
+    normalize(&mut config.current_context);
+    for cluster in config.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
+        let Cluster { server, certificate_authority, proxy_url, tls_server_name, .. } = cluster;
+        [server, certificate_authority, proxy_url, tls_server_name].into_iter().for_each(normalize);
+        normalize_data(&mut cluster.certificate_authority_data);
+    }
+    for user in config.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
+        let AuthInfo { username, token_file, client_certificate, client_key, impersonate, impersonate_uid, .. } = user;
+        [username, token_file, client_certificate, client_key, impersonate, impersonate_uid]
+            .into_iter()
+            .for_each(normalize);
+        normalize_data(&mut user.client_certificate_data);
+        user.token = user.token.take().filter(|token| !token.expose_secret().is_empty());
+        if let Some(key) = user.client_key_data.take() {
+            let mut key = Some(key.expose_secret().to_owned());
+            normalize_data(&mut key);
+            user.client_key_data = key.map(SecretString::from);
+        }
+    }
+}
+
 /// Makes the paths in a kubeconfig relative to the directory of its file.
 fn resolve_paths(config: &mut Kubeconfig, directory: &Path) {
     let resolve = |path: &mut Option<String>| {
         if let Some(path) = path
-            && !path.is_empty()
             && let Some(resolved) = directory.join(&*path).to_str()
         {
             *path = resolved.to_owned();
@@ -226,18 +370,5 @@ fn resolve_paths(config: &mut Kubeconfig, directory: &Path) {
         if let Some(exec) = user.exec.as_mut().filter(|exec| exec.command.as_ref().is_some_and(|it| it.contains('/'))) {
             resolve(&mut exec.command);
         }
-    }
-}
-
-/// Says in one line what is wrong with a kubeconfig, whose path the reader knows already.
-fn explain(error: &kube::config::KubeconfigError) -> String {
-    use kube::config::KubeconfigError as Error;
-    match error {
-        Error::CurrentContextNotSet => "has no current-context; `kubectl config use-context` sets it".to_owned(),
-        Error::LoadContext(name) => format!("its current-context {name:?} is not among its contexts"),
-        Error::LoadClusterOfContext(name) => format!("the context's cluster {name:?} is not among its clusters"),
-        Error::MissingClusterUrl => "the context's cluster has no server".to_owned(),
-        Error::ParseClusterUrl(error) => format!("the cluster's server is not a URL: {error}"),
-        error => error.to_string(),
     }
 }

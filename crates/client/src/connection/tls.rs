@@ -16,7 +16,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 
-pub(super) use self::identity::Identity;
+pub(super) use self::identity::{Identity, certified_key};
 use super::credentials::Credentials;
 
 /// Why there is no TLS.
@@ -61,13 +61,22 @@ impl TlsError {
     }
 }
 
+/// Returns the client certificate of a configuration, unless the server's URL is one of plain HTTP.
+pub(super) fn identity(config: &kube::Config, credentials: &Credentials) -> Result<Option<Arc<Identity>>, TlsError> {
+    match (has_tls(config), credentials.identity()) {
+        (false, _) => Ok(None),
+        (true, Some(of_plugin)) => Ok(Some(of_plugin)),
+        (true, None) => Ok(Identity::of(&config.auth_info)?.map(Arc::new)),
+    }
+}
+
 /// Puts TLS around the connections that `connector` makes, unless the server's URL is one of plain HTTP.
 pub(super) fn connector<C>(
     config: &kube::Config,
-    credentials: &Credentials,
+    identity: Option<Arc<Identity>>,
     connector: C,
 ) -> Result<HttpsConnector<C>, TlsError> {
-    let mut builder = HttpsConnectorBuilder::new().with_tls_config(client_config(config, credentials)?).https_or_http();
+    let mut builder = HttpsConnectorBuilder::new().with_tls_config(client_config(config, identity)?).https_or_http();
     if let Some(name) = &config.tls_server_name {
         let name = ServerName::try_from(name.clone());
         let name =
@@ -77,23 +86,25 @@ pub(super) fn connector<C>(
     Ok(builder.enable_http1().wrap_connector(connector))
 }
 
-fn client_config(config: &kube::Config, credentials: &Credentials) -> Result<ClientConfig, TlsError> {
+fn client_config(config: &kube::Config, identity: Option<Arc<Identity>>) -> Result<ClientConfig, TlsError> {
     let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| TlsError::rejected("cipher suites", error))?;
-    if config.cluster_url.scheme() != Some(&Scheme::HTTPS) {
+    if !has_tls(config) {
         return Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth());
     }
     let builder = builder.dangerous().with_custom_certificate_verifier(trust::verifier(config)?);
-    if let Some(identity) = credentials.identity() {
-        let mut config = builder.with_client_cert_resolver(identity);
+    let Some(identity) = identity else { return Ok(builder.with_no_client_auth()) };
+    let may_change = identity.may_change();
+    let mut config = builder.with_client_cert_resolver(identity);
+    if may_change {
         // A resumed session would have the certificate of the first one.
         config.resumption = Resumption::disabled();
-        return Ok(config);
     }
-    Ok(match Identity::of(&config.auth_info)? {
-        Some(identity) => builder.with_client_cert_resolver(Arc::new(identity)),
-        None => builder.with_no_client_auth(),
-    })
+    Ok(config)
+}
+
+fn has_tls(config: &kube::Config) -> bool {
+    config.cluster_url.scheme() == Some(&Scheme::HTTPS)
 }
 
 /// Returns the cryptography of the process, or that of `ring`.

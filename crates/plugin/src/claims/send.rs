@@ -2,8 +2,8 @@
 //!
 //! A slow API server must not fail a prepare for which the kubelet still has time: a request is never cancelled and sent again,
 //! because a server that takes 12 s for one response takes them for the next one too. But a request may also be lost, on a
-//! connection that is dead without an error. So a GET without a response after [`HEDGE_AFTER`] is sent a second time, and the
-//! first response counts. There is one such hedged request for each claim, and none while the maximum number of requests is in
+//! connection that is dead without an error. So a GET without a response after [`HEDGE_AFTER`] is sent a second time, over a new
+//! connection, and the first response counts. There is one such hedged request for each claim, and none while the maximum number of requests is in
 //! flight: an overloaded server gets at most twice the load.
 
 use std::pin::{Pin, pin};
@@ -47,7 +47,8 @@ impl ClaimSource {
     {
         let Ok(_slot) = self.slots.try_acquire() else { return first.await };
         tracing::debug!(path, "no response from the API server yet, sending a second request");
-        let second = pin!(self.exchange(self.request_get(path)?));
+        let second = self.client.exchange_anew(self.request_get(path)?, MAX_BODY);
+        let second = pin!(self.measured(second));
         // A failed request says nothing about the other one.
         match select(first, second).await {
             Either::Left((answer, second)) if may_differ(&answer) => second.await,
@@ -68,9 +69,13 @@ impl ClaimSource {
     }
 
     async fn exchange(&self, request: Request<Body>) -> Result<Answer, ApiError> {
+        self.measured(self.client.exchange(request, MAX_BODY)).await
+    }
+
+    async fn measured(&self, exchange: impl Future<Output = Result<Answer, ApiError>>) -> Result<Answer, ApiError> {
         let get = self.metrics.api_get();
         self.timer.ensure_set();
-        let answer = self.client.exchange(request, MAX_BODY).await;
+        let answer = exchange.await;
         match &answer {
             Ok((status, _)) => get.finish(ApiAnswer::of_status(status.as_u16())),
             Err(error) => {

@@ -4,18 +4,18 @@ use std::fmt;
 use std::io::{self, IsTerminal as _};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::header::HeaderValue;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::config::{ExecConfig, ExecInteractiveMode};
+use rustls::sign::CertifiedKey;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-use super::{CredentialsError, bearer};
-use crate::connection::kubeconfig;
-use crate::connection::tls::{Identity, TlsError};
+use super::{CredentialsError, Used, bearer};
+use crate::connection::tls::{Identity, TlsError, certified_key};
+use crate::connection::{is_same, kubeconfig, lock};
 
 /// The time before the expiration of a credential at which it is renewed.
 const MARGIN: SignedDuration = SignedDuration::from_secs(60);
@@ -26,8 +26,8 @@ const MAX_MESSAGE: usize = 300;
 pub(super) struct Plugin {
     config: Arc<ExecConfig>,
     state: Mutex<State>,
-    /// The server has refused the credential.
-    is_refused: AtomicBool,
+    /// What the server has refused last.
+    refused: std::sync::Mutex<Option<Used>>,
     identity: Option<Arc<Identity>>,
 }
 
@@ -41,7 +41,7 @@ struct State {
 /// What a plugin prints.
 struct Credential {
     token: Option<HeaderValue>,
-    identity: Option<Identity>,
+    identity: Option<Arc<CertifiedKey>>,
     /// Without it, a credential is used until the server refuses it.
     expires: Option<Timestamp>,
 }
@@ -57,30 +57,37 @@ impl Plugin {
     pub(super) async fn run_first(config: ExecConfig) -> Result<Self, CredentialsError> {
         let config = Arc::new(config);
         let mut state = State::default();
-        let identity = state.run(&config).await?.identity.take().map(Arc::new);
-        Ok(Self { config, state: Mutex::new(state), is_refused: AtomicBool::new(false), identity })
+        let identity = state.run(&config).await?.identity.take();
+        let identity = identity.map(|key| Arc::new(Identity::Plugin(std::sync::Mutex::new(key))));
+        Ok(Self { config, state: Mutex::new(state), refused: std::sync::Mutex::default(), identity })
     }
 
     /// Returns the header of the current token. Runs the plugin if it expires, or if the server has refused it.
     pub(super) async fn header(&self) -> Result<Option<HeaderValue>, CredentialsError> {
         // Held while the plugin runs: other requests wait for the same credential.
         let mut state = self.state.lock().await;
-        if self.is_refused.swap(false, Ordering::Relaxed) {
-            state.credential = None;
+        if let Some(refused) = lock(&self.refused).take() {
+            state.credential = state.credential.take().filter(|current| !self.is_with(current, &refused));
         }
         if let Some(valid) = state.credential.as_ref().filter(|credential| credential.is_valid()) {
             return Ok(valid.token.clone());
         }
         let fresh = state.run(&self.config).await?;
         if let (Some(identity), Some(fresh)) = (&self.identity, fresh.identity.take()) {
-            identity.replace(&fresh);
+            identity.replace(fresh);
         }
         Ok(fresh.token.clone())
     }
 
-    /// Runs the plugin for the next request.
-    pub(super) fn refuse(&self) {
-        self.is_refused.store(true, Ordering::Relaxed);
+    /// Runs the plugin for the next request, unless it has run since this credential.
+    pub(super) fn refuse(&self, used: Used) {
+        *lock(&self.refused) = Some(used);
+    }
+
+    /// Whether a request was sent with this credential, and not with one before it.
+    fn is_with(&self, credential: &Credential, used: &Used) -> bool {
+        let identity = self.identity.as_ref().map(|identity| identity.current());
+        credential.token == used.authorization && is_same(identity.as_ref(), used.identity.as_ref())
     }
 
     pub(super) fn identity(&self) -> Option<Arc<Identity>> {
@@ -116,7 +123,7 @@ impl Credential {
         let identity = match (text("clientCertificateData"), text("clientKeyData")) {
             (None, None) => None,
             (Some(certificate), Some(key)) => {
-                let identity = Identity::from_pem(certificate.as_bytes(), key.as_bytes());
+                let identity = certified_key(certificate.as_bytes(), key.as_bytes());
                 Some(identity.map_err(|error: TlsError| error.to_string())?)
             }
             _ => return Err("printed only one of clientCertificateData and clientKeyData".to_owned()),

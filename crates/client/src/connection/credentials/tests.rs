@@ -5,11 +5,20 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Reads the credentials of a user, as in a kubeconfig.
-async fn credentials(user: Value) -> Result<Credentials, CredentialsError> {
+fn config(user: Value) -> kube::Config {
     let mut config = kube::Config::new(Uri::from_static("http://localhost"));
     config.auth_info = serde_json::from_value(user).unwrap();
-    Credentials::new(&config).await
+    config
+}
+
+/// Reads the credentials of a user, as in a kubeconfig.
+async fn credentials(user: Value) -> Result<Credentials, CredentialsError> {
+    Credentials::new(&config(user)).await
+}
+
+/// What a request with this token was sent with.
+fn used(authorization: &str) -> Used {
+    Used { authorization: Some(HeaderValue::from_str(authorization).unwrap()), identity: None }
 }
 
 async fn error_of(user: Value) -> String {
@@ -64,6 +73,7 @@ async fn credentials_of_the_kubeconfig_are_sent_as_they_are() {
         (json!({ "username": "u", "password": "p", "token": "secret" }), Some("Basic dTpw")),
         (json!({ "username": "u", "token": "secret", "tokenFile": "/nonexistent" }), Some("Bearer secret")),
         (json!({ "token": "", "tokenFile": "" }), None),
+        (json!({ "token": "secret", "exec": { "command": "/nonexistent/plugin" } }), Some("Bearer secret")),
         (
             json!({ "auth-provider": { "name": "oidc", "config": { "id-token": "secret" } }, "token": "other" }),
             Some("Bearer secret"),
@@ -122,6 +132,17 @@ async fn a_token_file_is_read_again_and_the_last_token_stays_if_that_fails() {
     fs::write(file.path(), "third").unwrap();
     reloaded.expire();
     assert_eq!(authorization(&credentials).await.unwrap(), "Bearer third");
+    // The token of the kubeconfig itself is used until the file can be read.
+    let later = file.path().with_extension("later");
+    let both = Credentials::new(&config(json!({ "tokenFile": later, "token": "inline" }))).await.unwrap();
+    let Token::File(reloaded) = &both.token else { panic!("{both:?}") };
+    assert_eq!(authorization(&both).await.unwrap(), "Bearer inline");
+    fs::write(&later, "fourth").unwrap();
+    reloaded.expire();
+    assert_eq!(authorization(&both).await.unwrap(), "Bearer fourth");
+    fs::remove_file(&later).unwrap();
+    reloaded.expire();
+    assert_eq!(authorization(&both).await.unwrap(), "Bearer fourth");
     let missing = error_of(json!({ "tokenFile": "/nonexistent/token" })).await;
     assert_eq!(missing, "tokenFile /nonexistent/token: No such file or directory (os error 2)");
 }
@@ -144,18 +165,21 @@ async fn a_plugin_runs_again_after_the_server_has_refused_its_token() {
     let script = Script::with_token(None);
     let credentials = credentials(script.user()).await.unwrap();
     assert_eq!(authorization(&credentials).await.unwrap(), "Bearer secret-1");
-    credentials.refuse();
-    credentials.refuse();
+    credentials.refuse(used("Bearer secret-1"));
+    credentials.refuse(used("Bearer secret-1"));
     for _ in 0..2 {
         assert_eq!(authorization(&credentials).await.unwrap(), "Bearer secret-2");
     }
+    // An answer to a request of before.
+    credentials.refuse(used("Bearer secret-1"));
+    assert_eq!(authorization(&credentials).await.unwrap(), "Bearer secret-2");
 }
 
 #[tokio::test]
 async fn a_plugin_that_fails_later_runs_again_for_the_next_request() {
     let script = Script::new("[ $(wc -l < runs) != 2 ] && echo '{\"status\":{\"token\":\"secret\"}}'");
     let credentials = credentials(script.user()).await.unwrap();
-    credentials.refuse();
+    credentials.refuse(used("Bearer secret"));
     let error = credentials.headers().await.unwrap_err().to_string();
     assert_eq!(error, "exec plugin sh: exit status: 1");
     assert_eq!(authorization(&credentials).await.unwrap(), "Bearer secret");
@@ -166,7 +190,7 @@ async fn a_plugin_that_fails_later_runs_again_for_the_next_request() {
 async fn requests_that_wait_for_a_plugin_share_its_token() {
     let script = Script::with_token(Some(SignedDuration::from_secs(3600)));
     let credentials = credentials(script.user()).await.unwrap();
-    credentials.refuse();
+    credentials.refuse(used("Bearer secret-1"));
     let (first, second) = tokio::join!(authorization(&credentials), authorization(&credentials));
     assert_eq!((first.as_deref(), second.as_deref()), (Some("Bearer secret-2"), Some("Bearer secret-2")));
 }
@@ -176,7 +200,7 @@ async fn a_plugin_that_hangs_is_not_started_again() {
     let token = r#"echo '{"status":{"token":"secret"}}'"#;
     let script = Script::new(&format!("if [ $(wc -l < runs) = 1 ]; then mkfifo gate; else cat gate; fi; {token}"));
     let credentials = credentials(script.user()).await.unwrap();
-    credentials.refuse();
+    credentials.refuse(used("Bearer secret"));
     for _ in 0..2 {
         tokio::select! { biased; _ = credentials.headers() => panic!("the plugin waits"), () = std::future::ready(()) => {} }
     }

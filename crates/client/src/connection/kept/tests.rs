@@ -172,6 +172,41 @@ async fn a_connection_that_the_server_has_closed_is_replaced() {
     assert_eq!(server.connections(), 3);
 }
 
+/// The end of a connection may be seen only after a request was given to it: by another thread of the runtime, or because a
+/// credential took long.
+#[tokio::test]
+async fn a_request_on_a_connection_that_is_over_fails_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config = kube::Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
+    let kept = super::super::with_config(config).await.unwrap();
+    let (connection, accepted) = tokio::join!(kept.connect(), listener.accept());
+    let (mut connection, mut stream) = (connection.unwrap(), accepted.unwrap().0);
+    let request = || Request::get("/").header(header::HOST, "x").body(Full::default()).unwrap();
+    stream.write_all(OK.as_bytes()).await.unwrap();
+    let answer = connection.send(request()).await.unwrap();
+    connection.read(answer.into_body(), 10).await.unwrap();
+    stream.shutdown().await.unwrap();
+    // Most likely until the runtime knows of the end, which the connection does not. Without, the request fails as well.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    drop(stream);
+    let error = connection.send(request()).await.unwrap_err();
+    assert!(is_without_answer(&error), "{error}");
+}
+
+/// A second request for the same object must not wait for the same dead peer.
+#[tokio::test]
+async fn a_request_may_ask_for_a_new_connection() {
+    let server = Server::start(&[Answer(OK), Answer(OK)]).await;
+    let client = server.client("").await;
+    send(&client, Method::GET).await.unwrap();
+    let request = client.request(Method::GET, "/", "application/json", Vec::new()).unwrap();
+    assert_eq!(client.exchange_anew(request, 10).await.unwrap().0, StatusCode::OK);
+    assert_eq!(server.connections(), 2);
+    assert_eq!(lock(&client.kept_for_tests().pool).idle.len(), 2);
+}
+
 /// The server closes a connection at the same moment at which a request is sent.
 #[tokio::test]
 async fn a_get_without_an_answer_on_a_kept_connection_is_sent_again_and_a_patch_is_not() {

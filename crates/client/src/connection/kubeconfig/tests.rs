@@ -1,7 +1,5 @@
 use std::ffi::OsString;
 
-use secrecy::ExposeSecret as _;
-
 use super::*;
 
 const CONTEXT: &str = "contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n";
@@ -38,11 +36,11 @@ users:
     let paths = [user.client_certificate, user.client_key, user.token_file, user.exec.unwrap().command];
     assert_eq!(paths.map(Option::unwrap), ["pki/tls.crt", "../tls.key", "token", "./plugin"].map(in_home));
     let user = config.auth_infos[1].auth_info.clone().unwrap();
-    assert_eq!((user.token_file.unwrap(), user.exec.unwrap().command.unwrap()), (String::new(), "plugin".to_owned()));
+    assert_eq!((user.token_file, user.exec.unwrap().command.unwrap()), (None, "plugin".to_owned()));
 }
 
-#[tokio::test]
-async fn the_first_file_or_document_that_sets_a_value_wins() {
+#[test]
+fn the_first_file_or_document_that_sets_a_value_wins() {
     let directory = tempfile::tempdir().unwrap();
     let first = format!("{CONTEXT}---\n# Nothing.\n---\n{CLUSTER}");
     let second = "
@@ -52,13 +50,92 @@ users: [{name: u, user: {token: secret}}]
 ";
     let list = write(directory.path(), &[("a", first.as_bytes()), ("b", second.as_bytes())]);
     assert_eq!(read(&list).unwrap().clusters.len(), 2);
-    let config = load(&list).await.unwrap();
+    let config = load(&list).unwrap();
     assert_eq!(config.cluster_url, "http://first:1");
     assert_eq!(config.auth_info.token.unwrap().expose_secret(), "secret");
 }
 
-#[tokio::test]
-async fn byte_order_marks_tell_the_encoding() {
+/// As `kubectl config set-cluster` writes a new file, and a list names one that is not there yet.
+#[test]
+fn files_that_are_missing_and_texts_that_are_empty_set_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = format!("{CLUSTER}current-context: ''\n");
+    let second = "
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+clusters: [{name: c, cluster: {server: 'http://second:1'}}]
+users: [{name: u, user: {username: '', password: '', token: '', client-certificate: '', client-key-data: '', tokenFile: ''}}]
+";
+    write(directory.path(), &[("a", first.as_bytes()), ("b", second.as_bytes())]);
+    let files = [PathBuf::from("/nonexistent/config"), directory.path().join("a"), directory.path().join("b")];
+    let config = load(&PathBuf::from(env::join_paths(files).unwrap())).unwrap();
+    assert_eq!(config.cluster_url, "http://first:1");
+    let user = config.auth_info;
+    assert!(user.username.is_none() && user.token.is_none() && user.token_file.is_none());
+    assert!(user.client_certificate.is_none() && user.client_key_data.is_none());
+}
+
+#[test]
+fn the_server_has_a_scheme_and_no_password() {
+    let directory = tempfile::tempdir().unwrap();
+    for (cluster, user, url, name_and_password) in [
+        ("server: '10.0.0.1:6443'", "", "http://10.0.0.1:6443", None),
+        ("server: '10.0.0.1:6443/k8s', insecure-skip-tls-verify: y", "", "https://10.0.0.1:6443/k8s", None),
+        ("server: 'api.test', certificate-authority: ca.crt", "", "https://api.test", None),
+        ("server: 'api.test'", "client-certificate: tls.crt", "https://api.test", None),
+        ("server: 'https://u%40x:p:q@api.test/k8s'", "", "https://api.test/k8s", Some(("u@x", "p:q"))),
+        ("server: 'https://u:p@api.test'", "token: t", "https://api.test", None),
+        ("server: 'https://u@[fd00::1]:6443'", "username: v, password: w", "https://[fd00::1]:6443", Some(("v", "w"))),
+    ] {
+        let text =
+            format!("{CONTEXT}clusters: [{{name: c, cluster: {{{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]");
+        let config = load(&write(directory.path(), &[("config", text.as_bytes())])).unwrap();
+        assert_eq!(config.cluster_url, url);
+        let user = config.auth_info;
+        let found = user.username.zip(user.password.map(|password| password.expose_secret().to_owned()));
+        assert_eq!(
+            found,
+            name_and_password.map(|(name, password)| (name.to_owned(), password.to_owned())),
+            "{cluster}"
+        );
+    }
+}
+
+#[test]
+fn certificates_in_the_file_win_over_those_of_another_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let read = |cluster: &str| {
+        let text = format!("{CONTEXT}clusters: [{{name: c, cluster: {{server: 'https://x', {cluster}}}}}]");
+        load(&write(directory.path(), &[("config", text.as_bytes())]))
+    };
+    let pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let data = STANDARD.encode(format!("# Two.\n{pem}{pem}"));
+    // As `base64` writes it, with lines.
+    let (first, second) = data.split_at(40);
+    let config =
+        read(&format!("certificate-authority: ca.crt, certificate-authority-data: \"{first}\\n{second}\\n\"")).unwrap();
+    assert_eq!((config.root_cert, config.root_cert_file), (Some(vec![vec![0; 3]; 2]), None));
+    let config = read("certificate-authority: ca.crt, certificate-authority-data: ''").unwrap();
+    assert_eq!((config.root_cert, config.root_cert_file), (None, Some(directory.path().join("ca.crt"))));
+    for (data, expected) in
+        [("secret", "is not base64"), ("LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEK", "is not PEM")]
+    {
+        let error = read(&format!("certificate-authority-data: {data}")).unwrap_err().to_string();
+        assert_eq!(error, format!("certificate-authority-data: {expected}"));
+    }
+}
+
+#[test]
+fn the_proxy_of_the_cluster_is_always_used() {
+    let directory = tempfile::tempdir().unwrap();
+    let text =
+        format!("{CONTEXT}clusters: [{{name: c, cluster: {{server: 'http://localhost', proxy-url: 'http://proxy'}}}}]");
+    let config = load(&write(directory.path(), &[("config", text.as_bytes())])).unwrap();
+    assert_eq!(config.proxy_url.unwrap(), "http://proxy");
+}
+
+#[test]
+fn byte_order_marks_tell_the_encoding() {
     let directory = tempfile::tempdir().unwrap();
     let text = format!("{CONTEXT}{CLUSTER}users: [{{name: u, user: {{username: Jürgen}}}}]");
     let utf16 =
@@ -66,7 +143,7 @@ async fn byte_order_marks_tell_the_encoding() {
     let utf8 = format!("\u{feff}{text}").into_bytes();
     for bytes in [text.clone().into_bytes(), utf8, utf16(u16::to_le_bytes), utf16(u16::to_be_bytes)] {
         let list = write(directory.path(), &[("config", &bytes)]);
-        let config = load(&list).await.unwrap();
+        let config = load(&list).unwrap();
         assert_eq!((config.cluster_url.port_u16(), config.auth_info.username.as_deref()), (Some(1), Some("Jürgen")));
     }
     for bytes in [&b"\xFF\xFEa"[..], b"\xFE\xFF\xD8\x00", b"a: \xFF", b"\xEF\xBB\xBF\xFF"] {
@@ -91,8 +168,9 @@ fn booleans_are_read_where_one_is_expected() {
     let directory = tempfile::tempdir().unwrap();
     let text = "
 current-context: on
-clusters: [{name: no, cluster: {insecure-skip-tls-verify: yes, disable-compression: off}}]
-users: [{name: y, user: {token: 'true', exec: {provideClusterInfo: true}}}]
+clusters: [{name: no, cluster: {insecure-skip-tls-verify: Y, disable-compression: off}}]
+users: [{name: y, user: {token: 'true', exec: {provideClusterInfo: 'true'}}}]
+preferences: {colors: yes}
 ";
     let config = read(&write(directory.path(), &[("config", text.as_bytes())])).unwrap();
     let cluster = config.clusters[0].cluster.clone().unwrap();
@@ -135,6 +213,8 @@ fn the_file_of_a_list_that_cannot_be_used_is_named() {
     let file = directory.path().join("b");
     assert!(error.starts_with(&format!("{}: is not YAML of a kubeconfig: line 1 ", file.display())), "{error}");
     assert!(matches!(read(Path::new(":")), Err(KubeconfigError::NoPath)));
+    let all_missing = read(Path::new("/nonexistent/a:/nonexistent/b")).unwrap_err().to_string();
+    assert_eq!(all_missing, "/nonexistent/a: No such file or directory (os error 2)");
     let kinds = write(directory.path(), &[("a", b"kind: Config"), ("b", b"kind: Other")]);
     assert!(matches!(read(&kinds), Err(KubeconfigError::Content(_))));
 }

@@ -15,54 +15,105 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{TlsError, provider};
 use crate::connection::lock;
+use crate::connection::reloaded::Reloaded;
 
-/// The client certificate of new connections, which can be replaced.
+/// The client certificate of new connections.
 #[derive(Debug)]
-pub(in crate::connection) struct Identity(Mutex<Arc<CertifiedKey>>);
+pub(in crate::connection) enum Identity {
+    /// That of the kubeconfig itself.
+    Fixed(Arc<CertifiedKey>),
+    /// That of two files, which may change.
+    Files(Reloaded<Arc<CertifiedKey>, TlsError>),
+    /// That of an exec plugin, which is replaced when the plugin has run again.
+    Plugin(Mutex<Arc<CertifiedKey>>),
+}
 
 impl Identity {
     /// Reads the certificate of a kubeconfig's user, if it has one.
     pub(super) fn of(user: &AuthInfo) -> Result<Option<Self>, TlsError> {
-        let data = user.client_certificate_data.as_deref();
-        let certificate = load("client-certificate", data, user.client_certificate.as_deref())?;
-        let data = user.client_key_data.as_ref().map(SecretString::expose_secret);
-        let key = load("client-key", data, user.client_key.as_deref())?;
-        match (certificate, key) {
-            (None, None) => Ok(None),
-            (Some(certificate), Some(key)) => Self::from_pem(&certificate, &key).map(Some),
-            (Some(_), None) => Err(TlsError::content("client-certificate", "there is no client-key for it")),
-            (None, Some(_)) => Err(TlsError::content("client-key", "there is no client-certificate for it")),
+        let is_unset = |data: Option<&str>| data.is_none_or(str::is_empty);
+        let key_data = user.client_key_data.as_ref().map(SecretString::expose_secret);
+        if is_unset(user.client_certificate_data.as_deref()) && is_unset(key_data) {
+            // Read together: one of them is new some time before the other is.
+            let user = user.clone();
+            let both = !is_unset(user.client_certificate.as_deref()) && !is_unset(user.client_key.as_deref());
+            if both {
+                let absent = || TlsError::content("client-certificate", "is not there");
+                let load = move |last: Option<&_>| read(&user)?.map(|key| unless_same(last, key)).ok_or_else(absent);
+                return Ok(Some(Self::Files(Reloaded::new(load)?)));
+            }
+        }
+        Ok(read(user)?.map(Self::Fixed))
+    }
+
+    /// Returns the certificate for a new connection.
+    pub(in crate::connection) fn current(&self) -> Arc<CertifiedKey> {
+        match self {
+            Self::Fixed(key) => key.clone(),
+            Self::Files(files) => files.get(),
+            Self::Plugin(key) => lock(key).clone(),
         }
     }
 
-    /// Parses a certificate with its chain, and a key.
-    pub(in crate::connection) fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, TlsError> {
-        let invalid = || TlsError::content("client-certificate", "is not a certificate in PEM");
-        let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>();
-        let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or_else(invalid)?;
-        // The parser's error may have a line of the key.
-        let key = PrivateKeyDer::from_pem_slice(key)
-            .ok()
-            .ok_or_else(|| TlsError::content("client-key", "is not an unencrypted private key in PEM"))?;
-        let key = CertifiedKey::from_der(chain, key, &provider());
-        Ok(Self(Mutex::new(Arc::new(key.map_err(|error| TlsError::rejected("client-key", error))?))))
+    /// Whether the certificate may change.
+    pub(super) fn may_change(&self) -> bool {
+        !matches!(self, Self::Fixed(_))
     }
 
-    /// Uses another certificate for new connections.
-    pub(in crate::connection) fn replace(&self, other: &Self) {
-        let other = lock(&other.0).clone();
-        *lock(&self.0) = other;
+    /// Lets the files be read again: the server has refused their certificate.
+    pub(in crate::connection) fn refuse(&self) {
+        if let Self::Files(files) = self {
+            files.expire();
+        }
+    }
+
+    /// Uses another certificate of a plugin for new connections.
+    pub(in crate::connection) fn replace(&self, other: Arc<CertifiedKey>) {
+        if let Self::Plugin(key) = self {
+            *lock(key) = other;
+        }
     }
 }
 
 impl ResolvesClientCert for Identity {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        Some(lock(&self.0).clone())
+        Some(self.current())
     }
 
     fn has_certs(&self) -> bool {
         true
     }
+}
+
+/// Returns the last key if the other one has the same certificates: connections that were made with it stay.
+fn unless_same(last: Option<&Arc<CertifiedKey>>, other: Arc<CertifiedKey>) -> Arc<CertifiedKey> {
+    last.filter(|last| last.cert == other.cert).cloned().unwrap_or(other)
+}
+
+fn read(user: &AuthInfo) -> Result<Option<Arc<CertifiedKey>>, TlsError> {
+    let data = user.client_certificate_data.as_deref();
+    let certificate = load("client-certificate", data, user.client_certificate.as_deref())?;
+    let data = user.client_key_data.as_ref().map(SecretString::expose_secret);
+    let key = load("client-key", data, user.client_key.as_deref())?;
+    match (certificate, key) {
+        (None, None) => Ok(None),
+        (Some(certificate), Some(key)) => certified_key(&certificate, &key).map(Some),
+        (Some(_), None) => Err(TlsError::content("client-certificate", "there is no client-key for it")),
+        (None, Some(_)) => Err(TlsError::content("client-key", "there is no client-certificate for it")),
+    }
+}
+
+/// Parses a certificate with its chain, and a key, in PEM.
+pub(in crate::connection) fn certified_key(certificate: &[u8], key: &[u8]) -> Result<Arc<CertifiedKey>, TlsError> {
+    let invalid = || TlsError::content("client-certificate", "is not a certificate in PEM");
+    let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>();
+    let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or_else(invalid)?;
+    // The parser's error may have a line of the key.
+    let key = PrivateKeyDer::from_pem_slice(key)
+        .ok()
+        .ok_or_else(|| TlsError::content("client-key", "is not an unencrypted private key in PEM"))?;
+    let key = CertifiedKey::from_der(chain, key, &provider());
+    key.map(Arc::new).map_err(|error| TlsError::rejected("client-key", error))
 }
 
 /// Decodes the data of a field or, without data, reads its file.

@@ -2,6 +2,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
 use super::*;
-use crate::connection::{lock, reloaded::Reloaded, with_config};
+use crate::connection::{lock, with_config};
 use crate::{ApiError, DraClient};
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
@@ -43,6 +44,8 @@ struct Server {
     address: SocketAddr,
     /// The certificate of the client of each connection.
     clients: Arc<Mutex<Vec<Option<CertificateDer<'static>>>>>,
+    /// Whether the next request is answered by the end of its connection.
+    closes_next: Arc<AtomicBool>,
 }
 
 impl Server {
@@ -61,10 +64,11 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let clients = Arc::new(Mutex::default());
-        let server = Self { address, clients: clients.clone() };
+        let closes_next = Arc::new(AtomicBool::new(false));
+        let server = Self { address, clients: clients.clone(), closes_next: closes_next.clone() };
         tokio::spawn(async move {
             while let Ok((connection, _)) = listener.accept().await {
-                tokio::spawn(serve(acceptor.clone(), connection, clients.clone()));
+                tokio::spawn(serve(acceptor.clone(), connection, clients.clone(), closes_next.clone()));
             }
         });
         server
@@ -84,6 +88,7 @@ async fn serve(
     acceptor: TlsAcceptor,
     connection: TcpStream,
     clients: Arc<Mutex<Vec<Option<CertificateDer<'static>>>>>,
+    closes_next: Arc<AtomicBool>,
 ) {
     // A client that does not trust the server hangs up.
     let Ok(mut stream) = acceptor.accept(connection).await else { return };
@@ -91,6 +96,9 @@ async fn serve(
     lock(&clients).push(client);
     let mut request = [0; 4096];
     while let Ok(1..) = stream.read(&mut request).await {
+        if closes_next.swap(false, Ordering::SeqCst) {
+            return;
+        }
         let status = if request.starts_with(b"GET /refused ") { "401 Unauthorized" } else { "200 OK" };
         let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\n{{}}");
         stream.write_all(answer.as_bytes()).await.unwrap();
@@ -152,6 +160,11 @@ async fn the_certificates_of_a_server_without_tls_are_not_read() {
     assert!(problem(config.clone()).await.unwrap().contains("connection refused"));
     config.cluster_url = "https://127.0.0.1:1".parse().unwrap();
     assert_eq!(
+        problem(config.clone()).await.unwrap(),
+        "TLS: client-certificate /nonexistent/tls.crt: No such file or directory (os error 2)"
+    );
+    config.auth_info.client_certificate = None;
+    assert_eq!(
         problem(config).await.unwrap(),
         "TLS: certificate-authority /nonexistent/ca.crt: No such file or directory (os error 2)"
     );
@@ -172,7 +185,7 @@ async fn a_file_of_authorities_is_read_again() {
     let mut config = server.config();
     config.root_cert_file = Some(file.path().to_owned());
     assert!(problem(config.clone()).await.unwrap().contains("certificate signed by unknown authority"));
-    let roots = trust::ReloadedRoots(Reloaded::new(file.path().to_owned(), trust::load).unwrap());
+    let roots = trust::ReloadedRoots::of(file.path().to_owned()).unwrap();
     fs::write(file.path(), old.pem() + &new.pem()).unwrap();
     assert!(!trusts(&roots), "a minute has not passed");
     roots.0.expire();
@@ -226,6 +239,54 @@ async fn a_client_certificate_is_shown_to_the_server() {
         let problem = problem(config.clone()).await.unwrap();
         assert_eq!(problem, format!("TLS: {expected}"));
     }
+}
+
+/// As `kubelet-client-current.pem` is renewed: connections with the old certificate are not used any more.
+#[tokio::test]
+async fn files_with_a_client_certificate_are_read_again() {
+    let authority = authority();
+    let server = Server::start(&authority, "127.0.0.1").await;
+    let directory = tempfile::tempdir().unwrap();
+    let files = ["tls.crt", "tls.key"].map(|name| directory.path().join(name));
+    let write = |certificate: &str, key: &str| {
+        fs::write(&files[0], certificate).unwrap();
+        fs::write(&files[1], key).unwrap();
+    };
+    let issued = ["1", "2"].map(|name| issue(&authority, name));
+    write(&issued[0].0, &issued[0].1);
+    let mut config = server.config();
+    config.root_cert = Some(vec![authority.der().to_vec()]);
+    config.auth_info.client_certificate = files[0].to_str().map(str::to_owned);
+    config.auth_info.client_key = files[1].to_str().map(str::to_owned);
+    let client = DraClient::on(with_config(config).await.unwrap());
+    assert_eq!(get(&client, "/").await.unwrap(), StatusCode::OK);
+    let first = Some(der(&issued[0].0));
+    let second = Some(der(&issued[1].0));
+    // Half of the pair: the last one stays in use, and so does its connection.
+    write(&issued[1].0, &issued[0].1);
+    assert!(matches!(get(&client, "/refused").await.unwrap_err(), ApiError::Unauthorized { .. }));
+    assert_eq!(get(&client, "/").await.unwrap(), StatusCode::OK);
+    assert_eq!(server.clients(), std::slice::from_ref(&first));
+    write(&issued[1].0, &issued[1].1);
+    assert_eq!(get(&client, "/").await.unwrap(), StatusCode::OK);
+    assert_eq!(server.clients(), std::slice::from_ref(&first), "a minute has not passed, and nothing was refused");
+    assert!(matches!(get(&client, "/refused").await.unwrap_err(), ApiError::Unauthorized { .. }));
+    assert_eq!(get(&client, "/").await.unwrap(), StatusCode::OK);
+    assert_eq!(server.clients(), [first, second]);
+}
+
+/// Servers and balancers that end a TLS connection without a word.
+#[tokio::test]
+async fn a_get_is_sent_again_when_a_tls_connection_just_ends() {
+    let authority = authority();
+    let server = Server::start(&authority, "127.0.0.1").await;
+    let mut config = server.config();
+    config.root_cert = Some(vec![authority.der().to_vec()]);
+    let client = DraClient::on(with_config(config).await.unwrap());
+    assert_eq!(get(&client, "/").await.unwrap(), StatusCode::OK);
+    server.closes_next.store(true, Ordering::SeqCst);
+    assert_eq!(get(&client, "/").await.unwrap(), StatusCode::OK);
+    assert_eq!(server.clients().len(), 2);
 }
 
 /// A plugin prints another certificate at each run: the server gets the second one after it has refused the first.

@@ -1,7 +1,7 @@
 //! The certificates of servers that are trusted.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
@@ -22,7 +22,7 @@ pub(super) fn verifier(config: &kube::Config) -> Result<Arc<dyn ServerCertVerifi
         return Ok(Arc::new(AcceptAny));
     }
     if let Some(path) = &config.root_cert_file {
-        return Ok(Arc::new(ReloadedRoots(Reloaded::new(path.clone(), load)?)));
+        return Ok(Arc::new(ReloadedRoots::of(path.clone())?));
     }
     Ok(match &config.root_cert {
         Some(roots) => webpki(FIELD, roots.iter().map(|root| CertificateDer::from(root.as_slice())))?,
@@ -47,7 +47,7 @@ fn webpki<'a>(
 }
 
 /// Trusts the certificates that those of a file have signed.
-pub(super) fn load(path: &Path) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
+fn load(path: &Path) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
     let pem = fs::read(path).map_err(|source| TlsError::Read { field: FIELD, path: path.to_owned(), source })?;
     let field = path.display().to_string();
     let certificates = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
@@ -57,6 +57,12 @@ pub(super) fn load(path: &Path) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
 /// Trusts the certificates of a file, which is read again when it may have changed.
 #[derive(Debug)]
 pub(super) struct ReloadedRoots(pub(super) Reloaded<Arc<WebPkiServerVerifier>, TlsError>);
+
+impl ReloadedRoots {
+    pub(super) fn of(path: PathBuf) -> Result<Self, TlsError> {
+        Ok(Self(Reloaded::new(move |_| load(&path))?))
+    }
+}
 
 impl ServerCertVerifier for ReloadedRoots {
     fn verify_server_cert(
