@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::cluster::{CLAIM, Cluster};
 use crate::floor;
-use crate::framework::Framework;
+use crate::framework::{Framework, GO};
 use crate::table::Table;
 use crate::{files, memory_directory, prepare, starting};
 
@@ -34,7 +34,7 @@ impl Scale {
 /// The frameworks to compare, and where their files are.
 #[derive(Debug)]
 pub struct Comparison {
-    /// Ours, then Go's if it is available.
+    /// Ours, then Go's if it is available, or another build of ours.
     pub frameworks: Vec<Framework>,
     /// A directory on a disk, not in memory.
     pub disk: PathBuf,
@@ -42,8 +42,7 @@ pub struct Comparison {
 
 /// Measures everything, in rounds.
 pub async fn run(scale: Scale, comparison: &Comparison) -> Table {
-    let go = comparison.frameworks.get(1);
-    let cluster = Cluster::start(go.map(|go| claim_in_protobuf(go.program())));
+    let cluster = comparison.cluster();
     let mut table = Table::default();
     for round in 0..scale.rounds {
         eprintln!("round {} of {}", round + 1, scale.rounds);
@@ -58,6 +57,30 @@ pub async fn run(scale: Scale, comparison: &Comparison) -> Table {
         }
     }
     table
+}
+
+/// Measures only prepare and unprepare calls in memory, in rounds: seconds instead of minutes.
+pub async fn claims(scale: Scale, comparison: &Comparison) -> Table {
+    let cluster = comparison.cluster();
+    let mut table = Table::default();
+    for _ in 0..scale.rounds {
+        for framework in &comparison.frameworks {
+            let (driver, _) = starting::start(&memory_directory(), framework, &cluster, starting::FEW).await;
+            let kubelet = driver.kubelet().await;
+            prepare::measure(scale.prepare, framework.name, &cluster, &driver, &kubelet, &mut table).await;
+            drop(kubelet);
+            driver.stop().await;
+        }
+    }
+    table
+}
+
+impl Comparison {
+    /// Starts an API server with the claim as the Go program encodes it, if there is one.
+    fn cluster(&self) -> Cluster {
+        let go = self.frameworks.iter().find(|framework| framework.name == GO);
+        Cluster::start(go.map(|go| claim_in_protobuf(go.program())))
+    }
 }
 
 async fn one_round(scale: Scale, framework: &Framework, disk: &Path, cluster: &Cluster, table: &mut Table) {
@@ -80,7 +103,7 @@ async fn one_round(scale: Scale, framework: &Framework, disk: &Path, cluster: &C
     driver.stop().await;
 
     match label {
-        "Go" => files::go(label, framework.program(), scale.files, table),
+        GO => files::go(label, framework.program(), scale.files, table),
         _ => files::ours(label, scale.files, table),
     }
 }

@@ -5,6 +5,9 @@ use std::process::Command;
 
 use crate::DRIVER;
 
+/// The name of Kubernetes' Go framework in tables.
+pub const GO: &str = "Go";
+
 /// A driver's program.
 #[derive(Debug, Clone)]
 pub struct Framework {
@@ -26,9 +29,14 @@ impl Framework {
         Self { name: "Drakkar", program, first: &[], last: &[] }
     }
 
+    /// Another build of our framework, to compare with.
+    pub fn other(program: PathBuf) -> Self {
+        Self { name: "other", program, first: &[], last: &[] }
+    }
+
     /// Kubernetes' Go framework.
     pub fn go(program: PathBuf) -> Self {
-        Self { name: "Go", program, first: &["driver"], last: GO_CLIENT }
+        Self { name: GO, program, first: &["driver"], last: GO_CLIENT }
     }
 
     /// The command that starts the driver on a node.

@@ -22,6 +22,9 @@ struct Arguments {
     /// Measure only the driver on Drakkar; does not need Go
     #[arg(long)]
     ours: bool,
+    /// Another build of the driver, which is measured instead of Go's
+    #[arg(long, value_name = "PATH")]
+    against: Option<PathBuf>,
     /// The number of rounds
     #[arg(long, default_value_t = compare::Scale::FULL.rounds, value_name = "COUNT")]
     rounds: usize,
@@ -34,7 +37,7 @@ struct Arguments {
     /// Measure everything once, on a small scale
     #[arg(long)]
     test: bool,
-    /// Measure only one part: counts, compare, publish, nri, net (the network driver; needs root), or apiserver (a real
+    /// Measure only one part: counts, compare, claims (of compare the calls in memory, in seconds; only if named), publish, nri, net (the network driver; needs root), or apiserver (a real
     /// kube-apiserver, which is built first and takes long; only if named)
     #[arg(long, value_name = "PART")]
     only: Option<String>,
@@ -62,7 +65,10 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     }
     let is_selected = |part: &str| arguments.only.as_deref().is_none_or(|only| only == part);
     let mut frameworks = vec![Framework::ours(driver)];
-    if !arguments.ours && is_selected("compare") {
+    let is_claims = arguments.only.as_deref() == Some("claims");
+    if let Some(other) = &arguments.against {
+        frameworks.push(Framework::other(other.clone()));
+    } else if !arguments.ours && (is_selected("compare") || is_claims) {
         frameworks.push(Framework::go(build_go(directory)?));
     }
     let comparison = Comparison { frameworks, disk: arguments.disk.clone().unwrap_or_else(std::env::temp_dir) };
@@ -88,6 +94,9 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         if let (Some(path), [first, second]) = (&arguments.plot, names.as_slice()) {
             std::fs::write(path, plot::svg(&both, first, second))?;
         }
+    }
+    if is_claims {
+        println!("{}", runtime.block_on(compare::claims(compare_scale, &comparison)).markdown(&names));
     }
     if is_selected("publish") {
         let mut table = Table::default();
