@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::Uri;
-use http::uri::InvalidUri;
+use http::uri::{InvalidUri, Scheme};
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use percent_encoding::percent_decode_str;
 use rustls::pki_types::CertificateDer;
@@ -75,6 +75,12 @@ pub enum KubeconfigError {
     /// The cluster's proxy is not a URL.
     #[error("the cluster's proxy-url, or HTTPS_PROXY, is not a URL: {0}")]
     Proxy(#[source] InvalidUri),
+    /// The cluster has an authority, and its server is not verified.
+    #[error(
+        "the context's cluster has certificate-authority and insecure-skip-tls-verify; remove insecure-skip-tls-verify, which \
+         trusts any server, or the authority"
+    )]
+    AuthorityNotUsed,
     /// The certificates of the cluster's authority cannot be used.
     #[error("certificate-authority-data: {0}")]
     Authority(&'static str),
@@ -117,6 +123,12 @@ fn config(cluster: &Cluster, mut user: AuthInfo) -> Result<kube::Config, Kubecon
         exec.cluster = Some(cluster.try_into()?);
     }
     let server = url(cluster, &mut user)?;
+    if has_authority(cluster)
+        && cluster.insecure_skip_tls_verify == Some(true)
+        && server.scheme() == Some(&Scheme::HTTPS)
+    {
+        return Err(KubeconfigError::AuthorityNotUsed);
+    }
     let proxy = cluster.proxy_url.clone().or_else(|| proxy::of_environment(&server));
     let mut config = kube::Config::new(server);
     config.proxy_url = proxy.as_deref().map(str::parse).transpose().map_err(KubeconfigError::Proxy)?;
@@ -130,32 +142,37 @@ fn config(cluster: &Cluster, mut user: AuthInfo) -> Result<kube::Config, Kubecon
     Ok(config)
 }
 
-/// Returns the URL of a cluster. Without a scheme it is one of HTTPS if there is anything about TLS; a name and a password in it
+/// Returns the URL of a cluster. Without a scheme it is one of HTTPS if there is anything to protect; a name and a password in it
 /// are those of the user, unless the user has credentials.
+///
+/// A server with `http://` gets the credentials, too, which `kubectl` does not send: the embedded API server needs them.
 fn url(cluster: &Cluster, user: &mut AuthInfo) -> Result<Uri, KubeconfigError> {
     let server = cluster.server.as_deref().ok_or(KubeconfigError::NoServer)?;
-    let has_tls = cluster.certificate_authority.is_some()
-        || cluster.certificate_authority_data.is_some()
+    let (scheme, rest) = server.split_once("://").map_or((None, server), |(scheme, rest)| (Some(scheme), rest));
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let (account, host) = authority.rsplit_once('@').map_or((None, authority), |(account, host)| (Some(account), host));
+    let has_tls = has_authority(cluster)
         || cluster.insecure_skip_tls_verify == Some(true)
         || user.client_certificate.is_some()
         || user.client_certificate_data.is_some();
-    let (scheme, rest) = server.split_once("://").unwrap_or((if has_tls { "https" } else { "http" }, server));
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let (account, host) = authority.rsplit_once('@').map_or((None, authority), |(account, host)| (Some(account), host));
-    if let Some(account) = account {
+    let is_anonymous = user.username.is_none()
+        && user.token.is_none()
+        && user.token_file.is_none()
+        && user.exec.is_none()
+        && user.auth_provider.is_none();
+    let guess = || if has_tls || !is_anonymous || account.is_some() { "https" } else { "http" };
+    let scheme = scheme.unwrap_or_else(guess);
+    if let Some(account) = account.filter(|_| is_anonymous) {
         let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
         let (name, password) = account.split_once(':').unwrap_or((account, ""));
-        let is_anonymous = user.username.is_none()
-            && user.token.is_none()
-            && user.token_file.is_none()
-            && user.exec.is_none()
-            && user.auth_provider.is_none();
-        if is_anonymous {
-            user.username = Some(decode(name));
-            user.password = Some(decode(password).into());
-        }
+        user.username = Some(decode(name));
+        user.password = Some(decode(password).into());
     }
     format!("{scheme}://{host}{path}").parse().map_err(KubeconfigError::Server)
+}
+
+fn has_authority(cluster: &Cluster) -> bool {
+    cluster.certificate_authority.is_some() || cluster.certificate_authority_data.is_some()
 }
 
 /// Decodes the certificates of an authority.
@@ -275,7 +292,8 @@ fn explain_type(document: &Value, message: &str) -> String {
         Value::Array(_) => "a list",
         Value::Object(_) => "a map",
     };
-    let problem = match message.split_once("expected ") {
+    // The message shows the value before what was expected.
+    let problem = match message.rsplit_once("expected ") {
         Some((_, "a string")) if !culprit.is_array() && !culprit.is_object() => {
             format!("{found} instead of a string: put it in quotes")
         }

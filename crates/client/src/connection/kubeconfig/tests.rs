@@ -83,6 +83,13 @@ fn the_server_has_a_scheme_and_no_password() {
         ("server: '10.0.0.1:6443/k8s', insecure-skip-tls-verify: y", "", "https://10.0.0.1:6443/k8s", None),
         ("server: 'api.test', certificate-authority: ca.crt", "", "https://api.test", None),
         ("server: 'api.test'", "client-certificate: tls.crt", "https://api.test", None),
+        ("server: 'api.test'", "token: t", "https://api.test", None),
+        ("server: 'api.test'", "tokenFile: token", "https://api.test", None),
+        ("server: 'api.test'", "exec: {command: plugin}", "https://api.test", None),
+        ("server: 'api.test'", "auth-provider: {name: oidc}", "https://api.test", None),
+        ("server: 'api.test'", "username: v, password: w", "https://api.test", Some(("v", "w"))),
+        ("server: 'u:p@api.test'", "", "https://api.test", Some(("u", "p"))),
+        ("server: 'http://api.test'", "token: t", "http://api.test", None),
         ("server: 'https://u%40x:p:q@api.test/k8s'", "", "https://api.test/k8s", Some(("u@x", "p:q"))),
         ("server: 'https://u:p@api.test'", "token: t", "https://api.test", None),
         ("server: 'https://u@[fd00::1]:6443'", "username: v, password: w", "https://[fd00::1]:6443", Some(("v", "w"))),
@@ -123,6 +130,25 @@ fn certificates_in_the_file_win_over_those_of_another_one() {
         let error = read(&format!("certificate-authority-data: {data}")).unwrap_err().to_string();
         assert_eq!(error, format!("certificate-authority-data: {expected}"));
     }
+}
+
+#[test]
+fn a_server_is_verified_or_not_but_not_both() {
+    let directory = tempfile::tempdir().unwrap();
+    let insecure_with = |cluster: &str| {
+        let text = format!("{CONTEXT}clusters: [{{name: c, cluster: {{insecure-skip-tls-verify: true, {cluster}}}}}]");
+        load(&write(directory.path(), &[("config", text.as_bytes())]))
+    };
+    for authority in ["certificate-authority: ca.crt", "certificate-authority-data: ''"] {
+        for server in ["https://api.test", "api.test", "http://api.test"] {
+            let is_refused = authority == "certificate-authority: ca.crt" && server != "http://api.test";
+            let error = insecure_with(&format!("server: '{server}', {authority}")).err().map(|error| error.to_string());
+            assert_eq!(error.is_some(), is_refused, "{server}, {authority}: {error:?}");
+            assert!(error.is_none_or(|error| error.contains("; remove insecure-skip-tls-verify, ")));
+        }
+    }
+    let refused = insecure_with("server: 'https://api.test', certificate-authority-data: AAAA");
+    assert!(matches!(refused, Err(KubeconfigError::AuthorityNotUsed)));
 }
 
 #[test]
@@ -192,6 +218,7 @@ fn a_value_of_the_wrong_type_is_named_and_not_shown() {
         ("current-context: true", "current-context: a boolean instead of a string: put it in quotes"),
         ("users: [{name: u, user: 4711}]", "users[0].user: a number instead of struct AuthInfo"),
         ("users: [{name: u, user: s4711}]", "users[0].user: a string instead of struct AuthInfo"),
+        ("users: [{name: u, user: is expected s4711}]", "users[0].user: a string instead of struct AuthInfo"),
         ("users: {4711: s}", "users: a map instead of a sequence"),
         ("clusters: [{name: c}, {cluster: {server: s4711}}]", "clusters[1]: missing field `name`"),
         ("4711", "a number instead of struct Kubeconfig"),
