@@ -205,6 +205,23 @@ async fn a_file_of_authorities_is_read_again() {
 }
 
 #[tokio::test]
+async fn an_authority_that_cannot_be_read_does_not_hide_the_others() {
+    let authority = authority();
+    let server = Server::start(&authority, "127.0.0.1").await;
+    let mut config = server.config();
+    config.root_cert = Some(vec![vec![0; 3], authority.der().to_vec()]);
+    assert_eq!(problem(config.clone()).await, None);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let unreadable = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    fs::write(file.path(), unreadable.to_owned() + &authority.pem() + unreadable).unwrap();
+    config.root_cert_file = Some(file.path().to_owned());
+    assert_eq!(problem(config.clone()).await, None);
+    fs::write(file.path(), unreadable).unwrap();
+    let expected = format!("TLS: {}: invalid peer certificate: BadEncoding", file.path().display());
+    assert_eq!(problem(config).await.unwrap(), expected);
+}
+
+#[tokio::test]
 async fn a_client_certificate_is_shown_to_the_server() {
     let authority = authority();
     let server = Server::start(&authority, "127.0.0.1").await;

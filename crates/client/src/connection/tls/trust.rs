@@ -33,14 +33,22 @@ pub(super) fn verifier(config: &kube::Config) -> Result<Arc<dyn ServerCertVerifi
     })
 }
 
-/// Trusts the certificates that the given ones have signed.
+/// Trusts the certificates that the given ones have signed. One that cannot be used is left out, unless there is no other: a bundle
+/// may have some that the TLS library cannot read.
 fn webpki<'a>(
     field: &str,
     certificates: impl Iterator<Item = CertificateDer<'a>>,
 ) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
     let mut roots = RootCertStore::empty();
+    let mut rejected = None;
     for certificate in certificates {
-        roots.add(certificate.into_owned()).map_err(|error| TlsError::rejected(field, error))?;
+        if let Err(error) = roots.add(certificate.into_owned()) {
+            tracing::warn!(field, %error, "certificate of an authority cannot be used, leaving it out");
+            rejected.get_or_insert(error);
+        }
+    }
+    if let Some(error) = rejected.filter(|_| roots.is_empty()) {
+        return Err(TlsError::rejected(field, error));
     }
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
     verifier.ok().ok_or_else(|| TlsError::content(field, "has no certificates"))
