@@ -4,18 +4,18 @@ use std::fmt;
 use std::io::{self, IsTerminal as _};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
+use std::thread;
 
 use http::header::HeaderValue;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::config::{ExecConfig, ExecInteractiveMode};
 use rustls::sign::CertifiedKey;
 use serde_json::{Value, json};
-use tokio::sync::Mutex;
-use tokio::task::JoinHandle;
+use tokio::sync::{Mutex, oneshot};
 
 use super::{CredentialsError, Used, bearer};
 use crate::connection::tls::{Identity, TlsError, certified_key};
-use crate::connection::{is_same, kubeconfig, lock};
+use crate::connection::{kubeconfig, lock};
 
 /// The time before the expiration of a credential at which it is renewed.
 const MARGIN: SignedDuration = SignedDuration::from_secs(60);
@@ -35,7 +35,9 @@ pub(super) struct Plugin {
 struct State {
     credential: Option<Credential>,
     /// The current run. It survives the request that has started it, so that a plugin that hangs is not started again and again.
-    run: Option<JoinHandle<Result<Credential, String>>>,
+    run: Option<oneshot::Receiver<Result<Credential, String>>>,
+    /// Whether the last run failed, and the credential before it is used.
+    is_failing: bool,
 }
 
 /// What a plugin prints.
@@ -57,26 +59,32 @@ impl Plugin {
     pub(super) async fn run_first(config: ExecConfig) -> Result<Self, CredentialsError> {
         let config = Arc::new(config);
         let mut state = State::default();
-        let identity = state.run(&config).await?.identity.take();
+        let mut first = state.run(&config).await?;
+        let identity = first.identity.take();
         let identity = identity.map(|key| Arc::new(Identity::Plugin(std::sync::Mutex::new(key))));
+        state.credential = Some(first);
         Ok(Self { config, state: Mutex::new(state), refused: std::sync::Mutex::default(), identity })
     }
 
-    /// Returns the header of the current token. Runs the plugin if it expires, or if the server has refused it.
+    /// Returns the header of the current token. Runs the plugin if it expires soon, or if the server has refused it.
     pub(super) async fn header(&self) -> Result<Option<HeaderValue>, CredentialsError> {
         // Held while the plugin runs: other requests wait for the same credential.
         let mut state = self.state.lock().await;
         if let Some(refused) = lock(&self.refused).take() {
             state.credential = state.credential.take().filter(|current| !self.is_with(current, &refused));
         }
-        if let Some(valid) = state.credential.as_ref().filter(|credential| credential.is_valid()) {
+        if let Some(valid) = state.credential.as_ref().filter(|credential| credential.lasts(MARGIN)) {
             return Ok(valid.token.clone());
         }
-        let fresh = state.run(&self.config).await?;
+        let mut fresh = match state.run(&self.config).await {
+            Ok(fresh) => fresh,
+            Err(error) => return state.after_failure(error),
+        };
         if let (Some(identity), Some(fresh)) = (&self.identity, fresh.identity.take()) {
             identity.replace(fresh);
         }
-        Ok(fresh.token.clone())
+        state.is_failing = false;
+        Ok(state.credential.insert(fresh).token.clone())
     }
 
     /// Runs the plugin for the next request, unless it has run since this credential.
@@ -86,8 +94,13 @@ impl Plugin {
 
     /// Whether a request was sent with this credential, and not with one before it.
     fn is_with(&self, credential: &Credential, used: &Used) -> bool {
-        let identity = self.identity.as_ref().map(|identity| identity.current());
-        credential.token == used.authorization && is_same(identity.as_ref(), used.identity.as_ref())
+        let is_certificate_before = match (&self.identity, &used.identity) {
+            (Some(own), Some(used)) => !Arc::ptr_eq(&own.current(), used),
+            // The connection has none without TLS, and that of the kubeconfig if the plugin prints none: it says nothing about
+            // the plugin's credential.
+            _ => false,
+        };
+        credential.token == used.authorization && !is_certificate_before
     }
 
     pub(super) fn identity(&self) -> Option<Arc<Identity>> {
@@ -97,22 +110,38 @@ impl Plugin {
 
 impl State {
     /// Runs a plugin, or waits for its current run.
-    async fn run(&mut self, config: &Arc<ExecConfig>) -> Result<&mut Credential, CredentialsError> {
-        let run = self.run.get_or_insert_with(|| {
-            let config = config.clone();
-            tokio::task::spawn_blocking(move || run(&config))
-        });
-        let credential = run.await.unwrap_or_else(|error| Err(error.to_string()));
+    async fn run(&mut self, config: &Arc<ExecConfig>) -> Result<Credential, CredentialsError> {
+        let result = match &mut self.run {
+            Some(run) => run.await,
+            none => match start(config.clone()) {
+                Ok(run) => none.insert(run).await,
+                Err(error) => Ok(Err(error.to_string())),
+            },
+        };
         self.run = None;
+        let credential = result.unwrap_or_else(|_ended| Err("its thread ended without a result".to_owned()));
         let command = || config.command.clone().unwrap_or_default();
-        let credential = credential.map_err(|problem| CredentialsError::Exec { command: command(), problem })?;
-        Ok(self.credential.insert(credential))
+        credential.map_err(|problem| CredentialsError::Exec { command: command(), problem })
+    }
+
+    /// Returns the last token if it is still valid: the server accepts it, so a plugin that fails some time before its expiration
+    /// fails no request.
+    fn after_failure(&mut self, error: CredentialsError) -> Result<Option<HeaderValue>, CredentialsError> {
+        let Some(last) = self.credential.as_ref().filter(|last| last.lasts(SignedDuration::ZERO)) else {
+            return Err(error);
+        };
+        if !self.is_failing {
+            tracing::warn!(%error, "renewing a credential failed, using the last one until it expires");
+        }
+        self.is_failing = true;
+        Ok(last.token.clone())
     }
 }
 
 impl Credential {
-    fn is_valid(&self) -> bool {
-        self.expires.is_none_or(|expires| expires.duration_since(Timestamp::now()) > MARGIN)
+    /// Whether it is valid for longer than some time.
+    fn lasts(&self, time: SignedDuration) -> bool {
+        self.expires.is_none_or(|expires| expires.duration_since(Timestamp::now()) > time)
     }
 
     /// Reads what a plugin has printed.
@@ -142,6 +171,18 @@ fn document(stdout: &[u8]) -> Option<Value> {
     serde_json::from_slice(stdout)
         .ok()
         .or_else(|| kubeconfig::yaml(str::from_utf8(stdout).ok()?).ok()?.into_iter().next())
+}
+
+/// Starts a run of a plugin, on a thread of its own: the end of a runtime waits for the blocking work on its threads, and a plugin
+/// that hangs would keep the process from ending.
+fn start(config: Arc<ExecConfig>) -> io::Result<oneshot::Receiver<Result<Credential, String>>> {
+    let (sender, receiver) = oneshot::channel();
+    let work = move || {
+        // Nobody waits for it any more if the driver ends.
+        let _ = sender.send(run(&config));
+    };
+    thread::Builder::new().name("exec-plugin".to_owned()).spawn(work)?;
+    Ok(receiver)
 }
 
 /// Runs a plugin and reads what it prints. Blocks.

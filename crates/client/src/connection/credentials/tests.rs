@@ -1,9 +1,15 @@
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
 use http::Uri;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::config::{Cluster, ExecConfig, ExecInteractiveMode};
+use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::connection::tls::certified_key;
 
 fn config(user: Value) -> kube::Config {
     let mut config = kube::Config::new(Uri::from_static("http://localhost"));
@@ -19,6 +25,13 @@ async fn credentials(user: Value) -> Result<Credentials, CredentialsError> {
 /// What a request with this token was sent with.
 fn used(authorization: &str) -> Used {
     Used { authorization: Some(HeaderValue::from_str(authorization).unwrap()), identity: None }
+}
+
+/// Makes a certificate and its key, in PEM.
+fn certificate() -> (String, String) {
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap();
+    (certificate.pem(), key.serialize_pem())
 }
 
 async fn error_of(user: Value) -> String {
@@ -175,6 +188,50 @@ async fn a_plugin_runs_again_after_the_server_has_refused_its_token() {
     assert_eq!(authorization(&credentials).await.unwrap(), "Bearer secret-2");
 }
 
+/// The connection has no certificate without TLS, and that of the kubeconfig if the plugin prints none.
+#[tokio::test]
+async fn a_refused_token_is_renewed_also_if_the_certificate_of_its_connection_is_not_the_plugins() {
+    let (pem, key) = certificate();
+    let of_kubeconfig = Some(certified_key(pem.as_bytes(), key.as_bytes()).unwrap());
+    let script = Script::new("cat $(wc -l < runs)");
+    for (prints, identity) in
+        [(json!({}), of_kubeconfig), (json!({ "clientCertificateData": pem, "clientKeyData": key }), None)]
+    {
+        fs::remove_file(script.0.path().join("runs")).ok();
+        for run in ["1", "2"] {
+            let mut status = prints.clone();
+            status["token"] = format!("secret-{run}").into();
+            fs::write(script.0.path().join(run), json!({ "status": status }).to_string()).unwrap();
+        }
+        let credentials = credentials(script.user()).await.unwrap();
+        assert_eq!(authorization(&credentials).await.unwrap(), "Bearer secret-1");
+        credentials.refuse(Used { identity, ..used("Bearer secret-1") });
+        assert_eq!(authorization(&credentials).await.unwrap(), "Bearer secret-2");
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_used_until_it_expires_if_the_plugin_fails_before() {
+    let expires = |after| (Timestamp::now() + SignedDuration::from_secs(after)).to_string();
+    let first_only = |after| {
+        let status = json!({ "token": "secret", "expirationTimestamp": expires(after) });
+        Script::new(&format!("[ $(wc -l < runs) = 1 ] && echo '{}'", json!({ "status": status })))
+    };
+    let script = first_only(30);
+    let last = credentials(script.user()).await.unwrap();
+    for runs in [2, 3] {
+        assert_eq!(authorization(&last).await.unwrap(), "Bearer secret");
+        assert_eq!(script.runs(), runs);
+    }
+    last.refuse(used("Bearer secret"));
+    for _ in 0..2 {
+        assert_eq!(last.headers().await.unwrap_err().to_string(), "exec plugin sh: exit status: 1");
+    }
+    let script = first_only(-1);
+    let expired = credentials(script.user()).await.unwrap();
+    assert_eq!(expired.headers().await.unwrap_err().to_string(), "exec plugin sh: exit status: 1");
+}
+
 #[tokio::test]
 async fn a_plugin_that_fails_later_runs_again_for_the_next_request() {
     let script = Script::new("[ $(wc -l < runs) != 2 ] && echo '{\"status\":{\"token\":\"secret\"}}'");
@@ -209,6 +266,35 @@ async fn a_plugin_that_hangs_is_not_started_again() {
     assert_eq!(authorization(&credentials).await.unwrap(), "Bearer secret");
     open.await.unwrap();
     assert_eq!(script.runs(), 2);
+}
+
+#[test]
+fn a_plugin_that_hangs_does_not_keep_the_process_from_ending() {
+    let token = r#"echo '{"status":{"token":"secret"}}'"#;
+    let script = Script::new(&format!("if [ $(wc -l < runs) = 1 ]; then mkfifo gate; {token}; else cat gate; fi"));
+    let drop_runtime = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let credentials = credentials(script.user()).await.unwrap();
+            credentials.refuse(used("Bearer secret"));
+            let mut headers = std::pin::pin!(credentials.headers());
+            while script.runs() < 2 {
+                tokio::select! { biased; _ = &mut headers => panic!("the plugin waits"), () = tokio::task::yield_now() => {} }
+            }
+        });
+    };
+    let (ended, end) = mpsc::channel();
+    let is_ended = thread::scope(|scope| {
+        scope.spawn(|| {
+            drop_runtime();
+            ended.send(()).unwrap();
+        });
+        let is_ended = end.recv_timeout(Duration::from_secs(10)).is_ok();
+        // Lets the plugin end.
+        fs::write(script.0.path().join("gate"), "").unwrap();
+        is_ended
+    });
+    assert!(is_ended, "the end of the runtime waits for the plugin");
 }
 
 /// What a plugin is given: arguments, variables, and the cluster if it wants it.

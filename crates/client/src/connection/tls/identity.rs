@@ -67,10 +67,11 @@ impl Identity {
         }
     }
 
-    /// Uses another certificate of a plugin for new connections.
-    pub(in crate::connection) fn replace(&self, other: Arc<CertifiedKey>) {
+    /// Uses the certificate that a plugin has printed for new connections.
+    pub(in crate::connection) fn replace(&self, printed: Arc<CertifiedKey>) {
         if let Self::Plugin(key) = self {
-            *lock(key) = other;
+            let mut key = lock(key);
+            *key = unless_same(Some(&key), printed);
         }
     }
 }
@@ -85,7 +86,7 @@ impl ResolvesClientCert for Identity {
     }
 }
 
-/// Returns the last key if the other one has the same certificates: connections that were made with it stay.
+/// Returns the last key if the other one has the same certificates, and so is the same: connections that were made with it stay.
 fn unless_same(last: Option<&Arc<CertifiedKey>>, other: Arc<CertifiedKey>) -> Arc<CertifiedKey> {
     last.filter(|last| last.cert == other.cert).cloned().unwrap_or(other)
 }

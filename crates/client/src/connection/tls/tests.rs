@@ -329,6 +329,26 @@ async fn a_plugin_renews_the_client_certificate_that_the_server_refuses() {
     assert_eq!(server.clients(), certificates.map(Some));
 }
 
+#[tokio::test]
+async fn connections_stay_if_a_plugin_prints_the_same_certificate_again() {
+    let authority = authority();
+    let server = Server::start(&authority, "127.0.0.1").await;
+    let directory = tempfile::tempdir().unwrap();
+    let (certificate, key) = issue(&authority, "client");
+    for run in ["1", "2"] {
+        let status = serde_json::json!({ "token": run, "clientCertificateData": certificate, "clientKeyData": key });
+        fs::write(directory.path().join(run), serde_json::json!({ "status": status }).to_string()).unwrap();
+    }
+    let mut config = server.config();
+    config.root_cert = Some(vec![authority.der().to_vec()]);
+    config.auth_info.exec = Some(plugin(directory.path()));
+    let client = DraClient::on(with_config(config).await.unwrap());
+    assert!(matches!(get(&client, "/refused").await.unwrap_err(), ApiError::Unauthorized { .. }));
+    assert_eq!(get(&client, "/").await.unwrap(), StatusCode::OK);
+    assert_eq!(fs::read_to_string(directory.path().join("runs")).unwrap().lines().count(), 2);
+    assert_eq!(server.clients(), [Some(der(&certificate))]);
+}
+
 /// A plugin that prints the file `1` when it runs first, and then `2`.
 fn plugin(directory: &Path) -> kube::config::ExecConfig {
     let script = "cd \"$0\"; echo >> runs; cat $(wc -l < runs)";
