@@ -22,6 +22,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
 use kube::client::Body;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 use tower::BoxError;
 
 use crate::connection::kept::{KeptConnections, Streamed};
@@ -31,6 +32,8 @@ use crate::{ApiError, DraVersion, Server};
 const JSON: &str = "application/json";
 /// The largest answer to discovery that is read; real ones are far smaller.
 const MAX_GROUP: usize = 1024 * 1024;
+/// The time limit of discovery: its answer is small, and all requests in a version that the server does not have wait for it.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The characters to escape: all but the unreserved ones of RFC 3986, section 2.3.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
@@ -160,8 +163,14 @@ impl DraClient {
     /// server was replaced.
     ///
     /// Concurrent callers share one request, and get the version that it found. [`ApiError::NoVersion`] means that there is
-    /// no other version to try.
+    /// no other version to try, [`ApiError::Timeout`] that there was no answer within ten seconds.
     pub async fn rediscover(&self, tried: DraVersion) -> Result<DraVersion, ApiError> {
+        // Also the limit of those who wait for the request of another caller: each would wait for its own one after it.
+        let version = timeout(DISCOVERY_TIMEOUT, self.discover(tried)).await;
+        version.unwrap_or_else(|_elapsed| Err(self.timeout(DISCOVERY_TIMEOUT)))
+    }
+
+    async fn discover(&self, tried: DraVersion) -> Result<DraVersion, ApiError> {
         let _guard = self.discovery.lock().await;
         let current = self.version();
         if current != tried {

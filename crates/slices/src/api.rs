@@ -205,7 +205,8 @@ impl Api {
                     echoes,
                 ));
             }
-            let (status, body) = self.client.collect(response, MAX_BODY).await?;
+            let collected = timeout(TIMEOUT, self.client.collect(response, MAX_BODY)).await;
+            let (status, body) = collected.unwrap_or_else(|_elapsed| Err(self.client.timeout(TIMEOUT)))?;
             if status == StatusCode::BAD_REQUEST && self.watches_pool.swap(false, Ordering::Relaxed) {
                 continue;
             }

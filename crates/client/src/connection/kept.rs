@@ -12,6 +12,7 @@
 mod tests;
 
 use std::future::poll_fn;
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
@@ -30,6 +31,7 @@ use kube::client::Body;
 use rustls::sign::CertifiedKey;
 use smallvec::SmallVec;
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 use tower::util::{BoxCloneSyncService, ServiceExt as _};
 use tower::{BoxError, Service};
 
@@ -41,6 +43,8 @@ use super::{is_same, lock};
 const MAX_IDLE: usize = 64;
 /// How long a connection is kept without a request.
 const MAX_IDLE_TIME: Duration = Duration::from_secs(60);
+/// The time limit of a new connection: name resolution, TCP and TLS.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long headers are used before the credentials are asked again, which may read a file or run a program.
 const CREDENTIALS_LIFETIME: Duration = Duration::from_secs(1);
 
@@ -240,8 +244,13 @@ impl KeptConnections {
 
     async fn connect(&self) -> Result<Box<Connection>, BoxError> {
         let identity = self.current_identity();
-        let stream = self.connect.clone().oneshot(self.server.clone()).await?;
-        let (sender, connection) = http1::handshake(stream).await?;
+        let handshakes = async {
+            let stream = self.connect.clone().oneshot(self.server.clone()).await?;
+            Ok::<_, BoxError>(http1::handshake(stream).await?)
+        };
+        // Boxed because it is rare and large: the usual future stays small.
+        let connected = Box::pin(timeout(CONNECT_TIMEOUT, handshakes)).await;
+        let (sender, connection) = connected.map_err(|_elapsed| io::Error::from(io::ErrorKind::TimedOut))??;
         Ok(Box::new(Connection { sender, driver: Driver(Some(connection)), identity }))
     }
 
@@ -394,9 +403,9 @@ fn is_unsent(error: &BoxError) -> bool {
 }
 
 fn is_reset(error: &hyper::Error) -> bool {
-    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof};
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof};
 
-    let kind = crate::send_error::io_cause(error).map(std::io::Error::kind);
+    let kind = crate::send_error::io_cause(error).map(io::Error::kind);
     // The end of a TLS connection that the other side has not announced is an unexpected one.
     matches!(kind, Some(ConnectionReset | BrokenPipe | UnexpectedEof | ConnectionAborted | TimedOut))
 }

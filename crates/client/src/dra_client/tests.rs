@@ -71,6 +71,17 @@ async fn concurrent_callers_share_one_discovery() {
     assert_eq!(requests.load(Ordering::Relaxed), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_discovery_without_an_answer_ends_for_all_callers_at_the_same_time() {
+    let silent = tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>());
+    let client = DraClient::new(kube::Client::new(silent, "default"));
+    let both = async { tokio::join!(client.rediscover(DraVersion::V1), client.rediscover(DraVersion::V1)) };
+    let (first, second) = timeout(DISCOVERY_TIMEOUT + Duration::from_secs(1), both).await.unwrap();
+    for result in [first, second] {
+        assert!(matches!(result, Err(ApiError::Timeout { after: DISCOVERY_TIMEOUT, .. })), "{result:?}");
+    }
+}
+
 /// A request may still be in flight with an old version when another has discovered a new one.
 #[tokio::test]
 async fn a_late_caller_gets_the_version_that_works() {

@@ -6,8 +6,10 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
+use futures::stream;
 use http::{Request, header};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Bytes, Frame};
 use kube::client::Body;
 use serde_json::Value;
 
@@ -88,6 +90,18 @@ async fn a_refusal_for_another_reason_is_an_error() {
     let (api, _) = server(|_| true);
     let refused = api.list(&Freshness::Now).await;
     assert!(matches!(refused, Err(ApiError::Status { status: StatusCode::BAD_REQUEST, .. })), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_of_a_watch_without_an_end_is_an_error() {
+    let service = tower::service_fn(|_: Request<Body>| async {
+        let endless = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
+        Ok::<_, Infallible>(Response::builder().status(400).body(endless).unwrap())
+    });
+    let scope = Scope { driver: "d".into(), node: None, pool: Some("rack".into()) };
+    let api = Api::new(DraClient::new(kube::Client::new(service, "default")), scope);
+    let refused = timeout(2 * TIMEOUT, api.watch("9", Duration::from_secs(5))).await.unwrap();
+    assert!(matches!(refused, Err(ApiError::Timeout { .. })));
 }
 
 /// The media types and objects that a server was sent.

@@ -3,6 +3,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -304,6 +305,16 @@ async fn a_get_is_sent_again_when_a_tls_connection_just_ends() {
     server.closes_next.store(true, Ordering::SeqCst);
     assert_eq!(get(&client, "/").await.unwrap(), StatusCode::OK);
     assert_eq!(server.clients().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_answer_a_handshake_is_given_up() {
+    // Its kernel accepts the connection, and nothing is sent over it.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut config = kube::Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
+    config.root_cert = Some(vec![authority().der().to_vec()]);
+    let problem = tokio::time::timeout(Duration::from_secs(60), problem(config)).await.unwrap().unwrap();
+    assert!(problem.contains(": timed out; check the network"), "{problem}");
 }
 
 /// A plugin prints another certificate at each run: the server gets the second one after it has refused the first.
