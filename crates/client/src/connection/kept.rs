@@ -6,7 +6,9 @@
 //!
 //! A kept connection may have been closed by the server meanwhile, which is noticed when it is used next. Then another one is
 //! used, and a GET that got no answer on a kept connection is sent again on a new one; any other request may have been carried
-//! out, so its error is returned. Connections that nobody has used for [`MAX_IDLE_TIME`] are closed.
+//! out, so its error is returned. A kept connection may also be dead without being closed: when a request on one fails or is given
+//! up before it is answered, the others that nobody has used since are closed. So are those that nobody has used for
+//! [`MAX_IDLE_TIME`].
 
 #[cfg(test)]
 mod tests;
@@ -95,6 +97,15 @@ struct Connection {
 /// not sent any more.
 struct Driver(Option<http1::Connection<Stream, Full<Bytes>>>);
 
+/// A request on a kept connection, until the head of its answer has arrived. If it fails or is given up before, the connections
+/// without a request that nobody has used since are closed: they may be just as dead, and a new one costs less than another request
+/// without an answer.
+struct Unanswered<'a> {
+    pool: &'a Mutex<Pool>,
+    since: Instant,
+    is_answered: bool,
+}
+
 /// A request that can be sent more than once.
 struct Outgoing {
     method: Method,
@@ -146,7 +157,7 @@ impl KeptConnections {
         // First, because it may renew the client certificate of the connection, and may take long.
         let mut request = self.authenticated(&mut outgoing).await?;
         if let Some(kept) = self.take_idle() {
-            match self.exchange_on(kept, request, max_bytes).await {
+            match self.exchange_on(kept, request, max_bytes, Some(self.unanswered())).await {
                 // Closed by the server at the same moment.
                 Err(error) if outgoing.method == Method::GET && is_without_answer(&error) => {}
                 Err(error) if is_unsent(&error) => {}
@@ -155,7 +166,7 @@ impl KeptConnections {
             request = self.authenticated(&mut outgoing).await?;
         }
         let connection = self.connect().await?;
-        self.exchange_on(connection, request, max_bytes).await
+        self.exchange_on(connection, request, max_bytes, None).await
     }
 
     /// As [`Self::exchange`], over a new connection: the others may be those of a server that is gone.
@@ -167,7 +178,7 @@ impl KeptConnections {
         let mut outgoing = self.outgoing(request).await?;
         let request = self.authenticated(&mut outgoing).await?;
         let connection = self.connect().await?;
-        self.exchange_on(connection, request, max_bytes).await
+        self.exchange_on(connection, request, max_bytes, None).await
     }
 
     /// Sends a request over a connection of its own, and returns when the head of the answer has arrived.
@@ -215,8 +226,12 @@ impl KeptConnections {
         mut connection: Box<Connection>,
         request: Request<Full<Bytes>>,
         max_bytes: usize,
+        unanswered: Option<Unanswered<'_>>,
     ) -> Result<(Parts, Bytes), BoxError> {
         let (head, body) = self.send_on(&mut connection, request).await?.into_parts();
+        if let Some(mut unanswered) = unanswered {
+            unanswered.is_answered = true;
+        }
         let body = connection.read(body, max_bytes).await?;
         if connection.poll_is_usable() {
             self.keep(connection);
@@ -289,6 +304,10 @@ impl KeptConnections {
         }
     }
 
+    fn unanswered(&self) -> Unanswered<'_> {
+        Unanswered { pool: &self.pool, since: Instant::now(), is_answered: false }
+    }
+
     fn keep(&self, connection: Box<Connection>) {
         let mut pool = lock(&self.pool);
         if pool.idle.len() < MAX_IDLE {
@@ -296,6 +315,14 @@ impl KeptConnections {
         }
         if pool.closing.is_none() {
             pool.closing = Some(tokio::spawn(close_unused(Arc::downgrade(&self.pool))).abort_handle());
+        }
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            lock(self.pool).idle.retain(|idle| idle.since > self.since);
         }
     }
 }

@@ -15,9 +15,11 @@ enum Reaction {
     AnswerAndClose(&'static str),
     /// Closes the connection without an answer.
     Close,
+    /// Does not answer.
+    Silence,
 }
 
-use Reaction::{Answer, AnswerAndClose, Close};
+use Reaction::{Answer, AnswerAndClose, Close, Silence};
 
 /// A server that reacts to requests in turn.
 struct Server {
@@ -86,9 +88,9 @@ async fn serve(mut stream: TcpStream, reactions: &[Reaction], requests: Arc<Mute
         };
         match reaction {
             Answer(answer) | AnswerAndClose(answer) => stream.write_all(answer.as_bytes()).await.unwrap(),
-            Close => {}
+            Close | Silence => {}
         }
-        if !matches!(reaction, Answer(_)) {
+        if matches!(reaction, AnswerAndClose(_) | Close) {
             return Ok(());
         }
     }
@@ -221,6 +223,64 @@ async fn a_get_without_an_answer_on_a_kept_connection_is_sent_again_and_a_patch_
     // On a new connection nothing is sent twice.
     send(&client, Method::GET).await.unwrap_err();
     assert_eq!(lock(&server.requests).len(), 5);
+}
+
+/// Creates a client with as many kept connections as the server answers requests first.
+async fn client_with_kept(server: &Server, connections: usize) -> DraClient {
+    let client = server.client("").await;
+    for _ in 0..connections {
+        let request = client.request(Method::GET, "/", "application/json", Vec::new()).unwrap();
+        client.exchange_anew(request, 10).await.unwrap();
+    }
+    assert_eq!(number_of_kept(&client), connections);
+    client
+}
+
+fn number_of_kept(client: &DraClient) -> usize {
+    lock(&client.kept_for_tests().pool).idle.len()
+}
+
+/// Sends a request until the server has got as many of them. There is no answer meanwhile.
+async fn send_until(mut answer: Pin<&mut impl Future>, server: &Server, requests: usize) {
+    while lock(&server.requests).len() < requests {
+        tokio::select! { biased; _ = &mut answer => panic!("there is no answer"), () = tokio::task::yield_now() => {} }
+    }
+}
+
+/// A balancer that has forgotten its connections: without an error on any of them, each request would wait for its time limit.
+#[tokio::test]
+async fn the_other_kept_connections_are_not_used_after_a_request_on_one_got_no_answer() {
+    let server = Server::start(&[Answer(OK), Answer(OK), Answer(OK), Close, Answer(OK)]).await;
+    let client = client_with_kept(&server, 3).await;
+    send(&client, Method::GET).await.unwrap();
+    assert_eq!((number_of_kept(&client), server.connections()), (1, 4), "the new one is kept");
+
+    let server = Server::start(&[Answer(OK), Answer(OK), Answer(OK), Silence, Answer(OK)]).await;
+    let client = client_with_kept(&server, 3).await;
+    let mut given_up = Box::pin(send(&client, Method::GET));
+    send_until(given_up.as_mut(), &server, 4).await;
+    drop(given_up);
+    assert_eq!(number_of_kept(&client), 0);
+    send(&client, Method::GET).await.unwrap();
+    assert_eq!((number_of_kept(&client), server.connections()), (1, 4));
+}
+
+#[tokio::test]
+async fn the_other_kept_connections_stay_after_an_answer_or_if_they_are_newer_than_the_request() {
+    // Its head arrives, and its end does not.
+    let server = Server::start(&[Answer(OK), Answer(OK), Answer(ENDLESS), Answer(OK)]).await;
+    let client = client_with_kept(&server, 2).await;
+    let too_large = client.request(Method::GET, "/", "application/json", Vec::new()).unwrap();
+    client.exchange(too_large, 1).await.unwrap_err();
+    assert_eq!(number_of_kept(&client), 1);
+
+    let server = Server::start(&[Answer(OK), Silence, Answer(OK)]).await;
+    let client = client_with_kept(&server, 1).await;
+    let mut silent = Box::pin(send(&client, Method::GET));
+    send_until(silent.as_mut(), &server, 2).await;
+    send(&client, Method::GET).await.unwrap();
+    drop(silent);
+    assert_eq!((number_of_kept(&client), server.connections()), (1, 2));
 }
 
 #[tokio::test]
