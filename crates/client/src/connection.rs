@@ -1,12 +1,13 @@
 //! The connection of a driver to its API server.
 //!
-//! The configuration is that of `kube`; requests are sent over [`kept`] connections instead of by its client, with [`credentials`]
-//! and [`tls`] of our own: with those of `kube`, every driver would have parsers of YAML, `JSONPath`
-//! and regular expressions. Other differences:
+//! Requests are sent over [`kept`] connections instead of by the client of `kube`, with a [`config`], [`credentials`] and [`tls`]
+//! of our own: with those of `kube`, every driver would have parsers of YAML, `JSONPath` and regular expressions. Other
+//! differences:
 //! - There are no proxies. A driver that needs one creates its own client.
 //! - Nothing is retried here. `kube` would retry after milliseconds, or exactly when the server says, as all other nodes do.
 //! - Idle connections are probed. Otherwise a watch would never notice that the other end of its connection is gone.
 
+mod config;
 mod credentials;
 pub(crate) mod kept;
 mod kubeconfig;
@@ -23,9 +24,10 @@ use std::time::Duration;
 use hyper_util::client::legacy::connect::HttpConnector;
 use rustls::sign::CertifiedKey;
 
+use self::config::Config;
 use self::credentials::Credentials;
 pub use self::credentials::CredentialsError;
-use self::kept::KeptConnections;
+use self::kept::{CONNECT_TIMEOUT, KeptConnections};
 pub use self::kubeconfig::KubeconfigError;
 use self::resolver::NamingResolver;
 pub use self::service_account::ServiceAccountError;
@@ -89,14 +91,14 @@ impl DraClient {
             Some(list) => load(list.to_owned())?,
             None => infer()?,
         };
-        let server = Server::from(&config.cluster_url);
+        let server = Server::from(&config.server);
         let kept = with_config(config).await?;
         Ok(Self::on(kept).with_server(server))
     }
 }
 
 /// Returns the configuration of the environment: the user's kubeconfig, or else the pod's service account.
-fn infer() -> Result<kube::Config, ConnectError> {
+fn infer() -> Result<Config, ConnectError> {
     let mut config = match load(kubeconfig::default_list()) {
         Ok(config) => config,
         Err(error) => service_account::config()
@@ -106,18 +108,18 @@ fn infer() -> Result<kube::Config, ConnectError> {
     Ok(config)
 }
 
-fn load(list: PathBuf) -> Result<kube::Config, ConnectError> {
+fn load(list: PathBuf) -> Result<Config, ConnectError> {
     kubeconfig::load(&list).map_err(|source| ConnectError::Kubeconfig { path: list, source })
 }
 
-async fn with_config(config: kube::Config) -> Result<KeptConnections, ConnectError> {
+async fn with_config(config: Config) -> Result<KeptConnections, ConnectError> {
     if let Some(proxy) = &config.proxy_url {
         // The connectors of `kube` for proxies would be linked into all drivers, and few need them. The URL may have a password.
         return Err(ConnectError::Proxy(proxy.host().unwrap_or_default().to_owned()));
     }
     let mut tcp = HttpConnector::new_with_resolver(NamingResolver::new());
     tcp.enforce_http(false);
-    tcp.set_connect_timeout(config.connect_timeout);
+    tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
     tcp.set_keepalive(Some(KEEPALIVE_IDLE));
     tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
     tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
@@ -126,7 +128,7 @@ async fn with_config(config: kube::Config) -> Result<KeptConnections, ConnectErr
     let credentials = Credentials::new(&config).await.map_err(ConnectError::Credentials)?;
     let identity = tls::identity(&config, &credentials).map_err(ConnectError::Tls)?;
     let connector = tls::connector(&config, identity.clone(), tcp).map_err(ConnectError::Tls)?;
-    Ok(KeptConnections::new(config.cluster_url, credentials, identity, connector))
+    Ok(KeptConnections::new(config.server, credentials, identity, connector))
 }
 
 /// Whether two client certificates are the same one, or both are none.
@@ -186,7 +188,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_missing_is_said_with_what_to_do() {
-        let kubeconfig = Box::new(load("/nonexistent/config".into()).unwrap_err());
+        let kubeconfig = Box::new(load("/nonexistent/config".into()).err().unwrap());
         let service_account = ServiceAccountError::NoServer { variable: "KUBERNETES_SERVICE_HOST" };
         let error = ConnectError::NoConfig { kubeconfig, service_account };
         assert_eq!(
@@ -194,7 +196,7 @@ mod tests {
             "kubeconfig /nonexistent/config: No such file or directory (os error 2); service account: KUBERNETES_SERVICE_HOST is \
              not set; in a pod a service account is needed, elsewhere a kubeconfig: --kubeconfig or KUBECONFIG"
         );
-        let mut config = kube::Config::new("https://localhost".parse().unwrap());
+        let mut config = Config::new("https://localhost".parse().unwrap());
         config.proxy_url = Some("http://user:secret@proxy.test:3128".parse().unwrap());
         let error = with_config(config).await.err().unwrap();
         assert!(
@@ -217,7 +219,7 @@ mod tests {
     async fn idle_connections_are_probed() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+        let config = Config::new(format!("http://{address}").parse().unwrap());
         let kept = with_config(config).await.unwrap();
         let request = tokio::spawn(async move { kept.open(Request::new(Body::empty())).await.is_ok() });
         let (mut connection, from) = listener.accept().await.unwrap();

@@ -12,12 +12,12 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
-use kube::config::{AuthInfo, AuthProviderConfig};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rustls::sign::CertifiedKey;
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::ExposeSecret as _;
 
 use self::exec::Plugin;
+use super::config::{AuthProvider, Config, User};
 use super::reloaded::Reloaded;
 use super::tls::Identity;
 
@@ -101,17 +101,16 @@ enum Token {
 
 impl Credentials {
     /// Reads the credentials of a configuration, or runs its exec plugin.
-    pub(super) async fn new(config: &kube::Config) -> Result<Self, CredentialsError> {
-        let user = &config.auth_info;
+    pub(super) async fn new(config: &Config) -> Result<Self, CredentialsError> {
+        let user = &config.user;
         let mut fixed = impersonation(user)?;
-        fixed.extend(config.headers.iter().cloned());
         if let Some(header) = fixed_authorization(user)? {
             fixed.insert(AUTHORIZATION, header);
             return Ok(Self { fixed, token: Token::Fixed });
         }
         let fixed_token = fixed_token(user)?;
         let token = match (&user.token_file, &user.exec) {
-            (Some(path), _) if !path.is_empty() => Token::File(token_file(path.into(), fixed_token)?),
+            (Some(path), _) => Token::File(token_file(path.into(), fixed_token)?),
             (_, Some(exec)) if fixed_token.is_none() => Token::Exec(Box::new(Plugin::run_first(exec.clone()).await?)),
             _ => {
                 fixed.extend(fixed_token.map(|header| (AUTHORIZATION, header)));
@@ -154,7 +153,7 @@ impl Credentials {
 }
 
 /// Returns the header of other credentials that the kubeconfig itself has.
-fn fixed_authorization(user: &AuthInfo) -> Result<Option<HeaderValue>, CredentialsError> {
+fn fixed_authorization(user: &User) -> Result<Option<HeaderValue>, CredentialsError> {
     if let Some(provider) = &user.auth_provider {
         return bearer("id-token", id_token(provider)?).map(Some);
     }
@@ -166,9 +165,8 @@ fn fixed_authorization(user: &AuthInfo) -> Result<Option<HeaderValue>, Credentia
 }
 
 /// Returns the header of the token that the kubeconfig itself has.
-fn fixed_token(user: &AuthInfo) -> Result<Option<HeaderValue>, CredentialsError> {
-    let token = user.token.as_ref().map(SecretString::expose_secret).filter(|token| !token.is_empty());
-    token.map(|token| bearer("token", token)).transpose()
+fn fixed_token(user: &User) -> Result<Option<HeaderValue>, CredentialsError> {
+    user.token.as_ref().map(|token| bearer("token", token.expose_secret())).transpose()
 }
 
 /// Reads the token of a file, as `kubectl` does: until it can be read first, `otherwise` is used.
@@ -183,9 +181,9 @@ fn token_file(
 }
 
 /// Returns the token of an `auth-provider`, which `kubectl` has replaced by exec plugins.
-fn id_token(provider: &AuthProviderConfig) -> Result<&str, CredentialsError> {
-    let remedy = match (provider.name.as_str(), provider.config.get("id-token")) {
-        ("oidc", Some(token)) => return Ok(token),
+fn id_token(provider: &AuthProvider) -> Result<&str, CredentialsError> {
+    let remedy = match (provider.name.as_str(), &provider.id_token) {
+        ("oidc", Some(token)) => return Ok(token.expose_secret()),
         ("oidc", None) => "has no id-token; log in again, or use an exec plugin, such as kubelogin",
         ("gcp", _) => "was removed in Kubernetes 1.26; use the exec plugin gke-gcloud-auth-plugin",
         ("azure", _) => "was removed in Kubernetes 1.26; use the exec plugin kubelogin",
@@ -220,7 +218,7 @@ fn header(field: &'static str, value: &str) -> Result<HeaderValue, CredentialsEr
 }
 
 /// Returns the headers of a user who acts as another one.
-fn impersonation(user: &AuthInfo) -> Result<HeaderMap, CredentialsError> {
+fn impersonation(user: &User) -> Result<HeaderMap, CredentialsError> {
     let mut headers = HeaderMap::new();
     if let Some(name) = &user.impersonate {
         headers.insert("impersonate-user", header("as", name)?);
@@ -228,10 +226,10 @@ fn impersonation(user: &AuthInfo) -> Result<HeaderMap, CredentialsError> {
     if let Some(uid) = &user.impersonate_uid {
         headers.insert("impersonate-uid", header("as-uid", uid)?);
     }
-    for group in user.impersonate_groups.iter().flatten() {
+    for group in &user.impersonate_groups {
         headers.append("impersonate-group", header("as-groups", group)?);
     }
-    for (key, values) in user.impersonate_user_extra.iter().flatten() {
+    for (key, values) in &user.impersonate_user_extra {
         const FIELD: &str = "as-user-extra";
         let name = format!("impersonate-extra-{}", percent_encode(key.as_bytes(), &ESCAPED));
         let name = HeaderName::try_from(name).ok().ok_or(CredentialsError::Header { field: FIELD })?;

@@ -46,7 +46,7 @@ const MAX_IDLE: usize = 64;
 /// How long a connection is kept without a request.
 const MAX_IDLE_TIME: Duration = Duration::from_secs(60);
 /// The time limit of a new connection: name resolution, TCP and TLS.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long headers are used before the credentials are asked again, which may read a file or run a program.
 const CREDENTIALS_LIFETIME: Duration = Duration::from_secs(1);
 

@@ -1,8 +1,9 @@
 //! Kubeconfig files.
 //!
-//! YAML is parsed into [`Value`], and that into the types of `kube`: a YAML parser for each of these types would be half a
-//! megabyte of every driver.
+//! YAML is parsed into [`Value`], and that is read by [`document`]: a YAML parser for each type would be half a megabyte of every
+//! driver, and one of `serde` for values still a hundred kilobytes.
 
+mod document;
 #[cfg(test)]
 mod tests;
 
@@ -16,22 +17,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::Uri;
 use http::uri::{InvalidUri, Scheme};
-use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use percent_encoding::percent_decode_str;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use secrecy::{ExposeSecret as _, SecretString};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+#[cfg(test)]
+pub(super) use self::document::user;
+use self::document::{Cluster, Kubeconfig};
+use super::config::{Config, User};
 use super::proxy;
-
-/// The booleans of a kubeconfig: the list that has them, if any, and where they are in it.
-const BOOLEANS: [(&str, &str); 4] = [
-    ("clusters", "/cluster/insecure-skip-tls-verify"),
-    ("clusters", "/cluster/disable-compression"),
-    ("users", "/user/exec/provideClusterInfo"),
-    ("", "/preferences/colors"),
-];
 
 /// Why a kubeconfig cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -54,9 +49,9 @@ pub enum KubeconfigError {
     /// A file is not YAML, or not that of a kubeconfig.
     #[error("is not YAML of a kubeconfig: {0}")]
     Parse(String),
-    /// The files do not fit together, or a file that they name cannot be used.
-    #[error("{0}")]
-    Content(#[source] Box<kube::config::KubeconfigError>),
+    /// The files or documents do not fit together.
+    #[error("its {0} is not that of the files or documents before it")]
+    Mismatch(&'static str),
     /// No context is chosen.
     #[error("has no current-context; `kubectl config use-context` sets it")]
     NoCurrentContext,
@@ -81,6 +76,14 @@ pub enum KubeconfigError {
          trusts any server, or the authority"
     )]
     AuthorityNotUsed,
+    /// The file with the certificates of the cluster's authority cannot be read.
+    #[error("certificate-authority {}: {source}", .path.display())]
+    AuthorityFile {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
     /// The certificates of the cluster's authority cannot be used.
     #[error("certificate-authority-data: {0}")]
     Authority(&'static str),
@@ -92,12 +95,6 @@ impl KubeconfigError {
     }
 }
 
-impl From<kube::config::KubeconfigError> for KubeconfigError {
-    fn from(error: kube::config::KubeconfigError) -> Self {
-        Self::Content(Box::new(error))
-    }
-}
-
 /// Returns the user's kubeconfig: the variable `KUBECONFIG`, or else `~/.kube/config`.
 pub(super) fn default_list() -> PathBuf {
     let variable = env::var_os("KUBECONFIG").filter(|list| files(list).next().is_some());
@@ -106,53 +103,72 @@ pub(super) fn default_list() -> PathBuf {
 }
 
 /// Reads the configuration of the current context from a list of files.
-pub(super) fn load(list: &Path) -> Result<kube::Config, KubeconfigError> {
+pub(super) fn load(list: &Path) -> Result<Config, KubeconfigError> {
     let kubeconfig = read(list)?;
     let name = kubeconfig.current_context.ok_or(KubeconfigError::NoCurrentContext)?;
-    let context = kubeconfig.contexts.into_iter().find(|named| named.name == name).and_then(|named| named.context);
-    let context = context.ok_or(KubeconfigError::NoContext(name))?;
-    let named = kubeconfig.clusters.into_iter().find(|named| named.name == context.cluster);
-    let cluster = named.and_then(|named| named.cluster).ok_or(KubeconfigError::NoCluster(context.cluster))?;
+    let context = kubeconfig.contexts.into_iter().find(|named| named.name == name);
+    let context = context.ok_or(KubeconfigError::NoContext(name))?.value;
+    let cluster = kubeconfig.clusters.into_iter().find(|named| named.name == context.cluster);
+    let cluster = cluster.ok_or(KubeconfigError::NoCluster(context.cluster))?.value;
     // As for `kubectl`, a user who does not exist has no credentials.
-    let named = kubeconfig.auth_infos.into_iter().find(|named| Some(&named.name) == context.user.as_ref());
-    config(&cluster, named.and_then(|named| named.auth_info).unwrap_or_default())
+    let user = kubeconfig.users.into_iter().find(|named| Some(&named.name) == context.user.as_ref());
+    config(cluster, user.map(|named| named.value).unwrap_or_default())
 }
 
-fn config(cluster: &Cluster, mut user: AuthInfo) -> Result<kube::Config, KubeconfigError> {
+fn config(cluster: Cluster, mut user: User) -> Result<Config, KubeconfigError> {
     if let Some(exec) = user.exec.as_mut().filter(|exec| exec.provide_cluster_info) {
-        exec.cluster = Some(cluster.try_into()?);
+        exec.cluster = Some(cluster_info(&cluster)?);
     }
-    let server = url(cluster, &mut user)?;
-    if has_authority(cluster)
-        && cluster.insecure_skip_tls_verify == Some(true)
-        && server.scheme() == Some(&Scheme::HTTPS)
-    {
+    let server = url(&cluster, &mut user)?;
+    if has_authority(&cluster) && cluster.insecure_skip_tls_verify && server.scheme() == Some(&Scheme::HTTPS) {
         return Err(KubeconfigError::AuthorityNotUsed);
     }
-    let proxy = cluster.proxy_url.clone().or_else(|| proxy::of_environment(&server));
-    let mut config = kube::Config::new(server);
+    let proxy = cluster.proxy_url.or_else(|| proxy::of_environment(&server));
+    let mut config = Config::new(server);
     config.proxy_url = proxy.as_deref().map(str::parse).transpose().map_err(KubeconfigError::Proxy)?;
-    config.accept_invalid_certs = cluster.insecure_skip_tls_verify == Some(true);
-    config.tls_server_name = cluster.tls_server_name.clone();
+    config.accept_invalid_certs = cluster.insecure_skip_tls_verify;
+    config.tls_server_name = cluster.tls_server_name;
     config.root_cert = cluster.certificate_authority_data.as_deref().map(authorities).transpose()?;
     // The data wins over the file.
-    let file = cluster.certificate_authority.as_ref().filter(|_| config.root_cert.is_none());
+    let file = cluster.certificate_authority.filter(|_| config.root_cert.is_none());
     config.root_cert_file = file.map(PathBuf::from);
-    config.auth_info = user;
+    config.user = user;
     Ok(config)
+}
+
+/// Returns what an exec plugin is told about a cluster.
+fn cluster_info(cluster: &Cluster) -> Result<Value, KubeconfigError> {
+    let read = |path: &String| {
+        let content = fs::read(path).map(|content| STANDARD.encode(content));
+        content.map_err(|source| KubeconfigError::AuthorityFile { path: path.into(), source })
+    };
+    let authority = match &cluster.certificate_authority_data {
+        Some(data) => Some(data.clone()),
+        None => cluster.certificate_authority.as_ref().map(read).transpose()?,
+    };
+    let mut info = json!({
+        "server": cluster.server,
+        "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify.then_some(true),
+        "certificate-authority-data": authority,
+        "proxy-url": cluster.proxy_url,
+        "tls-server-name": cluster.tls_server_name,
+        "config": cluster.exec_extension,
+    });
+    info.as_object_mut().into_iter().for_each(|info| info.retain(|_, value| !value.is_null()));
+    Ok(info)
 }
 
 /// Returns the URL of a cluster. Without a scheme it is one of HTTPS if there is anything to protect; a name and a password in it
 /// are those of the user, unless the user has credentials.
 ///
 /// A server with `http://` gets the credentials, too, which `kubectl` does not send: the embedded API server needs them.
-fn url(cluster: &Cluster, user: &mut AuthInfo) -> Result<Uri, KubeconfigError> {
+fn url(cluster: &Cluster, user: &mut User) -> Result<Uri, KubeconfigError> {
     let server = cluster.server.as_deref().ok_or(KubeconfigError::NoServer)?;
     let (scheme, rest) = server.split_once("://").map_or((None, server), |(scheme, rest)| (Some(scheme), rest));
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let (account, host) = authority.rsplit_once('@').map_or((None, authority), |(account, host)| (Some(account), host));
     let has_tls = has_authority(cluster)
-        || cluster.insecure_skip_tls_verify == Some(true)
+        || cluster.insecure_skip_tls_verify
         || user.client_certificate.is_some()
         || user.client_certificate_data.is_some();
     let is_anonymous = user.username.is_none()
@@ -206,7 +222,7 @@ fn read(list: &Path) -> Result<Kubeconfig, KubeconfigError> {
         };
         let mut merged_before = merged.take().unwrap_or_default();
         for document in documents {
-            merged_before = merged_before.merge(document)?;
+            merged_before.merge(document)?;
         }
         merged = Some(merged_before);
     }
@@ -220,10 +236,9 @@ fn files(list: &OsStr) -> impl Iterator<Item = PathBuf> {
 /// Reads the documents of a file. Their paths become relative to the working directory, or absolute.
 fn read_file(path: &Path) -> Result<Vec<Kubeconfig>, KubeconfigError> {
     let text = fs::read(path).and_then(decode).map_err(KubeconfigError::Read)?;
-    let mut documents = yaml(&text).map_err(KubeconfigError::Parse)?;
-    documents.iter_mut().for_each(read_booleans);
-    let mut configs = documents.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
-    configs.iter_mut().for_each(normalize);
+    let documents = yaml(&text).map_err(KubeconfigError::Parse)?;
+    let configs = documents.iter().map(Kubeconfig::read).collect::<Result<Vec<_>, _>>();
+    let mut configs = configs.map_err(|mistake| KubeconfigError::Parse(mistake.to_string()))?;
     if let Some(directory) = path.parent() {
         configs.iter_mut().for_each(|config| resolve_paths(config, directory));
     }
@@ -259,115 +274,6 @@ pub(super) fn yaml(text: &str) -> Result<Vec<Value>, String> {
     })
 }
 
-/// Reads the other words of YAML 1.1 for booleans, only where a boolean is expected: `no` and `on` are also names.
-fn read_booleans(document: &mut Value) {
-    let read = |value: &mut Value| match value.as_str().map(str::to_ascii_lowercase).as_deref() {
-        Some("y" | "yes" | "on" | "true") => *value = true.into(),
-        Some("n" | "no" | "off" | "false") => *value = false.into(),
-        _ => {}
-    };
-    for (list, field) in BOOLEANS {
-        if list.is_empty() {
-            document.pointer_mut(field).into_iter().for_each(read);
-            continue;
-        }
-        let elements = document.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
-        elements.filter_map(|element| element.pointer_mut(field)).for_each(read);
-    }
-}
-
-fn parse(document: &Value) -> Result<Kubeconfig, KubeconfigError> {
-    let parsed = serde_json::from_value(document.clone());
-    parsed.map_err(|error| KubeconfigError::Parse(explain_type(document, &error.to_string())))
-}
-
-/// Says which value has the wrong type, but not the value: it may be a token.
-fn explain_type(document: &Value, message: &str) -> String {
-    let (path, culprit) = find_culprit(document, &|document| document, message);
-    let found = match culprit {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "a map",
-    };
-    // The message shows the value before what was expected.
-    let problem = match message.rsplit_once("expected ") {
-        Some((_, "a string")) if !culprit.is_array() && !culprit.is_object() => {
-            format!("{found} instead of a string: put it in quotes")
-        }
-        Some((_, expected)) => format!("{found} instead of {expected}"),
-        None => message.to_owned(),
-    };
-    if path.is_empty() { problem } else { format!("{}: {problem}", path.trim_start_matches('.')) }
-}
-
-/// Finds the innermost value without which a document does not have an error. `whole` puts a node back into the document.
-fn find_culprit<'a>(node: &'a Value, whole: &dyn Fn(Value) -> Value, message: &str) -> (String, &'a Value) {
-    let is_cause = |without: Value| {
-        let error = serde_json::from_value::<Kubeconfig>(whole(without)).err();
-        error.is_none_or(|error| error.to_string() != message)
-    };
-    match node {
-        Value::Object(map) => {
-            let with = |key: &String, child: Option<Value>| {
-                let mut map = map.clone();
-                match child {
-                    Some(child) => map.insert(key.clone(), child),
-                    None => map.remove(key),
-                };
-                Value::Object(map)
-            };
-            if let Some((key, child)) = map.iter().find(|(key, _)| is_cause(with(key, None))) {
-                let (path, culprit) = find_culprit(child, &|child| whole(with(key, Some(child))), message);
-                return (format!(".{key}{path}"), culprit);
-            }
-        }
-        Value::Array(list) => {
-            let with = |index: usize, child: Option<Value>| {
-                let mut list = list.clone();
-                list.splice(index..=index, child);
-                Value::Array(list)
-            };
-            if let Some((index, child)) = list.iter().enumerate().find(|(index, _)| is_cause(with(*index, None))) {
-                let (path, culprit) = find_culprit(child, &|child| whole(with(index, Some(child))), message);
-                return (format!("[{index}]{path}"), culprit);
-            }
-        }
-        _ => {}
-    }
-    (String::new(), node)
-}
-
-/// Drops texts that are empty, which mean the same as none, and line ends in data, which decoders of base64 ignore.
-fn normalize(config: &mut Kubeconfig) {
-    let normalize = |text: &mut Option<String>| *text = text.take().filter(|text| !text.is_empty());
-    let normalize_data = |data: &mut Option<String>| {
-        data.iter_mut().for_each(|data| data.retain(|character| !matches!(character, '\r' | '\n')));
-        normalize(data);
-    };
-    normalize(&mut config.current_context);
-    for cluster in config.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
-        let Cluster { server, certificate_authority, proxy_url, tls_server_name, .. } = cluster;
-        [server, certificate_authority, proxy_url, tls_server_name].into_iter().for_each(normalize);
-        normalize_data(&mut cluster.certificate_authority_data);
-    }
-    for user in config.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
-        let AuthInfo { username, token_file, client_certificate, client_key, impersonate, impersonate_uid, .. } = user;
-        [username, token_file, client_certificate, client_key, impersonate, impersonate_uid]
-            .into_iter()
-            .for_each(normalize);
-        normalize_data(&mut user.client_certificate_data);
-        user.token = user.token.take().filter(|token| !token.expose_secret().is_empty());
-        if let Some(key) = user.client_key_data.take() {
-            let mut key = Some(key.expose_secret().to_owned());
-            normalize_data(&mut key);
-            user.client_key_data = key.map(SecretString::from);
-        }
-    }
-}
-
 /// Makes the paths in a kubeconfig relative to the directory of its file.
 fn resolve_paths(config: &mut Kubeconfig, directory: &Path) {
     let resolve = |path: &mut Option<String>| {
@@ -377,10 +283,10 @@ fn resolve_paths(config: &mut Kubeconfig, directory: &Path) {
             *path = resolved.to_owned();
         }
     };
-    for cluster in config.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
-        resolve(&mut cluster.certificate_authority);
+    for named in &mut config.clusters {
+        resolve(&mut named.value.certificate_authority);
     }
-    for user in config.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
+    for user in config.users.iter_mut().map(|named| &mut named.value) {
         resolve(&mut user.client_certificate);
         resolve(&mut user.client_key);
         resolve(&mut user.token_file);

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use http::Uri;
 
+use super::config::Config;
+
 /// Where the kubelet puts the token of the pod's service account, and what the server's certificate is signed by.
 const DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
@@ -30,15 +32,14 @@ pub enum ServiceAccountError {
 }
 
 /// Returns the configuration of a pod.
-pub(super) fn config() -> Result<kube::Config, ServiceAccountError> {
+pub(super) fn config() -> Result<Config, ServiceAccountError> {
     let variable = |variable| {
         let value = env::var(variable).ok().filter(|value| !value.is_empty());
         value.ok_or(ServiceAccountError::NoServer { variable })
     };
-    let mut config =
-        kube::Config::new(url(&variable("KUBERNETES_SERVICE_HOST")?, &variable("KUBERNETES_SERVICE_PORT")?)?);
+    let mut config = Config::new(url(&variable("KUBERNETES_SERVICE_HOST")?, &variable("KUBERNETES_SERVICE_PORT")?)?);
     config.root_cert_file = Some(PathBuf::from(DIRECTORY).join("ca.crt"));
-    config.auth_info.token_file = Some(format!("{DIRECTORY}/token"));
+    config.user.token_file = Some(format!("{DIRECTORY}/token"));
     Ok(config)
 }
 

@@ -17,6 +17,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 
 pub(super) use self::identity::{Identity, certified_key};
+use super::config::Config;
 use super::credentials::Credentials;
 
 /// Why there is no TLS.
@@ -62,17 +63,17 @@ impl TlsError {
 }
 
 /// Returns the client certificate of a configuration, unless the server's URL is one of plain HTTP.
-pub(super) fn identity(config: &kube::Config, credentials: &Credentials) -> Result<Option<Arc<Identity>>, TlsError> {
+pub(super) fn identity(config: &Config, credentials: &Credentials) -> Result<Option<Arc<Identity>>, TlsError> {
     match (has_tls(config), credentials.identity()) {
         (false, _) => Ok(None),
         (true, Some(of_plugin)) => Ok(Some(of_plugin)),
-        (true, None) => Ok(Identity::of(&config.auth_info)?.map(Arc::new)),
+        (true, None) => Ok(Identity::of(&config.user)?.map(Arc::new)),
     }
 }
 
 /// Puts TLS around the connections that `connector` makes, unless the server's URL is one of plain HTTP.
 pub(super) fn connector<C>(
-    config: &kube::Config,
+    config: &Config,
     identity: Option<Arc<Identity>>,
     connector: C,
 ) -> Result<HttpsConnector<C>, TlsError> {
@@ -86,7 +87,7 @@ pub(super) fn connector<C>(
     Ok(builder.enable_http1().wrap_connector(connector))
 }
 
-fn client_config(config: &kube::Config, identity: Option<Arc<Identity>>) -> Result<ClientConfig, TlsError> {
+fn client_config(config: &Config, identity: Option<Arc<Identity>>) -> Result<ClientConfig, TlsError> {
     let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| TlsError::rejected("cipher suites", error))?;
     if !has_tls(config) {
@@ -103,8 +104,8 @@ fn client_config(config: &kube::Config, identity: Option<Arc<Identity>>) -> Resu
     Ok(config)
 }
 
-fn has_tls(config: &kube::Config) -> bool {
-    config.cluster_url.scheme() == Some(&Scheme::HTTPS)
+fn has_tls(config: &Config) -> bool {
+    config.server.scheme() == Some(&Scheme::HTTPS)
 }
 
 /// Returns the cryptography of the process, or that of `ring`.

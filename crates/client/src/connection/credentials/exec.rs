@@ -8,12 +8,12 @@ use std::thread;
 
 use http::header::HeaderValue;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::config::{ExecConfig, ExecInteractiveMode};
 use rustls::sign::CertifiedKey;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, oneshot};
 
 use super::{CredentialsError, Used, bearer};
+use crate::connection::config::{Exec, InteractiveMode};
 use crate::connection::tls::{Identity, TlsError, certified_key};
 use crate::connection::{kubeconfig, lock};
 
@@ -24,7 +24,7 @@ const MAX_MESSAGE: usize = 300;
 
 /// An exec plugin and what it printed last.
 pub(super) struct Plugin {
-    config: Arc<ExecConfig>,
+    config: Arc<Exec>,
     state: Mutex<State>,
     /// What the server has refused last.
     refused: std::sync::Mutex<Option<Used>>,
@@ -56,7 +56,7 @@ impl fmt::Debug for Plugin {
 
 impl Plugin {
     /// Runs a plugin for the first time, which shows whether it has client certificates.
-    pub(super) async fn run_first(config: ExecConfig) -> Result<Self, CredentialsError> {
+    pub(super) async fn run_first(config: Exec) -> Result<Self, CredentialsError> {
         let config = Arc::new(config);
         let mut state = State::default();
         let mut first = state.run(&config).await?;
@@ -110,7 +110,7 @@ impl Plugin {
 
 impl State {
     /// Runs a plugin, or waits for its current run.
-    async fn run(&mut self, config: &Arc<ExecConfig>) -> Result<Credential, CredentialsError> {
+    async fn run(&mut self, config: &Arc<Exec>) -> Result<Credential, CredentialsError> {
         let result = match &mut self.run {
             Some(run) => run.await,
             none => match start(config.clone()) {
@@ -175,7 +175,7 @@ fn document(stdout: &[u8]) -> Option<Value> {
 
 /// Starts a run of a plugin, on a thread of its own: the end of a runtime waits for the blocking work on its threads, and a plugin
 /// that hangs would keep the process from ending.
-fn start(config: Arc<ExecConfig>) -> io::Result<oneshot::Receiver<Result<Credential, String>>> {
+fn start(config: Arc<Exec>) -> io::Result<oneshot::Receiver<Result<Credential, String>>> {
     let (sender, receiver) = oneshot::channel();
     let work = move || {
         // Nobody waits for it any more if the driver ends.
@@ -186,34 +186,27 @@ fn start(config: Arc<ExecConfig>) -> io::Result<oneshot::Receiver<Result<Credent
 }
 
 /// Runs a plugin and reads what it prints. Blocks.
-fn run(config: &ExecConfig) -> Result<Credential, String> {
+fn run(config: &Exec) -> Result<Credential, String> {
     let output = execute(config)?;
     if output.status.success() { Credential::parse(&output.stdout) } else { Err(describe_failure(&output)) }
 }
 
 /// Executes the command of a plugin and waits for its end.
-fn execute(config: &ExecConfig) -> Result<Output, String> {
-    let program = config.command.as_ref().filter(|command| !command.is_empty()).ok_or("has no command")?;
+fn execute(config: &Exec) -> Result<Output, String> {
+    let program = config.command.as_ref().ok_or("has no command")?;
     let is_terminal = io::stdin().is_terminal();
-    if config.interactive_mode == Some(ExecInteractiveMode::Always) && !is_terminal {
+    if config.interactive_mode == InteractiveMode::Always && !is_terminal {
         return Err("needs a terminal: its interactiveMode is Always".to_owned());
     }
-    let is_interactive = is_terminal && config.interactive_mode != Some(ExecInteractiveMode::Never);
+    let is_interactive = is_terminal && config.interactive_mode != InteractiveMode::Never;
     let mut spec = json!({ "interactive": is_interactive });
-    if let Some(cluster) = config.cluster.as_ref().filter(|_| config.provide_cluster_info) {
-        spec["cluster"] = serde_json::to_value(cluster).map_err(|error| error.to_string())?;
+    if let Some(cluster) = &config.cluster {
+        spec["cluster"] = cluster.clone();
     }
     let info = json!({ "kind": "ExecCredential", "apiVersion": config.api_version, "spec": spec });
     let mut command = Command::new(program);
-    command.args(config.args.iter().flatten()).env("KUBERNETES_EXEC_INFO", info.to_string());
-    for variable in config.env.iter().flatten() {
-        if let (Some(name), Some(value)) = (variable.get("name"), variable.get("value")) {
-            command.env(name, value);
-        }
-    }
-    for name in config.drop_env.iter().flatten() {
-        command.env_remove(name);
-    }
+    command.args(&config.args).env("KUBERNETES_EXEC_INFO", info.to_string());
+    command.envs(config.env.iter().map(|(name, value)| (name, value)));
     if is_interactive {
         command.stdin(Stdio::inherit()).stderr(Stdio::inherit());
     } else {

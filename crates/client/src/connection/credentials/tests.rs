@@ -4,22 +4,23 @@ use std::time::Duration;
 
 use http::Uri;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::config::{Cluster, ExecConfig, ExecInteractiveMode};
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::connection::config::{Exec, InteractiveMode};
+use crate::connection::kubeconfig;
 use crate::connection::tls::certified_key;
 
-fn config(user: Value) -> kube::Config {
-    let mut config = kube::Config::new(Uri::from_static("http://localhost"));
-    config.auth_info = serde_json::from_value(user).unwrap();
+fn config(user: &Value) -> Config {
+    let mut config = Config::new(Uri::from_static("http://localhost"));
+    config.user = kubeconfig::user(user).unwrap_or_else(|mistake| panic!("{mistake}"));
     config
 }
 
 /// Reads the credentials of a user, as in a kubeconfig.
 async fn credentials(user: Value) -> Result<Credentials, CredentialsError> {
-    Credentials::new(&config(user)).await
+    Credentials::new(&config(&user)).await
 }
 
 /// What a request with this token was sent with.
@@ -147,7 +148,7 @@ async fn a_token_file_is_read_again_and_the_last_token_stays_if_that_fails() {
     assert_eq!(authorization(&credentials).await.unwrap(), "Bearer third");
     // The token of the kubeconfig itself is used until the file can be read.
     let later = file.path().with_extension("later");
-    let both = Credentials::new(&config(json!({ "tokenFile": later, "token": "inline" }))).await.unwrap();
+    let both = Credentials::new(&config(&json!({ "tokenFile": later, "token": "inline" }))).await.unwrap();
     let Token::File(reloaded) = &both.token else { panic!("{both:?}") };
     assert_eq!(authorization(&both).await.unwrap(), "Bearer inline");
     fs::write(&later, "fourth").unwrap();
@@ -302,17 +303,16 @@ fn a_plugin_that_hangs_does_not_keep_the_process_from_ending() {
 async fn a_plugin_knows_what_it_is_asked_for() {
     let script =
         Script::new("echo \"$* $STAGE\" > args; echo \"$KUBERNETES_EXEC_INFO\" > info; echo 'status: {token: secret}'");
-    let mut config = kube::Config::new(Uri::from_static("http://localhost"));
-    let cluster = Cluster { server: Some("https://server".to_owned()), ..Cluster::default() };
-    config.auth_info.exec = Some(ExecConfig {
+    let mut config = Config::new(Uri::from_static("http://localhost"));
+    config.user.exec = Some(Exec {
         api_version: Some("client.authentication.k8s.io/v1".to_owned()),
         command: Some("sh".to_owned()),
-        args: Some(vec![script.path(), "get-token".to_owned(), "a b".to_owned()]),
-        env: serde_json::from_value(json!([{ "name": "STAGE", "value": "test" }])).unwrap(),
-        interactive_mode: Some(ExecInteractiveMode::Never),
+        args: vec![script.path(), "get-token".to_owned(), "a b".to_owned()],
+        env: vec![("STAGE".to_owned(), "test".to_owned())],
+        interactive_mode: InteractiveMode::Never,
         provide_cluster_info: true,
-        cluster: Some((&cluster).try_into().unwrap()),
-        ..ExecConfig::default()
+        cluster: Some(json!({ "server": "https://server" })),
+        ..Exec::default()
     });
     let credentials = Credentials::new(&config).await.unwrap();
     assert_eq!(authorization(&credentials).await.unwrap(), "Bearer secret", "YAML is accepted, too");

@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::connection::config::Config;
 use crate::{ApiError, DraClient};
 
 use super::*;
@@ -54,8 +55,8 @@ impl Server {
     }
 
     async fn client(&self, path: &str) -> DraClient {
-        let mut config = kube::Config::new(format!("{}{path}", self.url).parse().unwrap());
-        config.auth_info.token = Some("secret".to_owned().into());
+        let mut config = Config::new(format!("{}{path}", self.url).parse().unwrap());
+        config.user.token = Some("secret".to_owned().into());
         DraClient::on(super::super::with_config(config).await.unwrap())
     }
 
@@ -179,7 +180,7 @@ async fn a_connection_that_the_server_has_closed_is_replaced() {
 #[tokio::test]
 async fn a_request_on_a_connection_that_is_over_fails_at_once() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let config = kube::Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
+    let config = Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
     let kept = super::super::with_config(config).await.unwrap();
     let (connection, accepted) = tokio::join!(kept.connect(), listener.accept());
     let (mut connection, mut stream) = (connection.unwrap(), accepted.unwrap().0);

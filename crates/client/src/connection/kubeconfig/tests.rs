@@ -1,5 +1,7 @@
 use std::ffi::OsString;
 
+use secrecy::ExposeSecret as _;
+
 use super::*;
 
 const CONTEXT: &str = "contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n";
@@ -29,13 +31,13 @@ users:
 - {name: b, user: {tokenFile: '', exec: {command: plugin}}}
 ";
     let config = read(&write(root, &[("home/config", text.as_bytes())])).unwrap();
-    let cluster = |index: usize| config.clusters[index].cluster.clone().unwrap().certificate_authority.unwrap();
+    let cluster = |index: usize| config.clusters[index].value.certificate_authority.clone().unwrap();
     let in_home = |path: &str| root.join("home").join(path).to_str().unwrap().to_owned();
     assert_eq!((cluster(0), cluster(1)), (in_home("ca.crt"), "/etc/ca.crt".to_owned()));
-    let user = config.auth_infos[0].auth_info.clone().unwrap();
+    let user = config.users[0].value.clone();
     let paths = [user.client_certificate, user.client_key, user.token_file, user.exec.unwrap().command];
     assert_eq!(paths.map(Option::unwrap), ["pki/tls.crt", "../tls.key", "token", "./plugin"].map(in_home));
-    let user = config.auth_infos[1].auth_info.clone().unwrap();
+    let user = config.users[1].value.clone();
     assert_eq!((user.token_file, user.exec.unwrap().command.unwrap()), (None, "plugin".to_owned()));
 }
 
@@ -51,8 +53,8 @@ users: [{name: u, user: {token: secret}}]
     let list = write(directory.path(), &[("a", first.as_bytes()), ("b", second.as_bytes())]);
     assert_eq!(read(&list).unwrap().clusters.len(), 2);
     let config = load(&list).unwrap();
-    assert_eq!(config.cluster_url, "http://first:1");
-    assert_eq!(config.auth_info.token.unwrap().expose_secret(), "secret");
+    assert_eq!(config.server, "http://first:1");
+    assert_eq!(config.user.token.unwrap().expose_secret(), "secret");
 }
 
 /// As `kubectl config set-cluster` writes a new file, and a list names one that is not there yet.
@@ -69,8 +71,8 @@ users: [{name: u, user: {username: '', password: '', token: '', client-certifica
     write(directory.path(), &[("a", first.as_bytes()), ("b", second.as_bytes())]);
     let files = [PathBuf::from("/nonexistent/config"), directory.path().join("a"), directory.path().join("b")];
     let config = load(&PathBuf::from(env::join_paths(files).unwrap())).unwrap();
-    assert_eq!(config.cluster_url, "http://first:1");
-    let user = config.auth_info;
+    assert_eq!(config.server, "http://first:1");
+    let user = config.user;
     assert!(user.username.is_none() && user.token.is_none() && user.token_file.is_none());
     assert!(user.client_certificate.is_none() && user.client_key_data.is_none());
 }
@@ -97,8 +99,8 @@ fn the_server_has_a_scheme_and_no_password() {
         let text =
             format!("{CONTEXT}clusters: [{{name: c, cluster: {{{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]");
         let config = load(&write(directory.path(), &[("config", text.as_bytes())])).unwrap();
-        assert_eq!(config.cluster_url, url);
-        let user = config.auth_info;
+        assert_eq!(config.server, url);
+        let user = config.user;
         let found = user.username.zip(user.password.map(|password| password.expose_secret().to_owned()));
         assert_eq!(
             found,
@@ -127,7 +129,7 @@ fn certificates_in_the_file_win_over_those_of_another_one() {
     for (data, expected) in
         [("secret", "is not base64"), ("LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEK", "is not PEM")]
     {
-        let error = read(&format!("certificate-authority-data: {data}")).unwrap_err().to_string();
+        let error = read(&format!("certificate-authority-data: {data}")).err().unwrap().to_string();
         assert_eq!(error, format!("certificate-authority-data: {expected}"));
     }
 }
@@ -152,6 +154,32 @@ fn a_server_is_verified_or_not_but_not_both() {
 }
 
 #[test]
+fn a_plugin_is_told_about_the_cluster_if_it_asks() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("ca.crt"), "pem").unwrap();
+    let told = |cluster: &str, asks: bool| {
+        let users = format!("users: [{{name: u, user: {{exec: {{command: plugin, provideClusterInfo: {asks}}}}}}}]");
+        let text = format!("{CONTEXT}clusters: [{{name: c, cluster: {{server: 'https://x', {cluster}}}}}]\n{users}");
+        let config = load(&write(directory.path(), &[("config", text.as_bytes())]))?;
+        Ok::<_, KubeconfigError>(config.user.exec.unwrap().cluster)
+    };
+    let cluster = "certificate-authority: ca.crt, tls-server-name: y, extensions: [{name: other, extension: 1}, \
+                   {name: client.authentication.k8s.io/exec, extension: {audience: z}}]";
+    assert_eq!(told(cluster, false).unwrap(), None);
+    let expected = json!({
+        "server": "https://x",
+        "certificate-authority-data": STANDARD.encode("pem"),
+        "tls-server-name": "y",
+        "config": { "audience": "z" },
+    });
+    assert_eq!(told(cluster, true).unwrap(), Some(expected));
+    let expected = json!({ "server": "https://x", "insecure-skip-tls-verify": true });
+    assert_eq!(told("insecure-skip-tls-verify: true", true).unwrap(), Some(expected));
+    let error = told("certificate-authority: /nonexistent/ca.crt", true).unwrap_err().to_string();
+    assert_eq!(error, "certificate-authority /nonexistent/ca.crt: No such file or directory (os error 2)");
+}
+
+#[test]
 fn the_proxy_of_the_cluster_is_always_used() {
     let directory = tempfile::tempdir().unwrap();
     let text =
@@ -170,11 +198,11 @@ fn byte_order_marks_tell_the_encoding() {
     for bytes in [text.clone().into_bytes(), utf8, utf16(u16::to_le_bytes), utf16(u16::to_be_bytes)] {
         let list = write(directory.path(), &[("config", &bytes)]);
         let config = load(&list).unwrap();
-        assert_eq!((config.cluster_url.port_u16(), config.auth_info.username.as_deref()), (Some(1), Some("Jürgen")));
+        assert_eq!((config.server.port_u16(), config.user.username.as_deref()), (Some(1), Some("Jürgen")));
     }
     for bytes in [&b"\xFF\xFEa"[..], b"\xFE\xFF\xD8\x00", b"a: \xFF", b"\xEF\xBB\xBF\xFF"] {
         let list = write(directory.path(), &[("config", bytes)]);
-        let error = read(&list).unwrap_err();
+        let error = read(&list).err().unwrap();
         assert!(matches!(&error, KubeconfigError::Read(_)) && error.to_string().contains("invalid utf-"), "{error}");
     }
 }
@@ -194,17 +222,16 @@ fn booleans_are_read_where_one_is_expected() {
     let directory = tempfile::tempdir().unwrap();
     let text = "
 current-context: on
-clusters: [{name: no, cluster: {insecure-skip-tls-verify: Y, disable-compression: off}}]
+clusters: [{name: no, cluster: {insecure-skip-tls-verify: Y}}, {name: on, cluster: {insecure-skip-tls-verify: off}}]
 users: [{name: y, user: {token: 'true', exec: {provideClusterInfo: 'true'}}}]
 preferences: {colors: yes}
 ";
     let config = read(&write(directory.path(), &[("config", text.as_bytes())])).unwrap();
-    let cluster = config.clusters[0].cluster.clone().unwrap();
-    assert_eq!((cluster.insecure_skip_tls_verify, cluster.disable_compression), (Some(true), Some(false)));
+    assert!(config.clusters[0].value.insecure_skip_tls_verify && !config.clusters[1].value.insecure_skip_tls_verify);
     assert_eq!((config.current_context.as_deref(), config.clusters[0].name.as_str()), (Some("on"), "no"));
-    let user = config.auth_infos[0].auth_info.clone().unwrap();
+    let user = config.users[0].value.clone();
     assert_eq!(user.token.unwrap().expose_secret(), "true");
-    assert!(user.exec.unwrap().provide_cluster_info && config.auth_infos[0].name == "y");
+    assert!(user.exec.unwrap().provide_cluster_info && config.users[0].name == "y");
 }
 
 #[test]
@@ -216,18 +243,30 @@ fn a_value_of_the_wrong_type_is_named_and_not_shown() {
             "users[1].user.token: a number instead of a string: put it in quotes",
         ),
         ("current-context: true", "current-context: a boolean instead of a string: put it in quotes"),
-        ("users: [{name: u, user: 4711}]", "users[0].user: a number instead of struct AuthInfo"),
-        ("users: [{name: u, user: s4711}]", "users[0].user: a string instead of struct AuthInfo"),
-        ("users: [{name: u, user: is expected s4711}]", "users[0].user: a string instead of struct AuthInfo"),
-        ("users: {4711: s}", "users: a map instead of a sequence"),
+        ("users: [{name: u, user: 4711}]", "users[0].user: a number instead of a map"),
+        ("users: [{name: u, user: s4711}]", "users[0].user: a string instead of a map"),
+        ("users: [{name: u, user: is expected s4711}]", "users[0].user: a string instead of a map"),
+        (
+            "users: [{name: u, user: {exec: {env: [{name: a, value: 4711}]}}}]",
+            "users[0].user.exec.env[0].value: a number instead of a string: put it in quotes",
+        ),
+        (
+            "clusters: [{name: c, cluster: {insecure-skip-tls-verify: s4711}}]",
+            "clusters[0].cluster.insecure-skip-tls-verify: a string instead of a boolean",
+        ),
+        (
+            "users: [{name: u, user: {as-groups: [a, [4711]]}}]",
+            "users[0].user.as-groups[1]: a list instead of a string",
+        ),
+        ("users: {4711: s}", "users: a map instead of a list"),
         ("clusters: [{name: c}, {cluster: {server: s4711}}]", "clusters[1]: missing field `name`"),
-        ("4711", "a number instead of struct Kubeconfig"),
+        ("4711", "a number instead of a map"),
         (
             "users: [{name: u, user: {exec: {interactiveMode: s4711}}}]",
             "users[0].user.exec.interactiveMode: a string instead of one of `Never`, `IfAvailable`, `Always`",
         ),
     ] {
-        let error = read(&write(directory.path(), &[("config", text.as_bytes())])).unwrap_err().to_string();
+        let error = read(&write(directory.path(), &[("config", text.as_bytes())])).err().unwrap().to_string();
         assert_eq!(error, format!("is not YAML of a kubeconfig: {expected}"), "{text}");
     }
 }
@@ -236,12 +275,12 @@ fn a_value_of_the_wrong_type_is_named_and_not_shown() {
 fn the_file_of_a_list_that_cannot_be_used_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let list = write(directory.path(), &[("a", b""), ("b", b"users: [")]);
-    let error = read(&list).unwrap_err().to_string();
+    let error = read(&list).err().unwrap().to_string();
     let file = directory.path().join("b");
     assert!(error.starts_with(&format!("{}: is not YAML of a kubeconfig: line 1 ", file.display())), "{error}");
     assert!(matches!(read(Path::new(":")), Err(KubeconfigError::NoPath)));
-    let all_missing = read(Path::new("/nonexistent/a:/nonexistent/b")).unwrap_err().to_string();
+    let all_missing = read(Path::new("/nonexistent/a:/nonexistent/b")).err().unwrap().to_string();
     assert_eq!(all_missing, "/nonexistent/a: No such file or directory (os error 2)");
     let kinds = write(directory.path(), &[("a", b"kind: Config"), ("b", b"kind: Other")]);
-    assert!(matches!(read(&kinds), Err(KubeconfigError::Content(_))));
+    assert!(matches!(read(&kinds), Err(KubeconfigError::Mismatch("kind"))));
 }

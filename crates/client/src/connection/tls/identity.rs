@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kube::config::AuthInfo;
 use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;
 use rustls::pki_types::pem::PemObject as _;
@@ -14,6 +13,7 @@ use rustls::sign::CertifiedKey;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{TlsError, provider};
+use crate::connection::config::User;
 use crate::connection::lock;
 use crate::connection::reloaded::Reloaded;
 
@@ -30,18 +30,14 @@ pub(in crate::connection) enum Identity {
 
 impl Identity {
     /// Reads the certificate of a kubeconfig's user, if it has one.
-    pub(super) fn of(user: &AuthInfo) -> Result<Option<Self>, TlsError> {
-        let is_unset = |data: Option<&str>| data.is_none_or(str::is_empty);
-        let key_data = user.client_key_data.as_ref().map(SecretString::expose_secret);
-        if is_unset(user.client_certificate_data.as_deref()) && is_unset(key_data) {
+    pub(super) fn of(user: &User) -> Result<Option<Self>, TlsError> {
+        let has_data = user.client_certificate_data.is_some() || user.client_key_data.is_some();
+        if !has_data && user.client_certificate.is_some() && user.client_key.is_some() {
             // Read together: one of them is new some time before the other is.
             let user = user.clone();
-            let both = !is_unset(user.client_certificate.as_deref()) && !is_unset(user.client_key.as_deref());
-            if both {
-                let absent = || TlsError::content("client-certificate", "is not there");
-                let load = move |last: Option<&_>| read(&user)?.map(|key| unless_same(last, key)).ok_or_else(absent);
-                return Ok(Some(Self::Files(Reloaded::new(load)?)));
-            }
+            let absent = || TlsError::content("client-certificate", "is not there");
+            let load = move |last: Option<&_>| read(&user)?.map(|key| unless_same(last, key)).ok_or_else(absent);
+            return Ok(Some(Self::Files(Reloaded::new(load)?)));
         }
         Ok(read(user)?.map(Self::Fixed))
     }
@@ -91,7 +87,7 @@ fn unless_same(last: Option<&Arc<CertifiedKey>>, other: Arc<CertifiedKey>) -> Ar
     last.filter(|last| last.cert == other.cert).cloned().unwrap_or(other)
 }
 
-fn read(user: &AuthInfo) -> Result<Option<Arc<CertifiedKey>>, TlsError> {
+fn read(user: &User) -> Result<Option<Arc<CertifiedKey>>, TlsError> {
     let data = user.client_certificate_data.as_deref();
     let certificate = load("client-certificate", data, user.client_certificate.as_deref())?;
     let data = user.client_key_data.as_ref().map(SecretString::expose_secret);
@@ -119,12 +115,11 @@ pub(in crate::connection) fn certified_key(certificate: &[u8], key: &[u8]) -> Re
 
 /// Decodes the data of a field or, without data, reads its file.
 fn load(field: &'static str, data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>>, TlsError> {
-    if let Some(data) = data.filter(|data| !data.is_empty()) {
+    if let Some(data) = data {
         // The decoder's error has a character of the data.
         let decoded = STANDARD.decode(data).ok();
         return decoded.map(Some).ok_or_else(|| TlsError::content(format!("{field}-data"), "is not base64"));
     }
-    let file = file.filter(|file| !file.is_empty());
     let read = file.map(|file| fs::read(file).map_err(|source| TlsError::Read { field, path: file.into(), source }));
     read.transpose()
 }

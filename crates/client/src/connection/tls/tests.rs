@@ -18,6 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
 use super::*;
+use crate::connection::config::Exec;
 use crate::connection::{lock, with_config};
 use crate::{ApiError, DraClient};
 
@@ -75,8 +76,8 @@ impl Server {
         server
     }
 
-    fn config(&self) -> kube::Config {
-        kube::Config::new(format!("https://{}", self.address).parse().unwrap())
+    fn config(&self) -> Config {
+        Config::new(format!("https://{}", self.address).parse().unwrap())
     }
 
     fn clients(&self) -> Vec<Option<CertificateDer<'static>>> {
@@ -112,7 +113,7 @@ async fn get(client: &DraClient, path: &str) -> Result<StatusCode, ApiError> {
 }
 
 /// Sends a request with a configuration, and returns the error.
-async fn problem(config: kube::Config) -> Option<String> {
+async fn problem(config: Config) -> Option<String> {
     match with_config(config).await {
         Ok(kept) => get(&DraClient::on(kept), "/").await.err().map(|error| error.to_string()),
         Err(error) => Some(error.to_string()),
@@ -132,7 +133,7 @@ async fn a_server_is_trusted_by_its_authority_and_its_name() {
     assert_eq!(problem(config.clone()).await.unwrap(), "TLS: tls-server-name: is neither a DNS name nor an IP address");
 
     let named = Server::start(&authority, "api.test").await;
-    config.cluster_url = named.config().cluster_url;
+    config.server = named.config().server;
     config.tls_server_name = Some("api.test".to_owned());
     assert_eq!(problem(config.clone()).await, None);
     config.tls_server_name = None;
@@ -155,16 +156,16 @@ async fn without_an_authority_those_of_the_system_are_trusted() {
 
 #[tokio::test]
 async fn the_certificates_of_a_server_without_tls_are_not_read() {
-    let mut config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+    let mut config = Config::new("http://127.0.0.1:1".parse().unwrap());
     config.root_cert_file = Some("/nonexistent/ca.crt".into());
-    config.auth_info.client_certificate = Some("/nonexistent/tls.crt".to_owned());
+    config.user.client_certificate = Some("/nonexistent/tls.crt".to_owned());
     assert!(problem(config.clone()).await.unwrap().contains("connection refused"));
-    config.cluster_url = "https://127.0.0.1:1".parse().unwrap();
+    config.server = "https://127.0.0.1:1".parse().unwrap();
     assert_eq!(
         problem(config.clone()).await.unwrap(),
         "TLS: client-certificate /nonexistent/tls.crt: No such file or directory (os error 2)"
     );
-    config.auth_info.client_certificate = None;
+    config.user.client_certificate = None;
     assert_eq!(
         problem(config).await.unwrap(),
         "TLS: certificate-authority /nonexistent/ca.crt: No such file or directory (os error 2)"
@@ -236,14 +237,14 @@ async fn a_client_certificate_is_shown_to_the_server() {
     let mut config = server.config();
     config.root_cert = Some(vec![authority.der().to_vec()]);
     assert_eq!(problem(config.clone()).await, None);
-    config.auth_info.client_certificate = Some(write("tls.crt", &certificate));
+    config.user.client_certificate = Some(write("tls.crt", &certificate));
     assert_eq!(problem(config.clone()).await.unwrap(), "TLS: client-certificate: there is no client-key for it");
-    config.auth_info.client_key = Some(write("tls.key", &key));
+    config.user.client_key = Some(write("tls.key", &key));
     assert_eq!(problem(config.clone()).await, None);
-    config.auth_info.client_certificate = Some("/nonexistent/tls.crt".to_owned());
-    config.auth_info.client_key = None;
-    config.auth_info.client_certificate_data = Some(STANDARD.encode(&certificate));
-    config.auth_info.client_key_data = Some(STANDARD.encode(&key).into());
+    config.user.client_certificate = Some("/nonexistent/tls.crt".to_owned());
+    config.user.client_key = None;
+    config.user.client_certificate_data = Some(STANDARD.encode(&certificate));
+    config.user.client_key_data = Some(STANDARD.encode(&key).into());
     assert_eq!(problem(config.clone()).await, None);
     assert_eq!(server.clients(), [None, Some(der(&certificate)), Some(der(&certificate))]);
 
@@ -253,7 +254,7 @@ async fn a_client_certificate_is_shown_to_the_server() {
         ("secret".to_owned(), "client-key-data: is not base64"),
         (STANDARD.encode("secret"), "client-key: is not an unencrypted private key in PEM"),
     ] {
-        config.auth_info.client_key_data = Some(key.into());
+        config.user.client_key_data = Some(key.into());
         let problem = problem(config.clone()).await.unwrap();
         assert_eq!(problem, format!("TLS: {expected}"));
     }
@@ -274,8 +275,8 @@ async fn files_with_a_client_certificate_are_read_again() {
     write(&issued[0].0, &issued[0].1);
     let mut config = server.config();
     config.root_cert = Some(vec![authority.der().to_vec()]);
-    config.auth_info.client_certificate = files[0].to_str().map(str::to_owned);
-    config.auth_info.client_key = files[1].to_str().map(str::to_owned);
+    config.user.client_certificate = files[0].to_str().map(str::to_owned);
+    config.user.client_key = files[1].to_str().map(str::to_owned);
     let client = DraClient::on(with_config(config).await.unwrap());
     assert_eq!(get(&client, "/").await.unwrap(), StatusCode::OK);
     let first = Some(der(&issued[0].0));
@@ -311,7 +312,7 @@ async fn a_get_is_sent_again_when_a_tls_connection_just_ends() {
 async fn a_server_that_does_not_answer_a_handshake_is_given_up() {
     // Its kernel accepts the connection, and nothing is sent over it.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let mut config = kube::Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
+    let mut config = Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
     config.root_cert = Some(vec![authority().der().to_vec()]);
     let problem = tokio::time::timeout(Duration::from_secs(60), problem(config)).await.unwrap().unwrap();
     assert!(problem.contains(": timed out; check the network"), "{problem}");
@@ -331,7 +332,7 @@ async fn a_plugin_renews_the_client_certificate_that_the_server_refuses() {
     });
     let mut config = server.config();
     config.root_cert = Some(vec![authority.der().to_vec()]);
-    config.auth_info.exec = Some(plugin(directory.path()));
+    config.user.exec = Some(plugin(directory.path()));
     let client = DraClient::on(with_config(config).await.unwrap());
     assert_eq!(get(&client, "/").await.unwrap(), StatusCode::OK);
     assert!(matches!(get(&client, "/refused").await.unwrap_err(), ApiError::Unauthorized { .. }));
@@ -352,7 +353,7 @@ async fn connections_stay_if_a_plugin_prints_the_same_certificate_again() {
     }
     let mut config = server.config();
     config.root_cert = Some(vec![authority.der().to_vec()]);
-    config.auth_info.exec = Some(plugin(directory.path()));
+    config.user.exec = Some(plugin(directory.path()));
     let client = DraClient::on(with_config(config).await.unwrap());
     assert!(matches!(get(&client, "/refused").await.unwrap_err(), ApiError::Unauthorized { .. }));
     assert_eq!(get(&client, "/").await.unwrap(), StatusCode::OK);
@@ -361,8 +362,8 @@ async fn connections_stay_if_a_plugin_prints_the_same_certificate_again() {
 }
 
 /// A plugin that prints the file `1` when it runs first, and then `2`.
-fn plugin(directory: &Path) -> kube::config::ExecConfig {
+fn plugin(directory: &Path) -> Exec {
     let script = "cd \"$0\"; echo >> runs; cat $(wc -l < runs)";
     let args = ["-c", script, directory.to_str().unwrap()].map(str::to_owned).to_vec();
-    kube::config::ExecConfig { command: Some("sh".to_owned()), args: Some(args), ..Default::default() }
+    Exec { command: Some("sh".to_owned()), args, ..Default::default() }
 }

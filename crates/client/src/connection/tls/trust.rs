@@ -11,14 +11,15 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
 use super::{TlsError, provider};
+use crate::connection::config::Config;
 use crate::connection::reloaded::Reloaded;
 
 const FIELD: &str = "certificate-authority";
 
 /// Returns what a configuration trusts: everything, a file that may change, its certificates, or those of the system.
-pub(super) fn verifier(config: &kube::Config) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
+pub(super) fn verifier(config: &Config) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
     if config.accept_invalid_certs {
-        tracing::warn!(server = %config.cluster_url, "insecure-skip-tls-verify: any server is trusted");
+        tracing::warn!(server = %config.server, "insecure-skip-tls-verify: any server is trusted");
         return Ok(Arc::new(AcceptAny));
     }
     if let Some(path) = &config.root_cert_file {
