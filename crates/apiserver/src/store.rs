@@ -120,10 +120,10 @@ impl Store {
         (state.version, found)
     }
 
-    pub(crate) fn create(&self, resource: Resource, key: Key, value: Value) -> Result<Arc<Object>, Stale> {
+    pub(crate) fn create(&self, resource: Resource, key: Key, value: Value) -> Result<Arc<Object>, Value> {
         let mut state = self.state();
         if state.tables[resource as usize].objects.contains_key(&key) {
-            return Err(Stale);
+            return Err(value);
         }
         let object = Arc::new(Object::new(value, state.version + 1));
         state.tables[resource as usize].objects.insert(key, object.clone());

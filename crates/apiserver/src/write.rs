@@ -89,11 +89,11 @@ pub(crate) fn create_proposed(call: &Call, proposal: Proposal) -> Result<Arc<Obj
         if call.dry_run() {
             return Ok(Arc::new(Object::draft(object)));
         }
-        match call.core.store.create(resource, call.key_of(&name), object.clone()) {
+        object = match call.core.store.create(resource, call.key_of(&name), object) {
             Ok(stored) => return Ok(stored),
-            Err(Stale) if given.is_empty() => {}
-            Err(Stale) => return Err(Failure::already_exists(resource, &name)),
-        }
+            Err(refused) if given.is_empty() => refused,
+            Err(_) => return Err(Failure::already_exists(resource, &name)),
+        };
     }
     Err(Failure::already_exists(resource, &base))
 }
@@ -106,7 +106,19 @@ pub(crate) fn replace(call: &Call, body: &[u8]) -> Result<Arc<Object>, Failure> 
     if call.resource().is_created_by_update() && call.core.store.get(call.resource(), &call.key()).is_none() {
         return create_proposed(call, Proposal { object, managed_fields: None });
     }
-    update(call, |_| Ok(Proposal { object: object.clone(), managed_fields: None }))
+    // An attempt that loses a race is the last one if the client named the version to replace: usually there is one.
+    let mut object = Some(object);
+    update(call, |_| {
+        let is_conditional = object.as_ref().is_some_and(|object| names_version(&object["metadata"]));
+        let object = if is_conditional { object.take() } else { object.clone() };
+        let object = object.ok_or_else(|| Failure::modified(call.resource(), call.name()))?;
+        Ok(Proposal { object, managed_fields: None })
+    })
+}
+
+/// Whether metadata names the resource version to replace.
+fn names_version(metadata: &Value) -> bool {
+    metadata["resourceVersion"].as_str().is_some_and(|version| !matches!(version, "" | "0"))
 }
 
 /// Checks that the name of an object is the one in the path.
@@ -126,7 +138,7 @@ pub(crate) fn check_name(call: &Call, object: &Value) -> Result<(), Failure> {
 /// Replaces an object with the result of `propose`, which is called again after a lost race.
 pub(crate) fn update(
     call: &Call,
-    propose: impl Fn(&Object) -> Result<Proposal, Failure>,
+    mut propose: impl FnMut(&Object) -> Result<Proposal, Failure>,
 ) -> Result<Arc<Object>, Failure> {
     let resource = call.resource();
     let key = call.key();

@@ -146,6 +146,11 @@ impl MetadataDevice {
         &self.id
     }
 
+    /// Returns the CDI device ID, as [`Self::id`], without a copy.
+    pub fn into_id(self) -> QualifiedName {
+        self.id
+    }
+
     /// Returns the spec that mounts the host file at each of the paths in the container, in the given order.
     ///
     /// Paths must be absolute and clean; those in the container must be unique and not in `/proc` or `/sys`. The host file

@@ -115,7 +115,7 @@ impl From<Record> for ClaimRecord {
         Self {
             claim: record.claim,
             pod_claim: record.pod_claim,
-            boot: record.boot,
+            boot: record.boot.to_string(),
             requests: record.requests.into_iter().map(|(name, of_request)| (name, request(of_request))).collect(),
             uses: uses
                 .map(|used| UsedDevice {

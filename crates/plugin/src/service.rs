@@ -143,6 +143,7 @@ impl<P: DraPlugin> Service<P> {
     /// Prepares claims, and returns one response for each.
     pub(crate) async fn prepare(&self, named: Vec<NamedClaim>) -> Responses<Vec<PreparedDevice>> {
         let started = Instant::now();
+        let _in_flight = self.disk.count_call();
         let (claims, mut responses) = parse_references(named);
         let pending = PendingCall::new(Operation::Prepare, &claims, &self.recent);
         self.prepare_references(claims.values().collect(), &mut responses).await;
@@ -155,6 +156,7 @@ impl<P: DraPlugin> Service<P> {
     /// Unprepares claims, and returns one response for each. Unpreparing a claim that is not prepared succeeds.
     pub(crate) async fn unprepare(&self, named: Vec<NamedClaim>) -> Responses<()> {
         let started = Instant::now();
+        let _in_flight = self.disk.count_call();
         let (claims, mut responses) = parse_references(named);
         let pending = PendingCall::new(Operation::Unprepare, &claims, &self.recent);
         self.unprepare_references(claims.values().cloned().collect(), &mut responses).await;

@@ -83,7 +83,7 @@ pub(crate) struct Settings {
     /// The layouts in which containers see a file; at least one.
     pub(crate) layouts: Vec<Layout>,
     /// Identifies the current boot of the machine.
-    pub(crate) boot: String,
+    pub(crate) boot: Arc<str>,
     /// Whether no other process writes these files. Then what this process has written need not be read again.
     pub(crate) exclusive: bool,
 }
@@ -159,10 +159,6 @@ impl<F: Files> Store<F> {
         let record = self.record(claim, pod_claim, requests, uses, devices);
         // Built before anything is written, so that an invalid spec leaves no files.
         self.claim_spec(&record)?;
-        let mut ids = BTreeMap::new();
-        for (request, plan) in &plans {
-            ids.insert(request.clone(), plan.device.id().clone());
-        }
         let written = match self.kept_root() {
             Some(root) => match self.write_claim(call, &root, &name, &record, &plans) {
                 // The directory that was kept open is gone, or another one has taken its place.
@@ -175,7 +171,7 @@ impl<F: Files> Store<F> {
             Some(written) => written,
             None => self.write_claim(call, &*self.make_root(call)?, &name, &record, &plans),
         };
-        written.map(|()| ids)
+        written.map(|()| plans.into_iter().map(|(request, plan)| (request, plan.device.into_id())).collect())
     }
 
     /// Writes the files of a claim into its directory.

@@ -132,6 +132,139 @@ async fn brief_work_on_files_in_memory_runs_on_the_calling_thread_unless_it_bloc
     assert!(matches!(error, DiskError::Panicked(_)), "{error}");
 }
 
+/// Counts as many calls as make brief work queue.
+fn concurrent_calls(disk: &Disk) -> Vec<CallInFlight<'_>> {
+    (0..CONCURRENT_CALLS).map(|_| disk.count_call()).collect()
+}
+
+/// Starts brief work in its own task.
+fn start_brief(disk: &Arc<Disk>, work: impl FnOnce() -> bool + Send + 'static) -> JoinHandle<Result<bool, DiskError>> {
+    let disk = disk.clone();
+    tokio::spawn(async move { disk.run_brief(work).await })
+}
+
+#[tokio::test]
+async fn brief_work_of_concurrent_calls_runs_on_one_other_thread_in_turn() {
+    let here = thread::current().id();
+    for medium in [Medium::Memory, Medium::Disk] {
+        let disk = Arc::new(Disk::on(medium));
+        let calls = concurrent_calls(&disk);
+        let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let started: Vec<_> = (0..50)
+            .map(|number| {
+                let order = order.clone();
+                start_brief(&disk, move || {
+                    order.lock().unwrap().push((number, thread::current().id()));
+                    true
+                })
+            })
+            .collect();
+        for started in started {
+            assert!(started.await.unwrap().unwrap());
+        }
+        let order = std::mem::take(&mut *order.lock().unwrap());
+        assert!(order.iter().all(|(_, thread)| *thread != here));
+        assert_eq!(order.iter().map(|(number, _)| *number).collect::<Vec<_>>(), (0..50).collect::<Vec<_>>());
+        drop(calls);
+        let last = disk.run_brief(|| thread::current().id()).await.unwrap();
+        assert_eq!(last == here, medium == Medium::Memory, "no other call is in flight");
+    }
+}
+
+#[tokio::test]
+async fn queued_work_does_not_wait_for_a_piece_that_hangs_and_a_panic_is_its_own() {
+    for medium in [Medium::Memory, Medium::Disk] {
+        let disk = Arc::new(Disk::on(medium));
+        let _calls = concurrent_calls(&disk);
+        let (resumes, hung): (Vec<_>, Vec<_>) =
+            (0..3).map(|_| hanging()).map(|(resume, work)| (resume, start_brief(&disk, work))).unzip();
+        run_other_tasks().await;
+        let panicked = start_brief(&disk, || panic!("a bad bit"));
+        let last = start_brief(&disk, || true);
+        assert!(last.await.unwrap().unwrap(), "it waits for the work that hangs");
+        let error = panicked.await.unwrap().unwrap_err();
+        assert!(matches!(error, DiskError::Panicked(_)), "{error}");
+        resumes.iter().for_each(|resume| resume.send(()).unwrap());
+        for hung in hung {
+            assert!(hung.await.unwrap().unwrap(), "it was waited for until it timed out");
+        }
+    }
+}
+
+#[tokio::test]
+async fn queued_work_has_no_more_threads_than_other_work() {
+    let disk = Arc::new(Disk::on(Medium::Memory));
+    let _calls = concurrent_calls(&disk);
+    let (report, reported) = channel();
+    let (resumes, hung): (Vec<_>, Vec<_>) = (0..MAX_THREADS + 1)
+        .map(|_| {
+            let (resume, work) = hanging();
+            let report = report.clone();
+            (resume, start_brief(&disk, move || report.send(()).is_ok() && work()))
+        })
+        .unzip();
+    let mut running = 0;
+    while running < MAX_THREADS {
+        // The runtime's thread must be free: it is what checks the progress.
+        tokio::time::sleep(MAX_BLOCKING_WAIT).await;
+        running += reported.try_iter().count();
+    }
+    assert_eq!((running, disk.threads.available_permits()), (MAX_THREADS, 0));
+    let last = start(&disk, || true);
+    run_other_tasks().await;
+    assert!(!last.is_finished(), "the number of threads is not limited");
+    resumes.iter().for_each(|resume| resume.send(()).unwrap());
+    for hung in hung {
+        assert!(hung.await.unwrap().unwrap());
+    }
+    assert!(last.await.unwrap().unwrap());
+}
+
+/// Sends when the thread that holds it ends.
+struct EndOfThread(Sender<()>);
+
+impl Drop for EndOfThread {
+    fn drop(&mut self) {
+        self.0.send(()).ok();
+    }
+}
+
+thread_local! {
+    static END: std::cell::RefCell<Option<EndOfThread>> = const { std::cell::RefCell::new(None) };
+}
+
+#[tokio::test]
+async fn of_the_threads_of_queued_work_one_stays_until_the_disk_is_dropped() {
+    let disk = Arc::new(Disk::on(Medium::Memory));
+    let calls = concurrent_calls(&disk);
+    let (end, ended) = channel();
+    let (resumes, hung): (Vec<_>, Vec<_>) = (0..4)
+        .map(|_| {
+            let (resume, work) = hanging();
+            let end = end.clone();
+            let work = move || {
+                END.set(Some(EndOfThread(end)));
+                work()
+            };
+            (resume, start_brief(&disk, work))
+        })
+        .unzip();
+    run_other_tasks().await;
+    assert!(start_brief(&disk, || true).await.unwrap().unwrap(), "by the fifth thread");
+    resumes.iter().for_each(|resume| resume.send(()).unwrap());
+    for hung in hung {
+        assert!(hung.await.unwrap().unwrap());
+    }
+    drop(end);
+    for _ in 0..3 {
+        ended.recv_timeout(HANG_TIMEOUT).expect("more than one thread is idle");
+    }
+    drop(calls);
+    drop(disk);
+    // The last one has the end too, unless it is the fifth, which has none.
+    while ended.recv_timeout(HANG_TIMEOUT) != Err(RecvTimeoutError::Disconnected) {}
+}
+
 /// A panic in file work is an error, whether a thread or a task waits for it, and the thread survives.
 #[tokio::test]
 async fn a_panic_is_an_error() {

@@ -178,6 +178,6 @@ fn is_readable(pipe: &io::PipeReader, deadline: Instant) -> io::Result<bool> {
 }
 
 /// Locks a mutex, and ignores poisoning: nothing panics while it holds one of these locks.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -33,7 +33,7 @@ fn store_in(directory: &std::path::Path) -> Store<SystemFiles> {
         cdi_directory: directory.join("cdi"),
         versions: drakkar_metadata::Versions::default(),
         layouts: vec![drakkar_metadata::path::Layout::Kep],
-        boot: "boot".to_owned(),
+        boot: "boot".into(),
         exclusive: true,
     };
     std::fs::create_dir(&settings.cdi_directory).unwrap();

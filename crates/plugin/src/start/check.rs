@@ -79,7 +79,7 @@ impl PluginBuilder {
                 cdi_directory: self.cdi_directory.clone(),
                 versions,
                 layouts: self.layouts.clone(),
-                boot: String::new(),
+                boot: "".into(),
                 exclusive: self.pod_uid.is_none(),
             },
             driver,
@@ -123,7 +123,7 @@ impl Checked {
             if let Some(if_missing) = checks_cdi {
                 cdi_directory::check(&settings.cdi_directory, if_missing)?;
             }
-            settings.boot = boot_id()?;
+            settings.boot = boot_id()?.into();
             if let Some(socket) = dra_socket {
                 // Recovery is next, and must not touch files of a process that still serves.
                 ensure_not_live(&socket).map_err(|error| socket_error(error.into()))?;

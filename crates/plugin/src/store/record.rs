@@ -36,7 +36,7 @@ pub(crate) struct Record {
     /// Stored in full because the directory's name may be shortened; compared with it because a record may have been copied.
     pub(crate) claim: ClaimRef,
     pub(crate) pod_claim: Option<PodClaimName>,
-    pub(crate) boot: String,
+    pub(crate) boot: Arc<str>,
     pub(crate) requests: BTreeMap<RequestName, RequestRecord>,
     /// The devices that the claim uses, without those with admin access.
     pub(crate) uses: Vec<DeviceUse>,
@@ -146,7 +146,7 @@ impl Record {
                 uid: ClaimUid::new(read.uid).ok()?,
             },
             pod_claim: read.pod_claim.map(PodClaimName::new).transpose().ok()?,
-            boot: read.boot,
+            boot: read.boot.into(),
             requests,
             uses: read.uses,
             devices: read.devices,
