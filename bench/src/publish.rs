@@ -18,7 +18,7 @@ use crate::cluster::Cluster;
 use crate::framework::Framework;
 use crate::process::Process;
 use crate::starting::PER_SLICE;
-use crate::table::Table;
+use crate::table::{Table, median};
 use crate::{memory_directory, millis, to_float};
 
 /// How much is published, and how long the driver is observed.
@@ -26,15 +26,25 @@ use crate::{memory_directory, millis, to_float};
 pub struct Scale {
     /// The numbers of devices, in ascending order.
     pub devices: &'static [u64],
+    /// How often one of the largest number of devices is changed, of which the median is taken.
+    pub changes: u64,
     /// How long the driver is observed while nothing changes.
     pub quiet: Duration,
 }
 
 impl Scale {
     /// The scale for published figures.
-    pub const FULL: Self = Self { devices: &[1, 100, 2_500, 5_000, 10_000], quiet: Duration::from_secs(3) };
+    pub const FULL: Self =
+        Self { devices: &[1, 100, 2_500, 5_000, 10_000], changes: 11, quiet: Duration::from_secs(3) };
     /// The scale for tests.
-    pub const TEST: Self = Self { devices: &[1, 300], quiet: Duration::from_millis(300) };
+    pub const TEST: Self = Self { devices: &[1, 300], changes: 2, quiet: Duration::from_millis(300) };
+}
+
+impl Scale {
+    /// The revision of the device that was changed, after all changes: they are made in two ways.
+    fn last_revision(self) -> u64 {
+        2 * self.changes
+    }
 }
 
 /// Starts a driver that publishes on demand.
@@ -128,12 +138,12 @@ pub async fn round(scale: Scale, framework: &Framework, table: &mut Table) {
         }
         driver.stop().await;
         if is_most {
-            restart(framework, &cluster, count, table).await;
+            restart(framework, &cluster, (count, scale.last_revision()), table).await;
         }
     }
 }
 
-/// Measures the change of one device of many, and then a time in which nothing changes.
+/// Measures changes of one device of many, and then a time in which nothing changes.
 async fn one_device(
     scale: Scale,
     label: &'static str,
@@ -142,18 +152,25 @@ async fn one_device(
     count: u64,
     table: &mut Table,
 ) {
+    let mut revisions = 1..;
     for (what, is_whole) in [("update", false), ("change", true)] {
+        let (mut times_made, mut times, mut requests) = (Vec::new(), Vec::new(), Vec::new());
         let before = driver.process.processor_time();
-        let Took { made, took } = if is_whole { driver.publish(count, 2).await } else { driver.update(count, 1).await };
-        let spent = driver.process.processor_time().saturating_sub(before);
-        let requests = cluster.take_requests();
-        assert_eq!((requests.len(), writes(&requests)), (1, 1), "one changed device is one write: {requests:?}");
-        let name = |figure: &str| format!("{what} one of {}: {figure}", devices(count));
-        table.add_cost(label, &name("time"), "ms", millis(took));
-        if is_whole {
-            table.add_cost(label, &name("time to make the devices"), "ms", millis(made));
+        for revision in revisions.by_ref().take(usize::try_from(scale.changes).unwrap()) {
+            let Took { made, took } =
+                if is_whole { driver.publish(count, revision).await } else { driver.update(count, revision).await };
+            requests = cluster.take_requests();
+            assert_eq!((requests.len(), writes(&requests)), (1, 1), "one changed device is one write: {requests:?}");
+            times_made.push(made);
+            times.push(took);
         }
-        table.add_cost(label, &name("processor time"), "ms", millis(spent));
+        let spent = driver.process.processor_time().saturating_sub(before);
+        let name = |figure: &str| format!("{what} one of {}: {figure}", devices(count));
+        table.add_cost(label, &name("time"), "ms", millis(median(&mut times)));
+        if is_whole {
+            table.add_cost(label, &name("time to make the devices"), "ms", millis(median(&mut times_made)));
+        }
+        table.add_cost(label, &name("processor time"), "ms", millis(spent) / to_float(scale.changes));
         table.add_cost(label, &name("writes"), "", to_float(writes(&requests)));
         table.add_cost(label, &name("bytes sent"), "kB", sent(&requests));
         table.add_cost(label, &name("memory"), "MB", driver.process.memory());
@@ -161,7 +178,7 @@ async fn one_device(
         table.add_cost(label, &name("peak memory"), "MB", driver.process.peak_memory());
     }
 
-    let Took { took, .. } = driver.publish(count, 2).await;
+    let Took { took, .. } = driver.publish(count, scale.last_revision()).await;
     table.add_cost(label, &format!("publish the same {}: time", devices(count)), "ms", millis(took));
     let before = driver.process.processor_time();
     tokio::time::sleep(scale.quiet).await;
@@ -174,10 +191,10 @@ async fn one_device(
 }
 
 /// Measures the start of a new process whose devices are already published.
-async fn restart(framework: &Framework, cluster: &Cluster, count: u64, table: &mut Table) {
+async fn restart(framework: &Framework, cluster: &Cluster, (count, revision): (u64, u64), table: &mut Table) {
     let label = framework.name;
     let mut driver = driver(framework, cluster);
-    let Took { took, .. } = driver.publish(count, 2).await;
+    let Took { took, .. } = driver.publish(count, revision).await;
     let requests = cluster.take_requests();
     assert_eq!(writes(&requests), 0, "a new process must write nothing: {requests:?}");
     let name = |what: &str| format!("start again with {}: {what}", devices(count));

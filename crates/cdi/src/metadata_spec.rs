@@ -15,6 +15,7 @@
 //! invalid later.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use drakkar_metadata::name::{ClaimUid, DriverName, RequestName};
 use drakkar_metadata::to_go_json;
@@ -86,6 +87,15 @@ pub enum MetadataSpecError {
         /// The rule that it breaks.
         problem: PathProblem,
     },
+}
+
+/// Returns the class of metadata devices, whose text all of them share.
+fn metadata_class() -> Result<Class, NameError> {
+    static CLASS: OnceLock<Class> = OnceLock::new();
+    match CLASS.get() {
+        Some(class) => Ok(class.clone()),
+        None => Class::new(METADATA_CLASS).map(|class| CLASS.get_or_init(|| class).clone()),
+    }
 }
 
 impl MetadataDevice {
@@ -240,7 +250,7 @@ impl MetadataDevice {
     fn name(driver: &DriverName, claim_uid: &ClaimUid, request: &RequestName) -> Result<QualifiedName, NameError> {
         Ok(QualifiedName {
             vendor: Vendor::try_from(driver)?,
-            class: Class::new(METADATA_CLASS)?,
+            class: metadata_class()?,
             device: DeviceName::new([claim_uid.as_str(), "_", request.as_str()].concat())?,
         })
     }

@@ -38,7 +38,7 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// An answer of the API server: the HTTP status and the body.
-pub type Answer = (StatusCode, Vec<u8>);
+pub type Answer = (StatusCode, Bytes);
 
 /// A client for `resource.k8s.io` that discovers which version the server has. Clones share the discovered version.
 ///
@@ -234,7 +234,7 @@ impl DraClient {
         };
         let exchanged = kept.exchange(request, max_bytes).await;
         let (head, body) = exchanged.map_err(|error| ApiError::send(&self.server, error))?;
-        self.answer(&head, body.into())
+        self.answer(&head, body)
     }
 
     /// As [`Self::exchange`], but never over a connection that was used before, which may be dead without an error.
@@ -242,18 +242,18 @@ impl DraClient {
         let Transport::Kept(kept) = &self.transport else { return self.exchange(request, max_bytes).await };
         let exchanged = kept.exchange_anew(request, max_bytes).await;
         let (head, body) = exchanged.map_err(|error| ApiError::send(&self.server, error))?;
-        self.answer(&head, body.into())
+        self.answer(&head, body)
     }
 
     /// Reads the body of an answer, up to `max_bytes`, with the same errors as [`Self::exchange`].
     pub async fn collect(&self, response: Response<AnswerBody>, max_bytes: usize) -> Result<Answer, ApiError> {
         let (head, body) = response.into_parts();
         let body = Limited::new(body, max_bytes).collect().await;
-        let body = Vec::from(body.map_err(|error| ApiError::send(&self.server, error))?.to_bytes());
+        let body = body.map_err(|error| ApiError::send(&self.server, error))?.to_bytes();
         self.answer(&head, body)
     }
 
-    fn answer(&self, head: &Parts, body: Vec<u8>) -> Result<Answer, ApiError> {
+    fn answer(&self, head: &Parts, body: Bytes) -> Result<Answer, ApiError> {
         if let Some(error) = ApiError::retry_after(head, &body) {
             return Err(error);
         }

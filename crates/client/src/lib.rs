@@ -19,6 +19,9 @@ mod version;
 pub use backoff::{Backoff, Retry};
 pub use claim_ref::ClaimRef;
 pub use connection::{ConnectError, CredentialsError, KubeconfigError, ServiceAccountError, TlsError};
+/// The body of an answer.
+pub use hyper::body::Bytes;
+
 pub use dra_client::{Answer, AnswerBody, DraClient, escape};
 pub use error::{ApiError, is_transient};
 pub use node_environment::NodeEnvironment;

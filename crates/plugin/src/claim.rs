@@ -4,7 +4,7 @@ mod summary;
 
 use std::sync::OnceLock;
 
-use drakkar_client::ClaimRef;
+use drakkar_client::{Bytes, ClaimRef};
 use drakkar_metadata::name::{ClaimName, ClaimUid, DriverName, NameError, Namespace, PodClaimName};
 use k8s_openapi::api::resource::v1::{DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim};
 
@@ -23,12 +23,12 @@ pub struct Claim {
     /// The object, once somebody has asked for it. Boxed: claims are moved often, and few drivers ask.
     object: OnceLock<Box<ResourceClaim>>,
     /// The object as the API server sent it, in JSON and in the form of v1.
-    body: Vec<u8>,
+    body: Bytes,
 }
 
 impl Claim {
     /// Creates a claim from an object in JSON, in the form of v1. Nothing but the summary is decoded before it is needed.
-    pub(crate) fn new(reference: ClaimRef, driver: DriverName, summary: Summary, body: Vec<u8>) -> Self {
+    pub(crate) fn new(reference: ClaimRef, driver: DriverName, summary: Summary, body: Bytes) -> Self {
         Self { reference, driver, summary, object: OnceLock::new(), body }
     }
 
@@ -59,7 +59,7 @@ impl Claim {
             driver: DriverName::new(driver)?,
             summary,
             object: Box::new(object).into(),
-            body: Vec::new(),
+            body: Bytes::new(),
         })
     }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drakkar_client::backoff::jittered;
-use drakkar_client::{ApiError, ClaimRef, DraClient, DraVersion};
+use drakkar_client::{ApiError, Bytes, ClaimRef, DraClient, DraVersion};
 use drakkar_metadata::name::DriverName;
 use http::StatusCode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
@@ -51,9 +51,10 @@ pub(crate) enum FetchError {
 }
 
 /// A claim that exists: what every prepare needs, and all of it in JSON.
-type FoundClaim = (Summary, Vec<u8>);
+type FoundClaim = (Summary, Bytes);
 
 /// The result of a GET of a claim.
+#[allow(clippy::large_enum_variant, reason = "nearly every result is a claim, and a box would be one more allocation")]
 enum Found {
     Claim(FoundClaim),
     /// The claim does not exist.

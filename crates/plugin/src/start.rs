@@ -23,6 +23,7 @@ use drakkar_client::DraClient;
 use drakkar_kubelet_api::health_v1::dra_resource_health_server::DraResourceHealthServer as HealthV1Server;
 use drakkar_kubelet_api::health_v1alpha1::dra_resource_health_server::DraResourceHealthServer as HealthV1alpha1Server;
 use drakkar_slices::{ELECTION_FILE, GENERATIONS_FILE, Publisher, PublisherConfig};
+use futures::future::{BoxFuture, FutureExt as _, TryFutureExt as _};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
@@ -114,10 +115,10 @@ impl PluginBuilder {
         make: impl FnOnce(Handles) -> Result<P, BoxError>,
     ) -> Result<Helper, StartError> {
         let checked = self.check()?;
-        let Opened { store, locks, medium } = checked.open().await?;
+        let Opened { store, locks, medium } = open(&checked).await?;
         let client = match self.client.clone() {
             Some(client) => DraClient::new(client),
-            None => DraClient::connect(self.kubeconfig.as_deref()).await.map_err(StartError::Client)?,
+            None => connect(self.kubeconfig.as_deref()).await?,
         };
         let server = client.server().url().unwrap_or("that of the driver's own client").to_owned();
         let version = self.version.clone().unwrap_or_else(|| "unknown".to_owned());
@@ -149,13 +150,7 @@ impl PluginBuilder {
         let publisher = {
             let observer =
                 PublishObserver { metrics: metrics.clone(), background: background.clone(), recent: recent.clone() };
-            let ready = async move {
-                if is_serving.await.is_err() {
-                    // The start has failed. The task ends with the publisher, which is about to be dropped.
-                    std::future::pending::<()>().await;
-                }
-            };
-            Publisher::start_when(ready, client.clone(), self.publisher_config(&checked), Arc::new(observer))
+            publisher(is_serving, client.clone(), self.publisher_config(&checked), observer)
         };
         let claims = ClaimSource::new(client, checked.driver.clone(), metrics.clone());
         let status = StatusReports::start(
@@ -246,7 +241,7 @@ impl PluginBuilder {
             Some(address) => Some((address, HttpListener::bind(address).map_err(|error| http_error(address, error))?)),
             None => None,
         };
-        let endpoints = Endpoints::start(settings, routes).await.map_err(socket_error)?;
+        let endpoints = start_endpoints(settings, routes).await?;
         let (fatal, is_fatal) = watch::channel(None);
         let http = listener.map(|(address, listener)| {
             let served = listener.serve(Pages {
@@ -321,10 +316,51 @@ impl PluginBuilder {
     }
 }
 
+// The steps that are the same for every driver are boxed by functions that are compiled here. As a part of `start_with` they would
+// be compiled again with each driver, and with its optimization for speed.
+
+fn open(checked: &Checked) -> BoxFuture<'_, Result<Opened, StartError>> {
+    checked.open().boxed()
+}
+
+fn connect(kubeconfig: Option<&Path>) -> BoxFuture<'_, Result<DraClient, StartError>> {
+    DraClient::connect(kubeconfig).map_err(StartError::Client).boxed()
+}
+
+fn start_endpoints(settings: EndpointSettings, routes: Routes) -> BoxFuture<'static, Result<Endpoints, StartError>> {
+    Endpoints::start(settings, routes).map_err(socket_error).boxed()
+}
+
+/// Creates the publisher, which writes nothing before the driver is served.
+fn publisher(
+    is_serving: oneshot::Receiver<()>,
+    client: DraClient,
+    config: PublisherConfig,
+    observer: PublishObserver,
+) -> Publisher {
+    let ready = async move {
+        if is_serving.await.is_err() {
+            // The start has failed. The task ends with the publisher, which is about to be dropped.
+            std::future::pending::<()>().await;
+        }
+    };
+    Publisher::start_when(ready, client, config, Arc::new(observer))
+}
+
 /// Recovers what earlier processes left, and returns the claims that are prepared.
 ///
 /// Nothing that is found keeps the driver from starting: what cannot be recovered is reported.
-async fn recover(
+fn recover<'a>(
+    store: &'a Arc<Store<SystemFiles>>,
+    locks: &'a Locks,
+    checked: &'a Checked,
+    metrics: &'a Metrics,
+    background: &'a Background,
+) -> BoxFuture<'a, Result<Vec<RecoveredClaim>, StartError>> {
+    recover_files(store, locks, checked, metrics, background).boxed()
+}
+
+async fn recover_files(
     store: &Arc<Store<SystemFiles>>,
     locks: &Locks,
     checked: &Checked,

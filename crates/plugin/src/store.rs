@@ -171,7 +171,13 @@ impl<F: Files> Store<F> {
             Some(written) => written,
             None => self.write_claim(call, &*self.make_root(call)?, &name, &record, &plans),
         };
-        written.map(|()| plans.into_iter().map(|(request, plan)| (request, plan.device.into_id())).collect())
+        written?;
+        // Collecting would allocate once more.
+        let mut ids = BTreeMap::new();
+        for (request, plan) in plans {
+            ids.insert(request, plan.device.into_id());
+        }
+        Ok(ids)
     }
 
     /// Writes the files of a claim into its directory.

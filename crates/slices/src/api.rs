@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use drakkar_client::{AnswerBody, ApiError, DraClient, DraVersion, escape, protobuf};
+use drakkar_client::{AnswerBody, ApiError, Bytes, DraClient, DraVersion, escape, protobuf};
 use http::{Method, Response, StatusCode};
 use serde::Deserialize;
 use serde_json::json;
@@ -215,16 +215,12 @@ impl Api {
     }
 
     /// Creates a slice. Returns what the server stored, also as JSON.
-    pub(super) async fn create(&self, object: &SliceObject<'_>) -> Result<(StoredSlice, Vec<u8>), ApiError> {
+    pub(super) async fn create(&self, object: &SliceObject<'_>) -> Result<(StoredSlice, Bytes), ApiError> {
         self.write(Method::POST, &self.path(), object).await
     }
 
     /// Replaces a slice, unless another client has changed it.
-    pub(super) async fn update(
-        &self,
-        name: &str,
-        object: &SliceObject<'_>,
-    ) -> Result<(StoredSlice, Vec<u8>), ApiError> {
+    pub(super) async fn update(&self, name: &str, object: &SliceObject<'_>) -> Result<(StoredSlice, Bytes), ApiError> {
         self.write(Method::PUT, &format!("{}/{name}", self.path()), object).await
     }
 
@@ -233,7 +229,7 @@ impl Api {
         method: Method,
         path: &str,
         object: &SliceObject<'_>,
-    ) -> Result<(StoredSlice, Vec<u8>), ApiError> {
+    ) -> Result<(StoredSlice, Bytes), ApiError> {
         let json = object.encode().map_err(ApiError::Decode)?;
         let answer = match self.protobuf(&json) {
             Some(body) => match self.request(method.clone(), path, body, protobuf::MEDIA_TYPE).await {
@@ -289,13 +285,7 @@ impl Api {
     }
 
     /// Sends a request and returns the body of a successful answer.
-    async fn request(
-        &self,
-        method: Method,
-        path: &str,
-        body: Vec<u8>,
-        media: &'static str,
-    ) -> Result<Vec<u8>, ApiError> {
+    async fn request(&self, method: Method, path: &str, body: Vec<u8>, media: &'static str) -> Result<Bytes, ApiError> {
         let request = self.client.request(method, path, media, body)?;
         let answer = timeout(TIMEOUT, self.client.exchange(request, MAX_BODY)).await;
         match answer.unwrap_or_else(|_elapsed| Err(self.client.timeout(TIMEOUT)))? {

@@ -358,7 +358,7 @@ impl Connection {
 
     /// Reads the body of an answer.
     async fn read(&mut self, body: Incoming, max_bytes: usize) -> Result<Bytes, BoxError> {
-        Ok(self.driver.drive(Limited::new(body, max_bytes).collect()).await?.to_bytes())
+        self.driver.drive(read_all(Limited::new(body, max_bytes))).await
     }
 
     /// Whether another request can be sent. Makes no system call unless the kernel has reported something.
@@ -414,6 +414,23 @@ impl http_body::Body for Streamed {
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
+}
+
+/// Reads a body. Nearly every one is in one piece, which is not copied.
+async fn read_all(mut body: Limited<Incoming>) -> Result<Bytes, BoxError> {
+    let (mut first, mut all) = (Bytes::new(), Vec::new());
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        if first.is_empty() {
+            first = data;
+            continue;
+        }
+        if all.is_empty() {
+            all.extend_from_slice(&first);
+        }
+        all.extend_from_slice(&data);
+    }
+    Ok(if all.is_empty() { first } else { all.into() })
 }
 
 /// Whether the server closed the connection before it began to answer.

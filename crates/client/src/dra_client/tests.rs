@@ -123,7 +123,7 @@ async fn answers_are_returned_whatever_their_status_unless_they_ask_to_retry() {
         client.exchange(request, 4).await
     };
     for status in [200, 404, 409] {
-        assert_eq!(exchange(status).await.unwrap(), (StatusCode::from_u16(status).unwrap(), b"body".to_vec()));
+        assert_eq!(exchange(status).await.unwrap(), (StatusCode::from_u16(status).unwrap(), "body".into()));
     }
     assert!(matches!(exchange(429).await, Err(ApiError::RetryAfter { .. })));
 }

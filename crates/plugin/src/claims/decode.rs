@@ -1,18 +1,18 @@
 //! Decodes claims, and converts every version of the API to v1.
 
-use drakkar_client::{DraVersion, to_v1};
+use drakkar_client::{Bytes, DraVersion, to_v1};
 
 use super::FoundClaim;
 use crate::claim::Summary;
 
 /// Decodes a claim of any version.
-pub(super) fn claim(body: Vec<u8>, version: DraVersion) -> Result<FoundClaim, serde_json::Error> {
+pub(super) fn claim(body: Bytes, version: DraVersion) -> Result<FoundClaim, serde_json::Error> {
     if version.has_v1_form() {
         return Ok((Summary::decode(&body)?, body));
     }
     let mut object: serde_json::Value = serde_json::from_slice(&body)?;
     to_v1("ResourceClaim", &mut object);
-    let body = serde_json::to_vec(&object)?;
+    let body = Bytes::from(serde_json::to_vec(&object)?);
     Ok((Summary::decode(&body)?, body))
 }
 
@@ -40,7 +40,7 @@ mod tests {
             {"name": "any", "firstAvailable": subrequests},
         ]));
         let value = |body: &[u8]| serde_json::from_slice::<serde_json::Value>(body).unwrap();
-        let (_, converted) = claim(old, DraVersion::V1beta1).unwrap();
-        assert_eq!(value(&converted), value(&claim(new, DraVersion::V1).unwrap().1));
+        let (_, converted) = claim(old.into(), DraVersion::V1beta1).unwrap();
+        assert_eq!(value(&converted), value(&claim(new.into(), DraVersion::V1).unwrap().1));
     }
 }

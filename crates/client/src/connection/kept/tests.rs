@@ -107,7 +107,7 @@ async fn send(client: &DraClient, method: Method) -> Result<String, ApiError> {
     let request = client.request(method, "/apis/x?watch=0", "application/json", body)?;
     let (status, body) = client.exchange(request, 10).await?;
     assert_eq!(status, StatusCode::OK);
-    Ok(String::from_utf8(body).unwrap())
+    Ok(String::from_utf8(body.into()).unwrap())
 }
 
 #[tokio::test]
