@@ -7,6 +7,7 @@
 use http::StatusCode;
 use hyper::body::Bytes;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::core_protobuf;
@@ -71,12 +72,12 @@ impl Media {
     }
 }
 
-/// Converts a protobuf body to JSON.
-pub(super) fn to_json(body: &[u8]) -> Result<Vec<u8>, Failure> {
+/// Decodes a protobuf body.
+pub(super) fn decode_protobuf(body: &[u8]) -> Result<Value, Failure> {
     if let Some(object) = core_protobuf::to_json(body) {
-        return Ok(object.to_string().into_bytes());
+        return Ok(object);
     }
-    drakkar_client::protobuf::to_json(body).map_err(|error| match error {
+    drakkar_client::protobuf::to_value(body).map_err(|error| match error {
         drakkar_client::protobuf::DecodeError::Unknown(_) => Failure::media_type(),
         error => Failure::bad_request(error.to_string()),
     })

@@ -21,7 +21,8 @@ use super::rules::{self, User};
 use super::status::Failure;
 use super::streams::{self, Upgraded};
 use super::view::View;
-use super::{binding, delete, discovery, openapi, patch, read, reviews, watch, write};
+use super::write::{self, Payload};
+use super::{binding, delete, discovery, openapi, patch, read, reviews, watch};
 
 /// The limit of a request body, as in the kube-apiserver.
 const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
@@ -156,8 +157,14 @@ async fn respond(
         };
     }
     let mut body = collect(body).await?;
+    let mut decoded = None;
     if media::is_protobuf(&call.content_type) && !body.is_empty() {
-        body = media::to_json(&body)?.into();
+        let object = media::decode_protobuf(&body)?;
+        if call.target.subresource != Some(Subresource::Binding) && matches!(verb, "create" | "update") {
+            decoded = Some(object);
+        } else {
+            body = object.to_string().into();
+        }
         call.content_type = "application/json".to_owned();
     }
     call.check_options()?;
@@ -172,8 +179,8 @@ async fn respond(
         };
     }
     let (created, object) = match verb {
-        "create" => (true, write::create(&call, &body)?),
-        "update" => (false, write::replace(&call, &body)?),
+        "create" => (true, write::create(&call, Payload::of(decoded, &body))?),
+        "update" => (false, write::replace(&call, Payload::of(decoded, &body))?),
         "patch" => patch::patch(&call, &body)?,
         "delete" => return Ok(view.answer(StatusCode::OK, delete::one(&call, &body)?)),
         _ => return Ok(view.answer(StatusCode::OK, delete::collection(&call, &body)?)),
@@ -206,7 +213,7 @@ async fn review(
     let content_type = header(headers, header::CONTENT_TYPE).unwrap_or("application/json");
     let mut body = collect(body).await?;
     if media::is_protobuf(content_type) {
-        body = media::to_json(&body)?.into();
+        body = media::decode_protobuf(&body)?.to_string().into();
     } else if !content_type.contains("json") && !content_type.contains("yaml") {
         return Err(Failure::media_type());
     }

@@ -31,14 +31,32 @@ pub(crate) struct Proposal {
     pub(crate) managed_fields: Option<Value>,
 }
 
+/// The object in a request.
+#[derive(Debug)]
+pub(crate) enum Payload<'a> {
+    /// As JSON or YAML.
+    Text(&'a [u8]),
+    /// Decoded from protobuf.
+    Object(Value),
+}
+
+impl<'a> Payload<'a> {
+    pub(crate) fn of(decoded: Option<Value>, text: &'a [u8]) -> Self {
+        decoded.map_or(Self::Text(text), Self::Object)
+    }
+}
+
 /// Handles a POST.
-pub(crate) fn create(call: &Call, body: &[u8]) -> Result<Arc<Object>, Failure> {
-    let object = decode(call, body)?;
+pub(crate) fn create(call: &Call, payload: Payload<'_>) -> Result<Arc<Object>, Failure> {
+    let object = decode(call, payload)?;
     create_proposed(call, Proposal { object, managed_fields: None })
 }
 
-fn decode(call: &Call, body: &[u8]) -> Result<Value, Failure> {
-    let mut object = codec::parse(body, call.content_type.contains("yaml"), call.resource().kind())?;
+fn decode(call: &Call, payload: Payload<'_>) -> Result<Value, Failure> {
+    let mut object = match payload {
+        Payload::Text(body) => codec::parse(body, call.content_type.contains("yaml"), call.resource().kind())?,
+        Payload::Object(object) => object,
+    };
     codec::take_type(call.resource(), call.target.version, &mut object)?;
     let (object, unknown) = codec::admit(call.resource(), call.target.version, object)?;
     call.check_strict(&unknown)?;
@@ -99,8 +117,8 @@ pub(crate) fn create_proposed(call: &Call, proposal: Proposal) -> Result<Arc<Obj
 }
 
 /// Handles a PUT.
-pub(crate) fn replace(call: &Call, body: &[u8]) -> Result<Arc<Object>, Failure> {
-    let object = decode(call, body)?;
+pub(crate) fn replace(call: &Call, payload: Payload<'_>) -> Result<Arc<Object>, Failure> {
+    let object = decode(call, payload)?;
     check_namespace(call, &object)?;
     check_name(call, &object)?;
     if call.resource().is_created_by_update() && call.core.store.get(call.resource(), &call.key()).is_none() {

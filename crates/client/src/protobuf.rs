@@ -34,7 +34,7 @@ mod encode;
 #[cfg(test)]
 mod tests;
 
-pub use decode::{DecodeError, from_slice, to_json};
+pub use decode::{DecodeError, from_slice, to_json, to_value};
 pub use encode::{EncodeError, from_json, watch_event};
 
 use crate::schema;

@@ -1,6 +1,8 @@
 //! Field paths and field errors, worded as Kubernetes words them.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
+use std::rc::Rc;
 
 /// An error of one field: a cause of a 422.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,31 +15,57 @@ pub(crate) struct FieldError {
     pub(crate) message: String,
 }
 
-/// The path of a field.
+/// The path of a field. Its text is only put together for an error: most paths are never shown.
 #[derive(Clone, Debug)]
-pub(super) struct Path(String);
+pub(super) struct Path(Rc<Step>);
+
+/// The last step of a path, and what precedes it.
+#[derive(Debug)]
+struct Step {
+    parent: Option<Path>,
+    segment: Segment,
+}
+
+#[derive(Debug)]
+enum Segment {
+    Field(Cow<'static, str>),
+    Index(usize),
+    Key(String),
+}
 
 impl Path {
-    pub(super) fn root(name: &str) -> Self {
-        Self(name.to_owned())
+    pub(super) fn root(name: &'static str) -> Self {
+        Self(Rc::new(Step { parent: None, segment: Segment::Field(name.into()) }))
     }
 
-    pub(super) fn child(&self, name: &str) -> Self {
-        Self(format!("{}.{name}", self.0))
+    pub(super) fn child(&self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.step(Segment::Field(name.into()))
     }
 
     pub(super) fn index(&self, index: usize) -> Self {
-        Self(format!("{}[{index}]", self.0))
+        self.step(Segment::Index(index))
     }
 
     pub(super) fn key(&self, key: &str) -> Self {
-        Self(format!("{}[{key}]", self.0))
+        self.step(Segment::Key(key.to_owned()))
+    }
+
+    fn step(&self, segment: Segment) -> Self {
+        Self(Rc::new(Step { parent: Some(self.clone()), segment }))
     }
 }
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        if let Some(parent) = &self.0.parent {
+            parent.fmt(f)?;
+        }
+        match &self.0.segment {
+            Segment::Field(name) if self.0.parent.is_some() => write!(f, ".{name}"),
+            Segment::Field(name) => f.write_str(name),
+            Segment::Index(index) => write!(f, "[{index}]"),
+            Segment::Key(key) => write!(f, "[{key}]"),
+        }
     }
 }
 
@@ -122,7 +150,7 @@ impl Errors {
             message.push_str(": ");
             message.push_str(detail);
         }
-        self.0.push(FieldError { reason, field: path.0.clone(), message });
+        self.0.push(FieldError { reason, field: path.to_string(), message });
     }
 
     pub(super) fn invalid<'a>(&mut self, path: &Path, bad: impl Into<Bad<'a>>, detail: &str) {

@@ -10,7 +10,7 @@ pub(super) fn validate(node: &Value, errors: &mut Errors) {
     let status = get(node, "status").unwrap_or(&Value::Null);
     for field in ["capacity", "allocatable"] {
         for (name, amount) in entries(status, field) {
-            let path = Path::root("status").child(field).child(name);
+            let path = Path::root("status").child(field).child(name.to_owned());
             let shown = amount.as_str().unwrap_or_default();
             match quantity::read(Some(amount)) {
                 Ok(amount) if amount.is_negative() => {

@@ -43,12 +43,17 @@ pub fn from_slice<T: DeserializeOwned>(body: &[u8]) -> Result<T, DecodeError> {
 
 /// Returns the object of a body as JSON.
 pub fn to_json(body: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    Ok(to_value(body)?.to_string().into_bytes())
+}
+
+/// Returns the object of a body as a JSON value.
+pub fn to_value(body: &[u8]) -> Result<serde_json::Value, DecodeError> {
     let Envelope { api_version, kind, of, raw } = Envelope::open(body)?;
     let mut object: serde_json::Map<String, serde_json::Value> =
         serde::Deserialize::deserialize(Value::Message(of, raw))?;
     object.insert("apiVersion".to_owned(), api_version.into());
     object.insert("kind".to_owned(), kind.into());
-    Ok(serde_json::Value::Object(object).to_string().into_bytes())
+    Ok(serde_json::Value::Object(object))
 }
 
 /// An object with its type (`runtime.Unknown` in Go).

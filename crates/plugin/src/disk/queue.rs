@@ -49,6 +49,8 @@ struct State {
     /// Whether a piece has been started since the last tick.
     has_progressed: bool,
     is_monitored: bool,
+    /// Whether a thread may hang: work has waited for a whole tick, and some thread has not come back since.
+    has_stalled: bool,
     is_closed: bool,
 }
 
@@ -75,8 +77,9 @@ impl Queue {
         }
         state.pieces.push_back(piece);
         state.has_grown = true;
-        // A thread that is not idle takes the piece after its own.
-        let notifies = state.idle > 0 && state.idle == state.threads && !state.is_notified;
+        // A thread that is not idle takes the piece after its own, unless it hangs.
+        let is_waited_for = state.idle == state.threads || state.has_stalled;
+        let notifies = state.idle > 0 && is_waited_for && !state.is_notified;
         state.is_notified |= notifies;
         let starts_monitor = !std::mem::replace(&mut state.is_monitored, true);
         drop(state);
@@ -88,6 +91,14 @@ impl Queue {
             *lock(&self.monitor) = Some(AbortOnDropHandle::new(monitor));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Queue {
+    /// Whether a thread may hang.
+    pub(super) fn has_stalled(&self) -> bool {
+        lock(&self.shared.state).has_stalled
     }
 }
 
@@ -119,15 +130,19 @@ impl Shared {
                 drop(state);
                 piece();
                 state = lock(&self.state);
-            } else if state.is_closed || state.idle > 0 {
+                continue;
+            }
+            if state.threads - state.idle == 1 {
+                state.has_stalled = false;
+            }
+            if state.is_closed || state.idle > 0 {
                 state.threads -= 1;
                 return;
-            } else {
-                state.idle += 1;
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-                state.idle -= 1;
-                state.is_notified = false;
             }
+            state.idle += 1;
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
+            state.is_notified = false;
         }
     }
 
@@ -140,10 +155,12 @@ impl Shared {
             state.is_monitored = has_grown || !state.pieces.is_empty();
             return state.is_monitored;
         }
+        let was_stalled = std::mem::replace(&mut state.has_stalled, true);
         if state.idle > 0 {
             self.changed.notify_one();
         } else if let Ok(permit) = self.threads.clone().try_acquire_owned()
             && let Err(error) = self.start_thread(&mut state, permit)
+            && !was_stalled
         {
             tracing::warn!(%error, "starting another thread for files failed, retrying");
         }

@@ -191,6 +191,26 @@ async fn queued_work_does_not_wait_for_a_piece_that_hangs_and_a_panic_is_its_own
     }
 }
 
+/// While a thread hangs, an idle one is woken for each piece; afterwards a busy one takes the next piece again.
+#[tokio::test]
+async fn a_stall_lasts_until_the_work_that_hangs_has_ended() {
+    let disk = Arc::new(Disk::on(Medium::Memory));
+    let _calls = concurrent_calls(&disk);
+    let (resume, work) = hanging();
+    let hung = start_brief(&disk, work);
+    run_other_tasks().await;
+    for _ in 0..3 {
+        assert!(disk.run_brief(|| true).await.unwrap());
+        assert!(disk.queue.has_stalled());
+    }
+    resume.send(()).unwrap();
+    assert!(hung.await.unwrap().unwrap());
+    while disk.queue.has_stalled() {
+        // The threads look at the queue once more before they wait or end.
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn queued_work_has_no_more_threads_than_other_work() {
     let disk = Arc::new(Disk::on(Medium::Memory));

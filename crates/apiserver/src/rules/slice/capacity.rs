@@ -176,7 +176,7 @@ fn validate_range(
 
 fn validate_bounds(capacity: &Quantity, range: &Range, path: &Path, errors: &mut Errors) {
     let Range { default, min, max, .. } = range;
-    let mut wrong = |field: &str, bad: &Quantity, detail: String| {
+    let mut wrong = |field: &'static str, bad: &Quantity, detail: String| {
         errors.invalid(&path.child(field), &bad.to_string(), &detail);
     };
     if min > capacity {

@@ -58,7 +58,7 @@ fn validate_mapping(mapping: &Value, capacities: &Value, path: &Path, errors: &m
     }
 }
 
-fn multiplier(mapping: &Value, field: &str, path: &Path, errors: &mut Errors) {
+fn multiplier(mapping: &Value, field: &'static str, path: &Path, errors: &mut Errors) {
     match quantity::read(get(mapping, field)) {
         Ok(quantity) if !quantity.is_positive() => {
             errors.invalid(&path.child(field), &quantity.to_string(), "must be positive");
