@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use drakkar_node::{ClaimSpec, Container, DriverProcess, Node, Pod, assert_eventually};
+use k8s_openapi::api::core::v1::Pod as PodObject;
+use kube::Api;
 
 /// The name of the sample driver of GPUs.
 const DRIVER: &str = "gpu.example.com";
@@ -139,7 +141,11 @@ async fn use_pod(node: &Node, name: &str, progress: &Progress) {
     let pod = Pod::new(name).template("gpus", "one-gpu").container(main);
     let pod = node.create_pod(pod).await.unwrap().with_timeout(NO_TIMEOUT);
     let phase = pod.finished().await.unwrap();
-    assert_eq!(phase, "Succeeded", "{}: {:?}", pod.name(), pod.logs("main"));
+    if phase != "Succeeded" {
+        let pods: Api<PodObject> = Api::namespaced(node.client(), "default");
+        let status = pods.get(pod.name()).await.map(|pod| pod.status);
+        panic!("{}: {phase}, {:?}, {:?}, {status:?}", pod.name(), pod.logs("main"), pod.events().await);
+    }
     progress.finished.fetch_add(1, Ordering::SeqCst);
     pod.delete().await.unwrap();
     progress.deleted.fetch_add(1, Ordering::SeqCst);
