@@ -38,9 +38,7 @@ impl Scale {
         Self { devices: &[1, 100, 2_500, 5_000, 10_000], changes: 11, quiet: Duration::from_secs(3) };
     /// The scale for tests.
     pub const TEST: Self = Self { devices: &[1, 300], changes: 2, quiet: Duration::from_millis(300) };
-}
 
-impl Scale {
     /// The revision of the device that was changed, after all changes: they are made in two ways.
     fn last_revision(self) -> u64 {
         2 * self.changes

@@ -37,8 +37,9 @@ struct Arguments {
     /// Measure everything once, on a small scale
     #[arg(long)]
     test: bool,
-    /// Measure only one part: counts, compare, claims (of compare the calls in memory, in seconds; only if named), publish, nri, net (the network driver; needs root), or apiserver (a real
-    /// kube-apiserver, which is built first and takes long; only if named)
+    /// Measure only one part: counts, compare, publish, nri, net (the network driver; needs root), claims (the calls of
+    /// compare in memory, in seconds; only if named), or apiserver (a real kube-apiserver, which is built first and takes
+    /// long; only if named)
     #[arg(long, value_name = "PART")]
     only: Option<String>,
 }

@@ -19,11 +19,10 @@ mod version;
 pub use backoff::{Backoff, Retry};
 pub use claim_ref::ClaimRef;
 pub use connection::{ConnectError, CredentialsError, KubeconfigError, ServiceAccountError, TlsError};
-/// The body of an answer.
-pub use hyper::body::Bytes;
-
 pub use dra_client::{Answer, AnswerBody, DraClient, escape};
 pub use error::{ApiError, is_transient};
+/// The body of an [`Answer`].
+pub use hyper::body::Bytes;
 pub use node_environment::NodeEnvironment;
 pub use quantity::{Format, ParseQuantityError, Quantity};
 pub use random::{random, uuid};

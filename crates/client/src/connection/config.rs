@@ -46,7 +46,7 @@ pub(super) struct User {
     pub(super) exec: Option<Exec>,
 }
 
-/// What was there before exec plugins.
+/// A built-in login, from before exec plugins.
 #[derive(Clone, Default)]
 pub(super) struct AuthProvider {
     pub(super) name: String,
@@ -64,7 +64,7 @@ pub(super) struct Exec {
     pub(super) install_hint: Option<String>,
     pub(super) interactive_mode: InteractiveMode,
     pub(super) provide_cluster_info: bool,
-    /// What the plugin is told about the cluster, if it wants to know.
+    /// The description of the cluster for the plugin, with `provideClusterInfo`.
     pub(super) cluster: Option<Value>,
 }
 

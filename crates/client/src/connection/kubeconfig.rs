@@ -136,7 +136,7 @@ fn config(cluster: Cluster, mut user: User) -> Result<Config, KubeconfigError> {
     Ok(config)
 }
 
-/// Returns what an exec plugin is told about a cluster.
+/// Returns the description of a cluster for an exec plugin.
 fn cluster_info(cluster: &Cluster) -> Result<Value, KubeconfigError> {
     let read = |path: &String| {
         let content = fs::read(path).map(|content| STANDARD.encode(content));

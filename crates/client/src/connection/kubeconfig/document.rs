@@ -39,7 +39,7 @@ pub(super) struct Cluster {
     pub(super) certificate_authority_data: Option<String>,
     pub(super) proxy_url: Option<String>,
     pub(super) tls_server_name: Option<String>,
-    /// What exec plugins are told besides.
+    /// Further configuration for exec plugins.
     pub(super) exec_extension: Option<Value>,
 }
 

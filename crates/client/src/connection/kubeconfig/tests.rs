@@ -154,10 +154,10 @@ fn a_server_is_verified_or_not_but_not_both() {
 }
 
 #[test]
-fn a_plugin_is_told_about_the_cluster_if_it_asks() {
+fn a_plugin_gets_a_description_of_the_cluster_if_it_asks() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("ca.crt"), "pem").unwrap();
-    let told = |cluster: &str, asks: bool| {
+    let description = |cluster: &str, asks: bool| {
         let users = format!("users: [{{name: u, user: {{exec: {{command: plugin, provideClusterInfo: {asks}}}}}}}]");
         let text = format!("{CONTEXT}clusters: [{{name: c, cluster: {{server: 'https://x', {cluster}}}}}]\n{users}");
         let config = load(&write(directory.path(), &[("config", text.as_bytes())]))?;
@@ -165,17 +165,17 @@ fn a_plugin_is_told_about_the_cluster_if_it_asks() {
     };
     let cluster = "certificate-authority: ca.crt, tls-server-name: y, extensions: [{name: other, extension: 1}, \
                    {name: client.authentication.k8s.io/exec, extension: {audience: z}}]";
-    assert_eq!(told(cluster, false).unwrap(), None);
+    assert_eq!(description(cluster, false).unwrap(), None);
     let expected = json!({
         "server": "https://x",
         "certificate-authority-data": STANDARD.encode("pem"),
         "tls-server-name": "y",
         "config": { "audience": "z" },
     });
-    assert_eq!(told(cluster, true).unwrap(), Some(expected));
+    assert_eq!(description(cluster, true).unwrap(), Some(expected));
     let expected = json!({ "server": "https://x", "insecure-skip-tls-verify": true });
-    assert_eq!(told("insecure-skip-tls-verify: true", true).unwrap(), Some(expected));
-    let error = told("certificate-authority: /nonexistent/ca.crt", true).unwrap_err().to_string();
+    assert_eq!(description("insecure-skip-tls-verify: true", true).unwrap(), Some(expected));
+    let error = description("certificate-authority: /nonexistent/ca.crt", true).unwrap_err().to_string();
     assert_eq!(error, "certificate-authority /nonexistent/ca.crt: No such file or directory (os error 2)");
 }
 
